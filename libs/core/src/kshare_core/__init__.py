@@ -1,0 +1,5 @@
+"""Ids, offset runs, record states, error codes and config definitions; the standard library only.
+
+Read first: `errors` (Kafka's codes), `states` (record states and acknowledge types), `configs` (Kafka's config names),
+`identifiers` (topic ids, share-partition keys and their hash).
+"""

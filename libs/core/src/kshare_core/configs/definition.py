@@ -1,0 +1,171 @@
+"""What one config is, how its text becomes a value, and a set of values over a table of definitions.
+
+Texts are parsed as Kafka's ConfigDef does: surrounding blanks are dropped, booleans are `true` and `false` in any case,
+lists are separated by commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+ConfigValue = bool | int | float | str | tuple[str, ...] | None
+
+
+class ConfigType(IntEnum):
+    """Numbers as in DescribeConfigsResponse.ConfigType."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class InvalidConfig(ValueError):
+    """A config that does not exist, or a value that it cannot have; the text names both and what is allowed."""
+
+
+_INTEGER_RANGES = {
+    ConfigType.SHORT: (-(1 << 15), (1 << 15) - 1),
+    ConfigType.INT: (-(1 << 31), (1 << 31) - 1),
+    ConfigType.LONG: (-(1 << 63), (1 << 63) - 1),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDefinition:
+    """One config: `minimum` and `maximum` are inclusive; `check` returns what is wrong with a value, or None."""
+
+    name: str
+    type: ConfigType
+    default: ConfigValue
+    documentation: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    check: Callable[[ConfigValue], str | None] | None = None
+    broker_synonym: str | None = None
+    """Of a topic or group config: the broker config whose value is its default."""
+    has_effect: bool = True
+    """False: Kafka knows it, kshare accepts it, and nothing here depends on it."""
+    read_only: bool = True
+    """Of a broker config: cannot be altered while the broker runs."""
+
+    def parse(self, text: str) -> ConfigValue:
+        """The value of a text; InvalidConfig where it is none."""
+        text = text.strip()
+        value = self._convert(text)
+        self._check_range(value, text)
+        problem = self.check(value) if self.check else None
+        if problem:
+            raise InvalidConfig(f"Invalid value {text} for configuration {self.name}: {problem}")
+        return value
+
+    def _convert(self, text: str) -> ConfigValue:
+        match self.type:
+            case ConfigType.BOOLEAN:
+                if text.lower() not in ("true", "false"):
+                    raise self._wrong(text, "Expected value to be either true or false")
+                return text.lower() == "true"
+            case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+                low, high = _INTEGER_RANGES[self.type]
+                try:
+                    number = int(text)
+                except ValueError:
+                    raise self._wrong(text, f"Not a number of type {self.type.name}") from None
+                if not low <= number <= high:
+                    raise self._wrong(text, f"Not a number of type {self.type.name}")
+                return number
+            case ConfigType.DOUBLE:
+                try:
+                    return float(text)
+                except ValueError:
+                    raise self._wrong(text, "Not a number of type DOUBLE") from None
+            case ConfigType.LIST:
+                return tuple(part.strip() for part in text.split(",")) if text else ()
+            case _:
+                return text
+
+    def _check_range(self, value: ConfigValue, text: str) -> None:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if self.minimum is not None and value < self.minimum:
+                raise self._wrong(text, f"Value must be at least {self.minimum}")
+            if self.maximum is not None and value > self.maximum:
+                raise self._wrong(text, f"Value must be no more than {self.maximum}")
+        if self.choices:
+            for part in value if isinstance(value, tuple) else (value,):
+                if part not in self.choices:
+                    raise self._wrong(text, f"String must be one of: {', '.join(self.choices)}")
+
+    def _wrong(self, text: str, why: str) -> InvalidConfig:
+        return InvalidConfig(f"Invalid value {text} for configuration {self.name}: {why}")
+
+
+ConfigTable = Mapping[str, ConfigDefinition]
+
+
+def config_text(value: ConfigValue) -> str | None:
+    """A value as Kafka writes it in DescribeConfigs."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+class Configs:
+    """Values over a table of definitions: those that were set, else the definition's default. Immutable."""
+
+    def __init__(self, table: ConfigTable, texts: Mapping[str, str] | None = None) -> None:
+        """InvalidConfig names the first key that the table does not know, or the first bad value."""
+        self.table = table
+        self._set: dict[str, ConfigValue] = {}
+        for name, text in (texts or {}).items():
+            definition = table.get(name)
+            if definition is None:
+                raise InvalidConfig(f"Unknown configuration {name}")
+            self._set[name] = definition.parse(text)
+
+    def __getitem__(self, name: str) -> ConfigValue:
+        if name in self._set:
+            return self._set[name]
+        return self.table[name].default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table)
+
+    def is_set(self, name: str) -> bool:
+        return name in self._set
+
+    def texts(self) -> dict[str, str]:
+        """The values that were set, as texts."""
+        return {name: config_text(value) or "" for name, value in self._set.items()}
+
+    def integer(self, name: str) -> int:
+        value = self[name]
+        assert isinstance(value, int) and not isinstance(value, bool), f"{name} is {value!r}, not an integer"
+        return value
+
+    def boolean(self, name: str) -> bool:
+        value = self[name]
+        assert isinstance(value, bool), f"{name} is {value!r}, not a boolean"
+        return value
+
+    def text(self, name: str) -> str:
+        value = self[name]
+        assert isinstance(value, str), f"{name} is {value!r}, not a text"
+        return value
+
+    def number(self, name: str) -> float:
+        value = self[name]
+        assert isinstance(value, int | float), f"{name} is {value!r}, not a number"
+        return float(value)

@@ -1,0 +1,35 @@
+"""States of a record in a share-partition, and the acknowledge types that change them (KIP-932).
+
+ACQUIRED is never persisted; the persisted numbers are Kafka's.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class RecordState(IntEnum):
+    """The state of an in-flight record (KIP-932, "In-flight records")."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the record will not be delivered again."""
+        return self >= RecordState.ACKNOWLEDGED
+
+
+class AcknowledgeType(IntEnum):
+    """The types in AcknowledgementBatch.AcknowledgeTypes (keys 78 and 79; RENEW is KIP-1222)."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+PERSISTED_STATES = frozenset({RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})

@@ -1,0 +1,79 @@
+"""Every RPC between the roles, by name; the messages say which Kafka RPC each translates."""
+
+from __future__ import annotations
+
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as coordinator
+from kshare_rpc.generated.kshare.v1 import leader_pb2 as leader
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_coordinator
+from kshare_rpc.network import Method
+
+SHARE_COORDINATOR = "ShareCoordinator"
+LEADER = "Leader"
+COORDINATOR = "Coordinator"
+
+INITIALIZE_SHARE_GROUP_STATE = Method(
+    SHARE_COORDINATOR,
+    "InitializeShareGroupState",
+    share_coordinator.InitializeShareGroupStateRequest,
+    share_coordinator.InitializeShareGroupStateResponse,
+)
+READ_SHARE_GROUP_STATE = Method(
+    SHARE_COORDINATOR,
+    "ReadShareGroupState",
+    share_coordinator.ReadShareGroupStateRequest,
+    share_coordinator.ReadShareGroupStateResponse,
+)
+WRITE_SHARE_GROUP_STATE = Method(
+    SHARE_COORDINATOR,
+    "WriteShareGroupState",
+    share_coordinator.WriteShareGroupStateRequest,
+    share_coordinator.WriteShareGroupStateResponse,
+)
+DELETE_SHARE_GROUP_STATE = Method(
+    SHARE_COORDINATOR,
+    "DeleteShareGroupState",
+    share_coordinator.DeleteShareGroupStateRequest,
+    share_coordinator.DeleteShareGroupStateResponse,
+)
+READ_SHARE_GROUP_STATE_SUMMARY = Method(
+    SHARE_COORDINATOR,
+    "ReadShareGroupStateSummary",
+    share_coordinator.ReadShareGroupStateSummaryRequest,
+    share_coordinator.ReadShareGroupStateSummaryResponse,
+)
+
+PRODUCE = Method(LEADER, "Produce", leader.ProduceRequest, leader.ProduceResponse, has_payload=True)
+FETCH = Method(LEADER, "Fetch", leader.FetchRequest, leader.FetchResponse, has_payload=True)
+LIST_OFFSETS = Method(LEADER, "ListOffsets", leader.ListOffsetsRequest, leader.ListOffsetsResponse)
+SHARE_FETCH = Method(LEADER, "ShareFetch", leader.ShareFetchRequest, leader.ShareFetchResponse, has_payload=True)
+SHARE_ACKNOWLEDGE = Method(LEADER, "ShareAcknowledge", leader.ShareAcknowledgeRequest, leader.ShareAcknowledgeResponse)
+RELEASE_SHARE_SESSION = Method(
+    LEADER, "ReleaseShareSession", leader.ReleaseShareSessionRequest, leader.ReleaseShareSessionResponse
+)
+
+REGISTER_NODE = Method(COORDINATOR, "RegisterNode", coordinator.RegisterNodeRequest, coordinator.RegisterNodeResponse)
+WATCH_CATALOG = Method(COORDINATOR, "WatchCatalog", coordinator.WatchCatalogRequest, coordinator.WatchCatalogResponse)
+CREATE_TOPICS = Method(COORDINATOR, "CreateTopics", coordinator.CreateTopicsRequest, coordinator.CreateTopicsResponse)
+DELETE_TOPICS = Method(COORDINATOR, "DeleteTopics", coordinator.DeleteTopicsRequest, coordinator.DeleteTopicsResponse)
+INCREMENTAL_ALTER_CONFIGS = Method(
+    COORDINATOR,
+    "IncrementalAlterConfigs",
+    coordinator.IncrementalAlterConfigsRequest,
+    coordinator.IncrementalAlterConfigsResponse,
+)
+INIT_PRODUCER_ID = Method(
+    COORDINATOR, "InitProducerId", coordinator.InitProducerIdRequest, coordinator.InitProducerIdResponse
+)
+SHARE_GROUP_HEARTBEAT = Method(
+    COORDINATOR,
+    "ShareGroupHeartbeat",
+    coordinator.ShareGroupHeartbeatRequest,
+    coordinator.ShareGroupHeartbeatResponse,
+)
+SHARE_GROUP_DESCRIBE = Method(
+    COORDINATOR,
+    "ShareGroupDescribe",
+    coordinator.ShareGroupDescribeRequest,
+    coordinator.ShareGroupDescribeResponse,
+)
+LIST_GROUPS = Method(COORDINATOR, "ListGroups", coordinator.ListGroupsRequest, coordinator.ListGroupsResponse)

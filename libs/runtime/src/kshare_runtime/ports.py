@@ -1,0 +1,67 @@
+"""What a role may see of the outside: time, disk and randomness, handed in by whoever starts it.
+
+Timers are the running event loop's (`loop.call_at`, `asyncio.sleep`): under simulation the loop itself has a virtual
+clock, so code that uses the loop's time needs no port of its own. `Clock` is for the wall time that goes into records.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Clock(Protocol):
+    """Wall time. Monotonic time is `asyncio.get_running_loop().time()`."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+
+class Write(NamedTuple):
+    """One change of a store: the new value of a key, or None to remove it."""
+
+    family: str
+    key: bytes
+    value: bytes | None
+
+
+class KeyValueStore(Protocol):
+    """Sorted keys in named families on one disk; one writer.
+
+    Every method raises `StorageFailure` where the disk fails; a failed `write` has no effect that can be read.
+    """
+
+    def get(self, family: str, key: bytes) -> bytes | None: ...
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < end in order of keys (`end` None: to the last key).
+
+        With `reverse`, the same range from its last key down. The store must not be written while scanning.
+        """
+        ...
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """Applies all writes or none, and returns when they are durable (fsync)."""
+        ...
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        """Removes keys with start <= key < end, durably."""
+        ...
+
+    def families(self) -> list[str]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Clock, disk and randomness of one node."""
+
+    clock: Clock
+    random: random.Random
+    open_store: Callable[[str], KeyValueStore]

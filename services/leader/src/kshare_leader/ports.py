@@ -1,0 +1,69 @@
+"""What a topic partition's log is to the rest of the leader; the embedded engine implements it on RocksDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from kshare_core.identifiers import TopicPartition
+
+
+class StoredBatch(NamedTuple):
+    """A record batch as it lies in the log: `data` is the whole batch with its own base offset and epoch."""
+
+    base_offset: int
+    last_offset: int
+    data: bytes
+    is_control: bool = False
+
+    @property
+    def length(self) -> int:
+        return len(self.data)
+
+
+class TimestampOffset(NamedTuple):
+    """The answer to a look-up by time: the record's timestamp in milliseconds, and its offset."""
+
+    timestamp_ms: int
+    offset: int
+
+
+class TopicLog(Protocol):
+    """The log of one topic partition. All that `read` returns is durable. Used on the event loop only."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int:
+        """The end offset: the one that the next record gets."""
+        ...
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest open transaction, else the high watermark."""
+        ...
+
+    def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:
+        """Whole batches in order, the first one being the one that holds `fetch_offset` or the next after it.
+
+        At most `max_bytes`, but at least one batch where there is one. Raises StorageFailure.
+        """
+        ...
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record whose timestamp is `timestamp_ms` or later, None where there is none."""
+        ...
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """`listener` is called after each append that became readable; the result removes it again."""
+        ...
+
+
+class TopicLogs(Protocol):
+    """The logs that this leader owns by the newest catalog."""
+
+    def find(self, key: TopicPartition) -> TopicLog | None: ...
