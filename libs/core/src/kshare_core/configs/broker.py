@@ -1,23 +1,66 @@
-"""Broker configs under Kafka's names (org.apache.kafka.server.config and KafkaConfig of 4.3.1)."""
+"""Broker configs under Kafka's names: those of Apache Kafka 4.3.1 and 4.4's of the dead letter queue (KIP-1191).
+
+The rows are in `broker_groups`, `broker_logs`, `broker_cluster` and `broker_security`. `check_broker_configs` makes the
+checks that concern several configs at once (Kafka's ShareGroupConfig and GroupCoordinatorConfig).
+"""
 
 from __future__ import annotations
 
-from kshare_core.configs.definition import ConfigDefinition, ConfigTable, ConfigType
+from kshare_core.configs.broker_cluster import BROKER_CLUSTER
+from kshare_core.configs.broker_groups import BROKER_GROUPS
+from kshare_core.configs.broker_logs import BROKER_LOGS
+from kshare_core.configs.broker_security import BROKER_SECURITY
+from kshare_core.configs.definition import Configs, ConfigTable, InvalidConfig
 
-_INT, _LONG = ConfigType.INT, ConfigType.LONG
+BROKER_CONFIGS: ConfigTable = {
+    definition.name: definition
+    for definition in sorted(
+        (*BROKER_CLUSTER, *BROKER_GROUPS, *BROKER_LOGS, *BROKER_SECURITY), key=lambda row: row.name
+    )
+}
+
+BOUNDED_GROUP_CONFIGS = (
+    "group.share.delivery.count.limit",
+    "group.share.partition.max.record.locks",
+    "group.share.record.lock.duration.ms",
+    "group.share.session.timeout.ms",
+    "group.share.heartbeat.interval.ms",
+    "group.share.assignment.interval.ms",
+    "group.consumer.session.timeout.ms",
+    "group.consumer.heartbeat.interval.ms",
+    "group.consumer.assignment.interval.ms",
+    "group.streams.session.timeout.ms",
+    "group.streams.heartbeat.interval.ms",
+    "group.streams.assignment.interval.ms",
+)
+"""Broker configs with a `min` and a `max` beside them, which bound what a group may set."""
 
 
-def _share(name: str, default: int, low: int, high: int, text: str) -> ConfigDefinition:
-    return ConfigDefinition(name=name, type=_INT, default=default, minimum=low, maximum=high, documentation=text)
+def bound_names(name: str) -> tuple[str, str]:
+    """The broker configs that hold the least and the most of one of BOUNDED_GROUP_CONFIGS."""
+    group, kind, rest = name.split(".", 2)
+    return f"{group}.{kind}.min.{rest}", f"{group}.{kind}.max.{rest}"
 
 
-_DEFINITIONS: tuple[ConfigDefinition, ...] = (
-    _share("group.share.delivery.count.limit", 5, 2, 10, "How often a record is delivered before it is archived."),
-    _share("group.share.partition.max.record.locks", 2000, 100, 10000, "Records in flight in one share-partition."),
-    _share("group.share.record.lock.duration.ms", 30000, 1000, 3600000, "How long a member may hold a record."),
-    _share("group.share.heartbeat.interval.ms", 5000, 1, 2**31 - 1, "How often members of share groups heartbeat."),
-    _share("group.share.session.timeout.ms", 45000, 1, 2**31 - 1, "Silence after which a member is taken out."),
-    _share("num.partitions", 1, 1, 2**31 - 1, "Partitions of a topic that is created without saying how many."),
+_AT_LEAST = (
+    *((name, bound_names(name)[0]) for name in BOUNDED_GROUP_CONFIGS),
+    *((bound_names(name)[1], name) for name in BOUNDED_GROUP_CONFIGS),
+    ("group.share.max.share.sessions", "group.share.max.size"),
 )
 
-BROKER_CONFIGS: ConfigTable = {definition.name: definition for definition in _DEFINITIONS}
+_GREATER = tuple(
+    (f"group.{kind}.session.timeout.ms", f"group.{kind}.heartbeat.interval.ms")
+    for kind in ("share", "consumer", "streams")
+)
+
+
+def check_broker_configs(broker: Configs) -> None:
+    """InvalidConfig where two values contradict each other, such as a default above its own maximum."""
+    for name, least in _AT_LEAST:
+        if broker.integer(name) < broker.integer(least):
+            raise InvalidConfig(
+                f"{name} must be greater than or equal to {least}; they are {broker[name]} and {broker[least]}"
+            )
+    for name, less in _GREATER:
+        if broker.integer(name) <= broker.integer(less):
+            raise InvalidConfig(f"{name} must be greater than {less}; they are {broker[name]} and {broker[less]}")

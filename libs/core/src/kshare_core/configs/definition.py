@@ -6,6 +6,7 @@ lists are separated by commas.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -50,6 +51,7 @@ class ConfigDefinition:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    choices_ignore_case: bool = False
     check: Callable[[ConfigValue], str | None] | None = None
     broker_synonym: str | None = None
     """Of a topic or group config: the broker config whose value is its default."""
@@ -57,6 +59,8 @@ class ConfigDefinition:
     """False: Kafka knows it, kshare accepts it, and nothing here depends on it."""
     read_only: bool = True
     """Of a broker config: cannot be altered while the broker runs."""
+    is_internal: bool = False
+    """Kafka takes it and does not show it in DescribeConfigs."""
 
     def parse(self, text: str) -> ConfigValue:
         """The value of a text; InvalidConfig where it is none."""
@@ -101,14 +105,29 @@ class ConfigDefinition:
                 raise self._wrong(text, f"Value must be no more than {self.maximum}")
         if self.choices:
             for part in value if isinstance(value, tuple) else (value,):
-                if part not in self.choices:
+                if not self._is_choice(part):
                     raise self._wrong(text, f"String must be one of: {', '.join(self.choices)}")
+
+    def _is_choice(self, part: ConfigValue) -> bool:
+        if self.choices_ignore_case:
+            return str(part).upper() in {choice.upper() for choice in self.choices}
+        return part in self.choices
 
     def _wrong(self, text: str, why: str) -> InvalidConfig:
         return InvalidConfig(f"Invalid value {text} for configuration {self.name}: {why}")
 
 
 ConfigTable = Mapping[str, ConfigDefinition]
+
+
+def find_config(table: ConfigTable, name: str) -> ConfigDefinition:
+    """The definition of a name; InvalidConfig names it, and known names that are like it."""
+    definition = table.get(name)
+    if definition is None:
+        near = difflib.get_close_matches(name, table, n=3, cutoff=0.75)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise InvalidConfig(f"Unknown configuration {name}{hint}")
+    return definition
 
 
 def config_text(value: ConfigValue) -> str | None:
@@ -123,21 +142,28 @@ def config_text(value: ConfigValue) -> str | None:
 
 
 class Configs:
-    """Values over a table of definitions: those that were set, else the definition's default. Immutable."""
+    """Values over a table of definitions: those that were set, else inherited ones, else the definition's default.
 
-    def __init__(self, table: ConfigTable, texts: Mapping[str, str] | None = None) -> None:
+    Immutable. `inherited` holds values that come from elsewhere: for topics and groups, those set at the broker.
+    """
+
+    def __init__(
+        self,
+        table: ConfigTable,
+        texts: Mapping[str, str] | None = None,
+        *,
+        inherited: Mapping[str, ConfigValue] | None = None,
+    ) -> None:
         """InvalidConfig names the first key that the table does not know, or the first bad value."""
         self.table = table
-        self._set: dict[str, ConfigValue] = {}
-        for name, text in (texts or {}).items():
-            definition = table.get(name)
-            if definition is None:
-                raise InvalidConfig(f"Unknown configuration {name}")
-            self._set[name] = definition.parse(text)
+        self._inherited = dict(inherited or {})
+        self._set = {name: find_config(table, name).parse(text) for name, text in (texts or {}).items()}
 
     def __getitem__(self, name: str) -> ConfigValue:
         if name in self._set:
             return self._set[name]
+        if name in self._inherited:
+            return self._inherited[name]
         return self.table[name].default
 
     def __iter__(self) -> Iterator[str]:
@@ -145,6 +171,10 @@ class Configs:
 
     def is_set(self, name: str) -> bool:
         return name in self._set
+
+    def is_inherited(self, name: str) -> bool:
+        """Whether the value is not set here, and comes from elsewhere rather than from the default."""
+        return name in self._inherited and name not in self._set
 
     def texts(self) -> dict[str, str]:
         """The values that were set, as texts."""

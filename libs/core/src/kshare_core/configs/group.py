@@ -1,9 +1,80 @@
-"""Definitions; see the package's text."""
+"""Group configs (Kafka's GroupConfig): what one group may set, within the bounds that the broker configs give.
+
+A value outside the bounds is refused when it is set. When the broker's bounds change later, values stored before are
+moved to the nearest bound (GroupConfig.evaluate).
+"""
 
 from __future__ import annotations
 
-from kshare_core.configs.definition import ConfigDefinition, ConfigTable
+from collections.abc import Mapping
 
-_DEFINITIONS: tuple[ConfigDefinition, ...] = ()
+from kshare_core.configs.broker import BOUNDED_GROUP_CONFIGS, bound_names
+from kshare_core.configs.definition import Configs, ConfigTable, ConfigValue, InvalidConfig, config_text, find_config
+from kshare_core.configs.group_rows import GROUP_ROWS
 
-GROUP_CONFIGS: ConfigTable = {definition.name: definition for definition in _DEFINITIONS}
+GROUP_CONFIGS: ConfigTable = {
+    definition.name: definition for definition in sorted(GROUP_ROWS, key=lambda row: row.name)
+}
+
+_MORE_BOUNDS = {"streams.num.standby.replicas": (None, "group.streams.max.standby.replicas")}
+
+
+def _bounds(name: str) -> tuple[str | None, str | None]:
+    """The broker configs that hold the least and the most of a group config; None for none."""
+    synonym = GROUP_CONFIGS[name].broker_synonym
+    if synonym in BOUNDED_GROUP_CONFIGS:
+        return bound_names(synonym)
+    return _MORE_BOUNDS.get(name, (None, None))
+
+
+def check_group_config(broker: Configs, name: str, text: str) -> ConfigValue:
+    """The value of a group config; InvalidConfig where it does not exist or the broker does not allow the value."""
+    value = find_config(GROUP_CONFIGS, name).parse(text)
+    least, most = _bounds(name)
+    if isinstance(value, int):
+        if least is not None and value < broker.integer(least):
+            raise InvalidConfig(
+                f"Invalid value {value} for configuration {name}: must be at least {least}={broker[least]}"
+            )
+        if most is not None and value > broker.integer(most):
+            raise InvalidConfig(
+                f"Invalid value {value} for configuration {name}: must be at most {most}={broker[most]}"
+            )
+    return value
+
+
+def check_group_configs(broker: Configs, texts: Mapping[str, str]) -> Configs:
+    """All configs that a group shall have; InvalidConfig also where two of them contradict each other."""
+    for name, text in texts.items():
+        check_group_config(broker, name, text)
+    configs = effective_group_config(broker, texts)
+    for kind in ("share", "consumer", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if (configs.is_set(session) or configs.is_set(heartbeat)) and configs.integer(session) <= configs.integer(
+            heartbeat
+        ):
+            raise InvalidConfig(
+                f"{session} must be greater than {heartbeat}; they are {configs[session]} and {configs[heartbeat]}"
+            )
+    return configs
+
+
+def effective_group_config(broker: Configs, texts: Mapping[str, str]) -> Configs:
+    """A group's values: its own `texts` moved into the broker's bounds, else the broker's values; InvalidConfig."""
+    inherited: dict[str, ConfigValue] = {}
+    for name, definition in GROUP_CONFIGS.items():
+        if definition.broker_synonym is not None and broker.is_set(definition.broker_synonym):
+            inherited[name] = broker[definition.broker_synonym]
+    bounded = {name: _into_bounds(broker, name, text) for name, text in texts.items()}
+    return Configs(GROUP_CONFIGS, bounded, inherited=inherited)
+
+
+def _into_bounds(broker: Configs, name: str, text: str) -> str:
+    value = find_config(GROUP_CONFIGS, name).parse(text)
+    least, most = _bounds(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if least is not None:
+            value = max(value, broker.integer(least))
+        if most is not None:
+            value = min(value, broker.integer(most))
+    return config_text(value) or ""

@@ -1,9 +1,39 @@
-"""Definitions; see the package's text."""
+"""kshare's own configs (`kshare.*`), for what Kafka has no name for."""
 
 from __future__ import annotations
 
 from kshare_core.configs.definition import ConfigDefinition, ConfigTable
+from kshare_core.configs.rows import MAX_INT, MAX_LONG, integer, long
 
-_DEFINITIONS: tuple[ConfigDefinition, ...] = ()
+_ROWS: tuple[ConfigDefinition, ...] = (
+    integer(
+        "kshare.node.lease.ms",
+        10_000,
+        low=1_000,
+        high=600_000,
+        text="How long a node may serve after the coordinator last heard from it.",
+    ),
+    long(
+        "kshare.gateway.cache.bytes",
+        64 * 1024 * 1024,
+        low=0,
+        high=MAX_LONG,
+        text="Record bytes that a gateway keeps or reads ahead; 0 turns the cache off.",
+    ),
+    integer(
+        "kshare.max.partitions",
+        100_000,
+        low=1,
+        high=MAX_INT,
+        text="Partitions of all topics together; more are refused with POLICY_VIOLATION.",
+    ),
+    integer(
+        "kshare.max.groups",
+        100_000,
+        low=1,
+        high=MAX_INT,
+        text="Groups of all kinds together; more are refused with GROUP_MAX_SIZE_REACHED.",
+    ),
+)
 
-KSHARE_CONFIGS: ConfigTable = {definition.name: definition for definition in _DEFINITIONS}
+KSHARE_CONFIGS: ConfigTable = {definition.name: definition for definition in _ROWS}
