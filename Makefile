@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test check bench protos format
+.PHONY: setup demo up test check bench simulate protos format
 
 setup: $(STAMP)
 
@@ -19,3 +19,24 @@ protos: setup
 format: setup
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
+
+# The whole test suite: what a change has to pass. JUnit-like output goes to the terminal only.
+test: setup
+	$(BIN)/python -m pytest
+
+# Everything that looks at the code without running it.
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/python protos/generate.py --check
+	$(BIN)/mypy libs/*/src services/*/src tests protos/generate.py
+	$(BIN)/lint-imports
+	$(BIN)/python tests/support/tidy.py
+
+# Speed as a ratio against Apache Kafka 4.3.1 in the same run; needs Java 17 and Maven.
+bench: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
+
+# Many seeds of the simulation: make simulate SIMULATE="--seeds 1000"
+simulate: setup
+	PYTHONPATH=tests $(BIN)/python -m support.simulation $(SIMULATE)

@@ -1,0 +1,83 @@
+"""kill -9 of each role in turn under load, and of everything at once: nothing lost, nothing accepted twice."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from support.administration import create_topic, read_from_earliest
+from support.kshare_cluster import ROLES, KshareCluster
+from support.workload import WorkerPool, WorkerTask, produce_numbered
+
+PARTITIONS = 3
+WORKERS = 4
+RECORDS = 60_000
+STEP = RECORDS // 6
+
+
+def _tasks(cluster: KshareCluster) -> list[WorkerTask]:
+    return [
+        WorkerTask(bootstrap=cluster.bootstrap, topic="load", group="workers", index=index, release_every=5)
+        for index in range(WORKERS)
+    ]
+
+
+class _Producing(threading.Thread):
+    """Produces while the test kills; its failure is the test's."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self._bootstrap = bootstrap
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            for start in range(0, RECORDS, 2_000):
+                produce_numbered(self._bootstrap, "load", range(start, start + 2_000), PARTITIONS)
+        except BaseException as failure:
+            self.failure = failure
+
+
+@pytest.mark.timeout(280)
+def test_each_role_killed_in_turn(tmp_path: Path) -> None:
+    with KshareCluster(tmp_path) as cluster:
+        create_topic(cluster.bootstrap, "load", PARTITIONS)
+        read_from_earliest(cluster.bootstrap, "workers")
+        producing = _Producing(cluster.bootstrap)
+        producing.start()
+        with WorkerPool(_tasks(cluster)) as pool:
+            for index, role in enumerate(ROLES):
+                wanted = STEP * (index + 1)
+                pool.run_until(lambda account, wanted=wanted: len(account.accepted_at) >= wanted, timeout_s=60)
+                killed = cluster.kill_role(role)
+                cluster.wait_until_gone(killed)
+            pool.run_until(lambda account: len(account.accepted_at) == RECORDS, timeout_s=150)
+        producing.join(10)
+        assert producing.failure is None
+        log = cluster.log_text()
+    assert pool.account.finish() == []
+    assert set(pool.account.accepted_at) == set(range(RECORDS))
+    for role in ROLES:
+        assert "SIGKILL" in log and role in log, f"the log does not say why {role} was restarted"
+
+
+@pytest.mark.timeout(280)
+def test_everything_killed_at_once(tmp_path: Path) -> None:
+    cluster = KshareCluster(tmp_path)
+    cluster.start()
+    create_topic(cluster.bootstrap, "load", PARTITIONS)
+    read_from_earliest(cluster.bootstrap, "workers")
+    producing = _Producing(cluster.bootstrap)
+    producing.start()
+    with WorkerPool(_tasks(cluster)) as pool:
+        pool.run_until(lambda account: len(account.accepted_at) >= RECORDS // 3, timeout_s=60)
+        cluster.kill_everything()
+        cluster.start()
+        pool.run_until(lambda account: len(account.accepted_at) == RECORDS, timeout_s=150)
+    producing.join(10)
+    assert producing.failure is None
+    assert cluster.stop() == 0
+    assert pool.account.finish() == []
+    assert set(pool.account.accepted_at) == set(range(RECORDS))

@@ -1,0 +1,37 @@
+"""Topics and group configs through confluent-kafka's AdminClient, as tests and benchmarks need them."""
+
+from __future__ import annotations
+
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+TIMEOUT_S = 30
+
+
+def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> None:
+    """Creates a topic and returns when the cluster said that it exists."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+    for future in admin.create_topics([topic], request_timeout=TIMEOUT_S).values():
+        future.result(TIMEOUT_S)
+
+
+def alter_group(bootstrap: str, group: str, configs: dict[str, str]) -> None:
+    """Sets configs of a group (`kafka-configs --entity-type groups`)."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()]
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values():
+        future.result(TIMEOUT_S)
+
+
+def read_from_earliest(bootstrap: str, group: str) -> None:
+    """Makes a share group start at the first record of its topics."""
+    alter_group(bootstrap, group, {"share.auto.offset.reset": "earliest"})

@@ -1,0 +1,50 @@
+"""Rules about the source itself that no linter knows: length of files and of functions, and a word for each module.
+
+.venv/bin/python tests/support/tidy.py
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def python_files() -> list[Path]:
+    """Our own Python files; generated ones are not ours."""
+    folders = ("libs", "services", "tests", "protos", "deploy")
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in files if "generated" not in path.parts and ".venv" not in path.parts]
+
+
+def problems_of(path: Path) -> Iterator[str]:
+    """What is wrong with one file, a line each."""
+    name = path.relative_to(ROOT)
+    text = path.read_text()
+    lines = text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield f"{name}: {lines} lines; a file has at most {FILE_LINES_MAX}"
+    tree = ast.parse(text)
+    if text.strip() and ast.get_docstring(tree) is None:
+        yield f"{name}: no module docstring; its first lines say what it holds"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield f"{name}:{node.lineno}: {node.name} has {length} lines; at most {FUNCTION_LINES_MAX}"
+
+
+def main() -> int:
+    found = [problem for path in python_files() for problem in problems_of(path)]
+    for problem in found:
+        sys.stderr.write(problem + "\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

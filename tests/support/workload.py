@@ -1,0 +1,213 @@
+"""Load for end-to-end tests: numbered records, a pool of real share consumers in processes, and an account of both.
+
+Every record's value starts with its number. Workers report each polled batch: which numbers came, what was said of
+them, and which partitions' acknowledgements the cluster confirmed, with times of the machine's monotonic clock, which
+all processes share. `Account` puts the reports together and says what was lost or accepted twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import AcknowledgeType, KafkaException, Producer, ShareConsumer
+
+RECORD_BYTES = 1000
+POLL_S = 0.5
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+def produce_numbered(bootstrap: str, topic: str, numbers: range, partitions: int, *, timeout_s: float = 120.0) -> None:
+    """Produces one record for each number; returns when all are confirmed, AssertionError otherwise."""
+    failures: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 5,
+            "enable.idempotence": True,
+            "message.timeout.ms": int(timeout_s * 1000),
+        }
+    )
+
+    def confirmed(error: object, message: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    for number in numbers:
+        value = f"{number:012d}".encode().ljust(RECORD_BYTES, b".")
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % partitions, on_delivery=confirmed)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        if number % 64 == 0:
+            producer.poll(0)
+    remaining = producer.flush(timeout_s)
+    assert not failures and not remaining, f"{len(failures)} failed, {remaining} unconfirmed: {failures[:3]}"
+
+
+@dataclass(frozen=True, slots=True)
+class PolledBatch:
+    """One poll of one worker, and what became of it."""
+
+    worker: int
+    polled_at: float
+    """When the poll began."""
+    numbers: list[int]
+    partitions: list[int]
+    delivery_counts: list[int]
+    accepted: list[bool]
+    confirmed_at: float
+    confirmed_partitions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTask:
+    """What one worker does; `release_every` n: a first delivery whose number divides by n is released."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    index: int
+    release_every: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def _work(task: WorkerTask, reports: Any, stop: Any) -> None:
+    consumer = ShareConsumer(
+        {
+            "bootstrap.servers": task.bootstrap,
+            "group.id": task.group,
+            "share.acknowledgement.mode": "explicit",
+            "log_level": 0,
+            **task.settings,
+        }
+    )
+    consumer.subscribe([task.topic])
+    while not stop.is_set():
+        polled_at = time.monotonic()
+        try:
+            messages = [message for message in consumer.poll(POLL_S) if message.error() is None]
+        except KafkaException:
+            continue
+        if messages:
+            reports.put(_acknowledge(consumer, task, messages, polled_at))
+    with contextlib.suppress(KafkaException):
+        consumer.close()
+
+
+def _acknowledge(consumer: Any, task: WorkerTask, messages: list[Any], polled_at: float) -> PolledBatch:
+    numbers, accepted = [], []
+    for message in messages:
+        number = int(message.value()[:12])
+        release = bool(task.release_every and number % task.release_every == 0 and message.delivery_count() == 1)
+        numbers.append(number)
+        accepted.append(not release)
+        consumer.acknowledge(message, AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT)
+    confirmed: frozenset[int] = frozenset()
+    with contextlib.suppress(KafkaException):
+        results = consumer.commit_sync(60.0)
+        confirmed = frozenset(partition.partition for partition, error in results.items() if error is None)
+    return PolledBatch(
+        worker=task.index,
+        polled_at=polled_at,
+        numbers=numbers,
+        partitions=[message.partition() for message in messages],
+        delivery_counts=[message.delivery_count() for message in messages],
+        accepted=accepted,
+        confirmed_at=time.monotonic(),
+        confirmed_partitions=confirmed,
+    )
+
+
+class Account:
+    """What is known of every record; built from reports in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.accepted_at: dict[int, float] = {}
+        self.violations: list[str] = []
+        self.deliveries = 0
+        self.redeliveries = 0
+        self.released = 0
+        self.by_worker: dict[int, int] = {}
+        self._deliveries: dict[int, list[tuple[float, int]]] = {}
+
+    def add(self, batch: PolledBatch) -> None:
+        self.deliveries += len(batch.numbers)
+        self.by_worker[batch.worker] = self.by_worker.get(batch.worker, 0) + len(batch.numbers)
+        for number, partition, count, accepted in zip(
+            batch.numbers, batch.partitions, batch.delivery_counts, batch.accepted, strict=True
+        ):
+            self.redeliveries += count > 1
+            self._deliveries.setdefault(number, []).append((batch.polled_at, batch.worker))
+            if partition not in batch.confirmed_partitions:
+                continue
+            if not accepted:
+                self.released += 1
+                continue
+            if number in self.accepted_at:
+                self.violations.append(f"record {number} was accepted twice, both confirmed")
+            self.accepted_at.setdefault(number, batch.confirmed_at)
+
+    def finish(self) -> list[str]:
+        """Everything that was wrong, with deliveries after a confirmed acceptance."""
+        late = [
+            f"record {number} came to worker {worker} although its acceptance was confirmed before"
+            for number, deliveries in self._deliveries.items()
+            for polled_at, worker in deliveries
+            if number in self.accepted_at and polled_at > self.accepted_at[number]
+        ]
+        return self.violations + late
+
+
+class WorkerPool:
+    """Real share consumers in processes of their own; a context manager that stops them."""
+
+    def __init__(self, tasks: list[WorkerTask]) -> None:
+        self.account = Account()
+        self._reports: Any = _CONTEXT.Queue()
+        self._stop = _CONTEXT.Event()
+        self._processes = [
+            _CONTEXT.Process(target=_work, args=(task, self._reports, self._stop), daemon=True) for task in tasks
+        ]
+
+    def __enter__(self) -> WorkerPool:
+        for process in self._processes:
+            process.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        deadline = time.monotonic() + 30
+        while any(process.is_alive() for process in self._processes) and time.monotonic() < deadline:
+            self._take(0.1)
+        for process in self._processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+        while self._take(0.1):
+            pass
+        self._reports.close()
+
+    def run_until(self, done: Callable[[Account], bool], timeout_s: float) -> None:
+        """Takes reports until `done` says so; AssertionError with the account after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not done(self.account):
+            assert time.monotonic() < deadline, (
+                f"not done after {timeout_s} s: {len(self.account.accepted_at)} accepted, "
+                f"{self.account.deliveries} deliveries, {self.account.released} released"
+            )
+            self._take(0.5)
+
+    def _take(self, timeout_s: float) -> bool:
+        try:
+            self.account.add(self._reports.get(timeout=timeout_s))
+        except queue.Empty:
+            return False
+        return True
