@@ -100,6 +100,7 @@ class CoordinatorRecordKey(_message.Message):
     SHARE_GROUP_MEMBER_FIELD_NUMBER: _builtins.int
     SHARE_GROUP_PARTITIONS_FIELD_NUMBER: _builtins.int
     STATE_PARTITION_OWNER_FIELD_NUMBER: _builtins.int
+    SHARE_GROUP_TARGET_ASSIGNMENT_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     """Cluster id, epoch counter, catalog version, next producer id: single values."""
     topic: _builtins.bytes
@@ -118,6 +119,10 @@ class CoordinatorRecordKey(_message.Message):
     def share_group_member(self) -> Global___CoordinatorRecordKey.Member:
         """After ShareGroupMemberMetadata."""
 
+    @_builtins.property
+    def share_group_target_assignment(self) -> Global___CoordinatorRecordKey.Member:
+        """After ShareGroupTargetAssignmentMember."""
+
     def __init__(
         self,
         *,
@@ -129,12 +134,13 @@ class CoordinatorRecordKey(_message.Message):
         share_group_member: Global___CoordinatorRecordKey.Member | None = ...,
         share_group_partitions: _builtins.str = ...,
         state_partition_owner: _builtins.int = ...,
+        share_group_target_assignment: Global___CoordinatorRecordKey.Member | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -152,6 +158,7 @@ class CoordinatorRecordValue(_message.Message):
     SHARE_GROUP_MEMBER_FIELD_NUMBER: _builtins.int
     SHARE_GROUP_PARTITIONS_FIELD_NUMBER: _builtins.int
     STATE_PARTITION_OWNER_FIELD_NUMBER: _builtins.int
+    SHARE_GROUP_TARGET_ASSIGNMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterValue: ...
     @_builtins.property
@@ -168,6 +175,8 @@ class CoordinatorRecordValue(_message.Message):
     def share_group_partitions(self) -> Global___ShareGroupPartitionMetadata: ...
     @_builtins.property
     def state_partition_owner(self) -> _coordinator_pb2.StatePartitionOwner: ...
+    @_builtins.property
+    def share_group_target_assignment(self) -> Global___ShareGroupTargetAssignmentMember: ...
     def __init__(
         self,
         *,
@@ -179,12 +188,13 @@ class CoordinatorRecordValue(_message.Message):
         share_group_member: Global___ShareGroupMemberMetadata | None = ...,
         share_group_partitions: Global___ShareGroupPartitionMetadata | None = ...,
         state_partition_owner: _coordinator_pb2.StatePartitionOwner | None = ...,
+        share_group_target_assignment: Global___ShareGroupTargetAssignmentMember | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -297,12 +307,20 @@ class ShareGroupMemberMetadata(_message.Message):
     CLIENT_HOST_FIELD_NUMBER: _builtins.int
     SUBSCRIBED_TOPIC_NAMES_FIELD_NUMBER: _builtins.int
     MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    PREVIOUS_MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
     rack_id: _builtins.str
     client_id: _builtins.str
     client_host: _builtins.str
     member_epoch: _builtins.int
+    previous_member_epoch: _builtins.int
+    """The epoch before: a member whose newest answer was lost heartbeats with it once more."""
     @_builtins.property
     def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def assignment(self) -> _containers.RepeatedCompositeFieldContainer[_coordinator_pb2.TopicPartitions]:
+        """What the member was given with member_epoch (ShareGroupCurrentMemberAssignment); names are left empty."""
+
     def __init__(
         self,
         *,
@@ -311,14 +329,40 @@ class ShareGroupMemberMetadata(_message.Message):
         client_host: _builtins.str = ...,
         subscribed_topic_names: _abc.Iterable[_builtins.str] | None = ...,
         member_epoch: _builtins.int = ...,
+        previous_member_epoch: _builtins.int = ...,
+        assignment: _abc.Iterable[_coordinator_pb2.TopicPartitions] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_host", b"client_host", "client_id", b"client_id", "member_epoch", b"member_epoch", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "member_epoch", b"member_epoch", "previous_member_epoch", b"previous_member_epoch", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShareGroupMemberMetadata: _TypeAlias = ShareGroupMemberMetadata  # noqa: Y015
+
+@_typing.final
+class ShareGroupTargetAssignmentMember(_message.Message):
+    """What a member gets at its next heartbeat."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def assignment(self) -> _containers.RepeatedCompositeFieldContainer[_coordinator_pb2.TopicPartitions]:
+        """Names are left empty."""
+
+    def __init__(
+        self,
+        *,
+        assignment: _abc.Iterable[_coordinator_pb2.TopicPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareGroupTargetAssignmentMember: _TypeAlias = ShareGroupTargetAssignmentMember  # noqa: Y015
 
 @_typing.final
 class ShareGroupPartitionMetadata(_message.Message):
@@ -332,10 +376,13 @@ class ShareGroupPartitionMetadata(_message.Message):
         TOPIC_NAME_FIELD_NUMBER: _builtins.int
         PARTITIONS_FIELD_NUMBER: _builtins.int
         STATE_EPOCH_FIELD_NUMBER: _builtins.int
+        START_OFFSET_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         topic_name: _builtins.str
         state_epoch: _builtins.int
         """The group epoch that the initialization of these partitions is sent with."""
+        start_offset: _builtins.int
+        """Of initializing partitions: the start offset that the initialization is sent with, -1 or 0."""
         @_builtins.property
         def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
         def __init__(
@@ -345,10 +392,11 @@ class ShareGroupPartitionMetadata(_message.Message):
             topic_name: _builtins.str = ...,
             partitions: _abc.Iterable[_builtins.int] | None = ...,
             state_epoch: _builtins.int = ...,
+            start_offset: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "start_offset", b"start_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
