@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support.administration import create_topic, read_from_earliest
 from support.kshare_cluster import ROLES, KshareCluster
-from support.workload import WorkerPool, WorkerTask, produce_numbered
+from support.workload import Account, WorkerPool, WorkerTask, produce_numbered
 
 PARTITIONS = 3
 WORKERS = 4
@@ -22,6 +23,11 @@ def _tasks(cluster: KshareCluster) -> list[WorkerTask]:
         WorkerTask(bootstrap=cluster.bootstrap, topic="load", group="workers", index=index, release_every=5)
         for index in range(WORKERS)
     ]
+
+
+def accepted(wanted: int) -> Callable[[Account], bool]:
+    """Whether so many records were accepted, each one confirmed."""
+    return lambda account: len(account.accepted_at) >= wanted
 
 
 class _Producing(threading.Thread):
@@ -50,10 +56,10 @@ def test_each_role_killed_in_turn(tmp_path: Path) -> None:
         with WorkerPool(_tasks(cluster)) as pool:
             for index, role in enumerate(ROLES):
                 wanted = STEP * (index + 1)
-                pool.run_until(lambda account, wanted=wanted: len(account.accepted_at) >= wanted, timeout_s=60)
+                pool.run_until(accepted(wanted), timeout_s=60)
                 killed = cluster.kill_role(role)
                 cluster.wait_until_gone(killed)
-            pool.run_until(lambda account: len(account.accepted_at) == RECORDS, timeout_s=150)
+            pool.run_until(accepted(RECORDS), timeout_s=150)
         producing.join(10)
         assert producing.failure is None
         log = cluster.log_text()
@@ -72,10 +78,10 @@ def test_everything_killed_at_once(tmp_path: Path) -> None:
     producing = _Producing(cluster.bootstrap)
     producing.start()
     with WorkerPool(_tasks(cluster)) as pool:
-        pool.run_until(lambda account: len(account.accepted_at) >= RECORDS // 3, timeout_s=60)
+        pool.run_until(accepted(RECORDS // 3), timeout_s=60)
         cluster.kill_everything()
         cluster.start()
-        pool.run_until(lambda account: len(account.accepted_at) == RECORDS, timeout_s=150)
+        pool.run_until(accepted(RECORDS), timeout_s=150)
     producing.join(10)
     assert producing.failure is None
     assert cluster.stop() == 0
