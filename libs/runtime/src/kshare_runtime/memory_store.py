@@ -1,0 +1,167 @@
+"""KeyValueStore in memory, for tests and the simulation, on a MemoryDisk that outlives it.
+
+A MemoryDisk is one node's disk: stores by name, whose content stays when a store is closed or its node crashes. It can
+be told to refuse writes (a full disk), and to be one that lies: with `unsynced`, writes are seen at once but a crash
+takes back all that came since the last close or `sync`. A cluster that answers before its writes are durable loses
+confirmed records on such a disk, and the simulation must notice.
+
+`MemoryDisk.open_store` is an Environment's `open_store`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.ports import Write
+
+
+@dataclass(slots=True)
+class _Family:
+    """Sorted keys, and their values."""
+
+    keys: list[bytes] = field(default_factory=list)
+    values: dict[bytes, bytes] = field(default_factory=dict)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        if value is not None:
+            if key not in self.values:
+                self.keys.insert(bisect_left(self.keys, key), key)
+            self.values[key] = value
+        elif key in self.values:
+            del self.values[key]
+            del self.keys[bisect_left(self.keys, key)]
+
+    def range(self, start: bytes, end: bytes | None) -> tuple[int, int]:
+        """Indexes into `keys` of start <= key < end."""
+        last = len(self.keys) if end is None else bisect_left(self.keys, end)
+        first = bisect_left(self.keys, start)
+        return first, max(first, last)
+
+
+@dataclass(slots=True)
+class _Content:
+    """What one store has on the disk, and how to take back what is not synced, newest last."""
+
+    families: dict[str, _Family] = field(default_factory=dict)
+    undo: list[Write] = field(default_factory=list)
+    opened_by: MemoryStore | None = None
+
+
+class MemoryDisk:
+    """The disk of one node; see the module's text."""
+
+    def __init__(self, *, unsynced: bool = False) -> None:
+        self.unsynced = unsynced
+        self._contents: dict[str, _Content] = {}
+        self._failures = 0
+        self._failure_text = ""
+
+    def open_store(self, name: str) -> MemoryStore:
+        """The store with this name; StorageFailure while somebody has it open."""
+        content = self._contents.setdefault(name, _Content())
+        if content.opened_by is not None:
+            raise StorageFailure(f"cannot open the store {name}: it is open already")
+        content.opened_by = MemoryStore(name, self, content)
+        return content.opened_by
+
+    def fail_next_writes(self, count: int, message: str = "No space left on device") -> None:
+        """The next `count` writes to any store of this disk raise StorageFailure and change nothing."""
+        self._failures, self._failure_text = count, message
+
+    def crash(self) -> None:
+        """The node is gone: its stores are closed as they are, and what was not synced is lost."""
+        for content in self._contents.values():
+            for family, key, value in reversed(content.undo):
+                content.families[family].put(key, value)
+            content.undo.clear()
+            if content.opened_by is not None:
+                content.opened_by.abandon()
+                content.opened_by = None
+
+    def sync(self) -> None:
+        """Makes everything durable that was written so far; only an `unsynced` disk needs it."""
+        for content in self._contents.values():
+            content.undo.clear()
+
+    def take_failure(self, name: str) -> None:
+        """Raises the failure that a test asked for, if one is left."""
+        if self._failures:
+            self._failures -= 1
+            raise StorageFailure(f"cannot write the store {name}: {self._failure_text}")
+
+
+class MemoryStore:
+    """A KeyValueStore of a MemoryDisk; made by `MemoryDisk.open_store`."""
+
+    def __init__(self, name: str, disk: MemoryDisk, content: _Content) -> None:
+        self._name = name
+        self._disk = disk
+        self._content = content
+        self._open = True
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        self._check_open()
+        found = self._content.families.get(family)
+        return None if found is None else found.values.get(key)
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        self._check_open()
+        found = self._content.families.get(family)
+        return iter(()) if found is None else self._pairs(found, start, end, reverse)
+
+    def write(self, writes: Sequence[Write]) -> None:
+        self._check_open()
+        for family in dict.fromkeys([write.family for write in writes]):
+            if not family or family == "default":
+                raise ValueError(f"{family!r} is no name for a family of a store: it must not be empty or 'default'")
+        self._disk.take_failure(self._name)
+        for family, key, value in writes:
+            self._put(family, key, value)
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        self._check_open()
+        found = self._content.families.get(family)
+        if found is None or end <= start:
+            return
+        self._disk.take_failure(self._name)
+        first, last = found.range(start, end)
+        for key in found.keys[first:last]:
+            self._put(family, key, None)
+
+    def families(self) -> list[str]:
+        self._check_open()
+        return sorted(self._content.families)
+
+    def close(self) -> None:
+        """Closes the store; what it wrote is durable then."""
+        if self._open:
+            self._open = False
+            self._content.undo.clear()
+            self._content.opened_by = None
+
+    def abandon(self) -> None:
+        """The disk's word that the node crashed: nothing may be read or written through this object any more."""
+        self._open = False
+
+    def _put(self, family: str, key: bytes, value: bytes | None) -> None:
+        found = self._content.families.setdefault(family, _Family())
+        if self._disk.unsynced:
+            self._content.undo.append(Write(family, key, found.values.get(key)))
+        found.put(key, value)
+
+    def _pairs(self, found: _Family, start: bytes, end: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        first, last = found.range(start, end)
+        for index in range(last - 1, first - 1, -1) if reverse else range(first, last):
+            if not self._open:
+                raise StorageFailure("the store was closed while it was scanned")
+            key = found.keys[index]
+            yield key, found.values[key]
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StorageFailure(f"the store {self._name} is closed")

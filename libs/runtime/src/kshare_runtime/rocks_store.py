@@ -1,0 +1,267 @@
+"""KeyValueStore on RocksDB (rocksdict): one directory, one column family for each family, one writer.
+
+Durability: every write is one WriteBatch with fsync of the write-ahead log; when `write` returns, a power cut loses
+nothing of it. At open, a record at the end of the log that was cut off (a write that nobody was told of) is dropped;
+damage anywhere else refuses to open, because going on would silently lose what was synced.
+
+After a failed write RocksDB takes no more writes until it is opened again, so each one fails until the process is
+started anew; reads go on. Whether the failed write itself is found then is unknown, as after any crash.
+
+Memory is bounded for 50 families and more: small arenas, one budget for all write buffers, one block cache, and a limit
+on the log, which makes idle families flush. Values stay in the tables: blob files measured no quicker (the log's fsync
+decides), and a log's ascending keys are moved down the levels without being rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.ports import Write
+
+BLOCK_CACHE_BYTES = 32 * 1024 * 1024
+WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+"""Of one family."""
+ALL_WRITE_BUFFERS_BYTES = 96 * 1024 * 1024
+ARENA_BLOCK_BYTES = 256 * 1024
+WRITE_AHEAD_LOG_BYTES = 256 * 1024 * 1024
+OPEN_FILES_LIMIT = 512
+INFO_LOG_BYTES = 4 * 1024 * 1024
+INFO_LOG_COUNT = 2
+
+_OWN_FAMILY = "default"
+
+
+class RocksStore:
+    """A KeyValueStore in the directory `path`, which is created with its parents when it is missing.
+
+    Raises StorageFailure where the directory cannot be opened: another process has it, it is damaged, or the disk
+    refuses; the text says which and what to do.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._cache = Cache(BLOCK_CACHE_BYTES)
+        self._write_options = WriteOptions()
+        self._write_options.sync = True
+        self._scans: dict[int, _Scan] = {}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            present = Rdict.list_cf(str(path), self._options()) if (path / "CURRENT").exists() else []
+            names = [name for name in present if name != _OWN_FAMILY]
+            self._database = Rdict(str(path), self._options(), {name: self._options() for name in names})
+            self._families = {name: self._database.get_column_family(name) for name in sorted(names)}
+        except Exception as error:  # rocksdict raises plain Exception
+            raise StorageFailure(f"cannot open the store {path}: {error}. {_advice(str(error))}") from error
+        self._handles = {name: self._database.get_column_family_handle(name) for name in self._families}
+        self._open = True
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        column_family = self._family(family)
+        if column_family is None:
+            return None
+        try:
+            value: bytes | None = column_family.get(key)
+        except Exception as error:
+            raise self._failure("read", error) from error
+        return value
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        column_family = self._family(family)
+        if column_family is None or (end is not None and end <= start):
+            return iter(())
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        try:
+            cursor = column_family.iter(options)
+            if reverse:
+                cursor.seek_to_last()
+            else:
+                cursor.seek(start)
+        except Exception as error:
+            raise self._failure("read", error) from error
+        # rocksdict 0.3.29 sets the upper bound when asked for a lower one, so the scan itself looks for the start.
+        scan = _Scan(self, cursor, lowest=start if reverse else None)
+        self._scans[id(scan)] = scan
+        return scan
+
+    def write(self, writes: Sequence[Write]) -> None:
+        batch = WriteBatch(raw_mode=True)
+        try:
+            for family, key, value in writes:
+                handle = self._handles.get(family) or self._create(family)
+                if value is None:
+                    batch.delete(key, handle)
+                else:
+                    batch.put(key, value, handle)
+            self._check_open()
+            self._database.write(batch, self._write_options)
+        except (StorageFailure, ValueError):
+            raise
+        except Exception as error:
+            raise self._failure("write", error) from error
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        handle = self._handles.get(family)
+        self._check_open()
+        if handle is None or end <= start:
+            return
+        batch = WriteBatch(raw_mode=True)
+        try:
+            batch.delete_range(start, end, handle)
+            self._database.write(batch, self._write_options)
+        except Exception as error:
+            raise self._failure("write", error) from error
+
+    def families(self) -> list[str]:
+        self._check_open()
+        return sorted(self._families)
+
+    def close(self) -> None:
+        """Closes the database and gives its directory free; scans that are not finished end with StorageFailure."""
+        if not self._open:
+            return
+        self._open = False
+        for scan in list(self._scans.values()):
+            scan.drop()
+        self._handles.clear()
+        # The directory stays locked as long as anything of the database is alive, so all of it goes. A close also flushes,
+        # which fails after a failed write and is no loss: whatever was answered is in the log, which is read at open.
+        for part in (*self._families.values(), self._database):
+            with suppress(Exception):
+                part.close()
+        self._families.clear()
+        del self._database
+
+    def scan_ended(self, scan: _Scan) -> None:
+        """A scan's word that it needs nothing any more."""
+        self._scans.pop(id(scan), None)
+
+    def _create(self, family: str) -> ColumnFamily:
+        self._check_open()
+        if not family or family == _OWN_FAMILY:
+            raise ValueError(f"{family!r} is no name for a family of a store: it must not be empty or {_OWN_FAMILY!r}")
+        self._families[family] = self._database.create_column_family(family, self._options())
+        handle = self._handles[family] = self._database.get_column_family_handle(family)
+        return handle
+
+    def _family(self, family: str) -> Rdict | None:
+        self._check_open()
+        return self._families.get(family)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StorageFailure(f"the store {self._path} is closed")
+
+    def _failure(self, verb: str, error: Exception) -> StorageFailure:
+        return StorageFailure(f"cannot {verb} the store {self._path}: {error}")
+
+    def _options(self) -> Options:
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_paranoid_checks(True)
+        options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+        options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+        options.set_db_write_buffer_size(ALL_WRITE_BUFFERS_BYTES)
+        options.set_arena_block_size(ARENA_BLOCK_BYTES)
+        options.set_max_total_wal_size(WRITE_AHEAD_LOG_BYTES)
+        options.set_max_open_files(OPEN_FILES_LIMIT)
+        options.set_max_log_file_size(INFO_LOG_BYTES)
+        options.set_keep_log_file_num(INFO_LOG_COUNT)
+        # Record batches come compressed by their producer or not at all; state values are small.
+        options.set_compression_type(DBCompressionType.none())
+        tables = BlockBasedOptions()
+        tables.set_block_cache(self._cache)
+        tables.set_cache_index_and_filter_blocks(True)
+        tables.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(tables)
+        return options
+
+
+class _Scan:
+    """The pairs of a range, one at a time; a broken block raises StorageFailure instead of ending the range early.
+
+    Goes down to the key `lowest` where that is given, otherwise up to the cursor's bound.
+    """
+
+    def __init__(self, store: RocksStore, cursor: RdictIter, *, lowest: bytes | None) -> None:
+        self._store = store
+        self._cursor: RdictIter | None = cursor
+        self._lowest = lowest
+        self._dropped = False
+
+    def __iter__(self) -> _Scan:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        cursor = self._cursor
+        if cursor is None:
+            if self._dropped:
+                raise StorageFailure("the store was closed while it was scanned")
+            raise StopIteration
+        try:
+            pair = self._take(cursor)
+        except Exception as error:
+            self._end()
+            raise StorageFailure(f"cannot read the store: {error}") from error
+        if pair is None:
+            self._end()
+            raise StopIteration
+        return pair
+
+    def _take(self, cursor: RdictIter) -> tuple[bytes, bytes] | None:
+        if not cursor.valid():
+            cursor.status()
+            return None
+        key = cursor.key()
+        if self._lowest is None:
+            pair = (key, cursor.value())
+            cursor.next()
+            return pair
+        if key < self._lowest:
+            return None
+        pair = (key, cursor.value())
+        cursor.prev()
+        return pair
+
+    def drop(self) -> None:
+        """Lets go of the database, which is being closed."""
+        self._dropped = True
+        self._end()
+
+    def _end(self) -> None:
+        self._cursor = None
+        self._store.scan_ended(self)
+
+
+def _advice(error: str) -> str:
+    """What a person can do about an error at open."""
+    if "Corruption" in error:
+        return (
+            "Its files are damaged; nothing was changed. Restore the directory from a copy, or move it away to start "
+            "with an empty store (all that it held is then lost)"
+        )
+    if "lock hold" in error or "LOCK" in error:
+        return "Another process has it open: stop that one, or give this one another data directory"
+    if "No space" in error:
+        return "Free some space on the disk and start again"
+    return "Check that the directory exists on a healthy disk and that this user may write there"

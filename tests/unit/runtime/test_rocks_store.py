@@ -1,0 +1,130 @@
+"""What RocksStore promises about crashes, damage and full disks; its contract as a store is in tests/contract."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.clock import SystemClock, system_environment
+from kshare_runtime.ports import Write
+from kshare_runtime.rocks_store import RocksStore
+
+
+def copy_of_a_running_store(directory: Path, count: int) -> Path:
+    """What a kill -9 leaves: the files of a store with `count` writes, copied while it is open."""
+    store = RocksStore(directory / "running")
+    for index in range(count):
+        store.write([Write("log", b"%04d" % index, b"v" * 100)])
+    shutil.copytree(directory / "running", directory / "left")
+    store.close()
+    return directory / "left"
+
+
+def write_ahead_log(path: Path) -> Path:
+    (found,) = [file for file in path.glob("*.log") if file.stat().st_size]
+    return found
+
+
+def keys(path: Path) -> list[bytes]:
+    store = RocksStore(path)
+    found = [key for key, _ in store.scan("log", b"")]
+    store.close()
+    return found
+
+
+def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
+    assert keys(copy_of_a_running_store(tmp_path, 20)) == [b"%04d" % index for index in range(20)]
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 7, 60, 119])
+def test_a_write_that_was_cut_off_is_dropped_and_no_other(tmp_path: Path, missing_bytes: int) -> None:
+    path = copy_of_a_running_store(tmp_path, 20)
+    log = write_ahead_log(path)
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - missing_bytes)
+    assert keys(path) == [b"%04d" % index for index in range(19)]
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.99])
+def test_damage_refuses_to_open_instead_of_losing_what_was_synced(tmp_path: Path, share: float) -> None:
+    path = copy_of_a_running_store(tmp_path, 20)
+    log = write_ahead_log(path)
+    data = bytearray(log.read_bytes())
+    data[int(len(data) * share)] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(StorageFailure, match=r"left: Corruption.*Restore the directory from a copy"):
+        RocksStore(path)
+
+
+def test_damage_in_a_table_is_found_when_it_is_read(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path / "a")
+    for index in range(400):
+        store.write([Write("log", b"%04d" % index, bytes([index % 251]) * 1000)])
+    store.close()
+    # Opening a store moves its log into tables.
+    RocksStore(tmp_path / "a").close()
+    table = max((tmp_path / "a").glob("*.sst"), key=lambda file: file.stat().st_size)
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    store = RocksStore(tmp_path / "a")
+    with pytest.raises(StorageFailure, match="Corruption"):
+        list(store.scan("log", b""))
+    with pytest.raises(StorageFailure, match="Corruption"):
+        list(store.scan("log", b"", reverse=True))
+    store.close()
+
+
+@contextmanager
+def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_fails_the_write_and_keeps_the_rest(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path / "a")
+    store.write([Write("log", b"1", b"x")])
+    with files_no_larger_than(64 * 1024), pytest.raises(StorageFailure, match=r"cannot write the store .*a: IO error"):
+        store.write([Write("log", b"2", b"x" * 100_000), Write("log", b"3", b"x")])
+    assert [key for key, _ in store.scan("log", b"")] == [b"1"]
+    with pytest.raises(StorageFailure):
+        store.write([Write("log", b"4", b"x")])
+    store.close()
+    store = RocksStore(tmp_path / "a")
+    store.write([Write("log", b"5", b"x")])
+    assert [key for key, _ in store.scan("log", b"")] == [b"1", b"5"]
+    store.close()
+
+
+def test_a_locked_directory_says_what_to_do(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path / "a")
+    with pytest.raises(StorageFailure, match=r"a: .*Another process has it open"):
+        RocksStore(tmp_path / "a")
+    store.close()
+
+
+def test_a_place_that_cannot_be_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageFailure, match="Check that the directory exists"):
+        RocksStore(tmp_path / "file" / "a")
+
+
+def test_the_environment_of_a_process(tmp_path: Path) -> None:
+    environment = system_environment(tmp_path)
+    store = environment.open_store("leader")
+    store.write([Write("log", b"1", b"x")])
+    store.close()
+    assert (tmp_path / "leader" / "CURRENT").exists()
+    assert isinstance(environment.clock, SystemClock)
+    assert environment.clock.now_ms() > 1_600_000_000_000
+    assert environment.random.getrandbits(64) != system_environment(tmp_path).random.getrandbits(64)
