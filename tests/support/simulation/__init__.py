@@ -1,0 +1,14 @@
+"""The whole system under a virtual clock, an in-memory network and seeded faults; no sockets, threads or real time.
+
+Read first: `loop` (virtual time, and what a crash is), then `network` (calls between roles), `connections` (Kafka bytes
+between a client and a gateway), `hosts` (a machine that runs one node), `cluster` (all four roles), `clients`
+(`producer`, `member`, `admin`), `faults` (what goes wrong, and when), `history` and `checker` (what happened, and
+whether it was allowed), `scenario` (one seed from start to end).
+
+    python -m support.simulation --seeds 200 --processes 2      many seeds; failing ones are printed
+    python -m support.simulation --seed 17 --trace              one seed again, with all that happened
+    pytest tests/simulation --seeds 50 | --seed 17              the same from pytest
+
+(run in `tests/`, or with PYTHONPATH=tests). The same seed gives the same history to the last message: everything random
+comes from `random.Random` objects that are seeded with the seed and the name of their user.
+"""

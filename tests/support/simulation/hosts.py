@@ -1,0 +1,127 @@
+"""A machine that runs one node: starts it, kills it, freezes it, starts it again on the same disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from kshare_rpc.network import Network
+from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.ports import Environment
+from support.simulation.connections import ClientListeners
+from support.simulation.loop import Incarnation, VirtualLoop
+from support.simulation.network import SimulatedFabric, SimulatedNetwork
+
+EPOCH_MS = 1_767_225_600_000
+"""Wall time at virtual time zero: 2026-01-01."""
+
+SYNC_INTERVAL_S = 2.0
+
+
+class Node(Protocol):
+    """What all roles have in common; see DESIGN.md, section 2."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_ms: int) -> None: ...
+
+    def problems(self) -> list[str]: ...
+
+
+class HostClock:
+    """The wall clock of one host: virtual time, and how far it is wrong."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.skew_ms = 0
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self.skew_ms + int(self._loop.time() * 1000)
+
+
+BuildNode = Callable[[Environment, Network, "SimulatedHost"], Node]
+
+
+class SimulatedHost:
+    """See the module's text. `on_started` runs in the host when its node is up (gateways open their door there)."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        seed: str,
+        fabric: SimulatedFabric,
+        listeners: ClientListeners,
+        build: BuildNode,
+        on_started: Callable[[SimulatedHost], None] = lambda host: None,
+        unsynced_disk: bool = False,
+    ) -> None:
+        self.name = name
+        self.fabric = fabric
+        self.listeners = listeners
+        self.disk = MemoryDisk(unsynced=unsynced_disk)
+        self.clock = HostClock(fabric.loop)
+        self.incarnation: Incarnation | None = None
+        self.node: Node | None = None
+        self._seed = seed
+        self._build = build
+        self._on_started = on_started
+        self._lives = 0
+        self._graveyard: list[Node | None] = []
+
+    @property
+    def running(self) -> bool:
+        return self.incarnation is not None
+
+    def start(self) -> asyncio.Task[None]:
+        """Begins a new life; the task ends when its node is up."""
+        assert self.incarnation is None, f"{self.name} runs already"
+        self._lives += 1
+        incarnation = self.incarnation = Incarnation(self.name, self._lives)
+        self.fabric.note(f"{incarnation} starts")
+        if self.disk.unsynced:
+            self.fabric.loop.task_in(incarnation, self._sync_now_and_then(), f"{self.name}:sync")
+        return self.fabric.loop.task_in(incarnation, self._start_node(incarnation), f"{self.name}:start")
+
+    async def _start_node(self, incarnation: Incarnation) -> None:
+        environment = Environment(
+            clock=self.clock,
+            random=random.Random(f"{self._seed}/{self.name}/{incarnation.number}"),
+            open_store=self.disk.open_store,
+        )
+        self.node = self._build(environment, SimulatedNetwork(self.fabric, incarnation), self)
+        await self.node.start()
+        self.fabric.note(f"{incarnation} is up")
+        self._on_started(self)
+
+    async def _sync_now_and_then(self) -> None:
+        """The disk that lies writes back what it kept in memory, as a page cache does."""
+        while True:
+            await asyncio.sleep(SYNC_INTERVAL_S)
+            self.disk.sync()
+
+    def crash(self, *, silent: bool = False) -> None:
+        """kill -9: no code of this life runs again. `silent`: the others notice only by their timeouts."""
+        incarnation = self.incarnation
+        if incarnation is None:
+            return
+        self.fabric.note(f"{incarnation} dies")
+        incarnation.dead = True
+        self.incarnation = None
+        self._graveyard.append(self.node)  # nothing of it may be collected, and so run, before the end
+        self.node = None
+        self.disk.crash()
+        self.fabric.host_died(incarnation, silent=silent)
+        self.listeners.host_died(incarnation, silent=silent)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.incarnation is not None:
+            self.incarnation.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.incarnation is not None and self.incarnation.paused:
+            self.fabric.loop.resume(self.incarnation)

@@ -1,0 +1,188 @@
+"""An asyncio event loop whose time is virtual, and the lives of hosts that run on it.
+
+Time only passes when nothing is left to do: the loop then jumps to the next timer. Every task and timer belongs to the
+`Incarnation` in its context (or to nobody: the simulation itself). A dead incarnation's code never runs again, not even
+its `finally` blocks, as when a process is killed; a paused one's code waits until it is resumed, as under SIGSTOP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import heapq
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+CANCELLED_TIMERS_KEPT = 200
+
+
+class Incarnation:
+    """One life of a host: from a start to the crash that ends it."""
+
+    def __init__(self, host: str, number: int) -> None:
+        self.host = host
+        self.number = number
+        self.dead = False
+        self.paused = False
+        self.deferred: list[asyncio.Handle] = []
+        self.context = contextvars.copy_context()
+        self.context.run(current_incarnation.set, self)
+
+    @property
+    def stopped(self) -> bool:
+        return self.dead or self.paused
+
+    def __repr__(self) -> str:
+        return f"{self.host}#{self.number}"
+
+
+current_incarnation: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar("incarnation", default=None)
+
+
+class Deadlock(Exception):
+    """Nothing is scheduled and the simulation is not finished; the text names the tasks that wait."""
+
+
+class LimitReached(Exception):
+    """The simulation took more virtual time or more steps than it may."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """See the module's text. `time_limit` is in virtual seconds; a step is one callback."""
+
+    # What BaseEventLoop keeps, as far as `_run_once` needs it.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _timer_cancelled_count: int
+    _stopping: bool
+
+    def __init__(self, *, time_limit: float = 3600.0, step_limit: int = 5_000_000) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._time_limit = time_limit
+        self._step_limit = step_limit
+        self.steps = 0
+        self.problems: list[str] = []
+        """Exceptions that nobody caught; each is a bug in the code that ran."""
+        self.set_exception_handler(self._note_exception)
+
+    def time(self) -> float:
+        return self._now
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Runs `main` to its end, and throws away all that is then still under way."""
+        collecting = gc.isenabled()
+        gc.disable()  # the moment of a collection is not the seed's
+        try:
+            return self.run_until_complete(main)
+        finally:
+            self._discard()
+            if collecting:
+                gc.enable()
+
+    def run_in(self, incarnation: Incarnation, callback: Callable[..., object], *arguments: object) -> None:
+        """Calls `callback` soon, as code of the incarnation."""
+        self.call_soon(callback, *arguments, context=incarnation.context)
+
+    def task_in(self, incarnation: Incarnation, main: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """A task that belongs to the incarnation."""
+        return self.create_task(main, name=name, context=incarnation.context.copy())
+
+    def resume(self, incarnation: Incarnation) -> None:
+        """Lets a paused incarnation go on, with all that came meanwhile."""
+        incarnation.paused = False
+        self._ready.extend(incarnation.deferred)
+        incarnation.deferred.clear()
+
+    def _run_once(self) -> None:
+        self._drop_cancelled_timers()
+        ready, scheduled = self._ready, self._scheduled
+        if not ready and not self._stopping:
+            self._advance()
+        while scheduled and scheduled[0]._when <= self._now:  # type: ignore[attr-defined]
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            incarnation = handle._context.get(current_incarnation)  # type: ignore[attr-defined]
+            if incarnation is not None and incarnation.stopped:
+                if not incarnation.dead:
+                    incarnation.deferred.append(handle)
+                continue
+            self.steps += 1
+            handle._run()
+        if self.steps > self._step_limit:
+            raise LimitReached(f"more than {self._step_limit} steps; waiting: {self.waiting()}")
+
+    def _drop_cancelled_timers(self) -> None:
+        scheduled = self._scheduled
+        if self._timer_cancelled_count > CANCELLED_TIMERS_KEPT and self._timer_cancelled_count > len(scheduled) / 2:
+            kept = [timer for timer in scheduled if not timer._cancelled]
+            for timer in scheduled:
+                timer._scheduled = not timer._cancelled  # type: ignore[attr-defined]
+            heapq.heapify(kept)
+            scheduled[:] = kept
+            self._timer_cancelled_count = 0
+        while scheduled and scheduled[0]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+
+    def _advance(self) -> None:
+        if not self._scheduled:
+            raise Deadlock(f"nothing is scheduled at {self._now:.3f} s; waiting: {self.waiting()}")
+        self._now = max(self._now, cast(float, self._scheduled[0]._when))  # type: ignore[attr-defined]
+        if self._now > self._time_limit:
+            raise LimitReached(f"more than {self._time_limit} virtual seconds; waiting: {self.waiting()}")
+
+    def waiting(self) -> str:
+        """The tasks that are not done, by name and the line that each waits in."""
+        lines = []
+        for task in asyncio.all_tasks(self):
+            frames = task.get_stack(limit=1)
+            where = f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else "?"
+            lines.append(f"{task.get_name()} at {where}")
+        return "; ".join(sorted(lines))
+
+    def _note_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.problems.append(f"at {self._now:.3f} s: {context['message']}: {error!r}")
+
+    def _discard(self) -> None:
+        """Ends every task without letting its code do anything that could be seen."""
+        tasks = list(asyncio.all_tasks(self))
+        self.close()
+        known, noted = len(self.problems), sys.unraisablehook
+        sys.unraisablehook = lambda _: None
+        try:
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._close_coroutine(task)
+            tasks.clear()
+            gc.collect()
+        finally:
+            sys.unraisablehook = noted
+        del self.problems[known:]
+
+    @staticmethod
+    def _close_coroutine(task: asyncio.Task[Any]) -> None:
+        """Unwinds the coroutine of a task; what its `finally` blocks still try ends at the closed loop."""
+        coroutine = cast(Coroutine[Any, Any, Any], task.get_coro())
+        try:
+            coroutine.close()
+        except RuntimeError:
+            return
+
+    # What BaseEventLoop asks of the part that talks to the system.
+    def _process_events(self, event_list: object) -> None:
+        raise NotImplementedError("there are no sockets in the simulation")
+
+    def _write_to_self(self) -> None:
+        """Only threads need waking."""

@@ -1,0 +1,350 @@
+"""The network between roles: seeded delays, lost messages, cuts and partitions; messages travel as bytes.
+
+Calls of one channel to one address arrive in the order in which they were sent, as on one Exchange stream, and their
+handlers run side by side. A lost request or answer is seen by the caller as a timeout. When a host dies or a link is
+cut, calls under way fail at once or (seeded) only by their timeout; requests that were under way on a cut stream may
+still arrive later, which is what epochs and sequences have to stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from kshare_core.errors import StorageFailure
+from kshare_rpc.network import (
+    CallFailed,
+    CallTimeout,
+    ChannelUnavailable,
+    Handler,
+    Method,
+    Payload,
+    Request,
+    Response,
+    Service,
+)
+from support.simulation.history import History, Note
+from support.simulation.loop import Incarnation, VirtualLoop
+
+Tap = Callable[[str, str, Method[Any, Any], Message, "Message | None", float], None]
+"""Called with source host, target host, method, request, answer and the time of sending: with the answer None when the
+request arrives, and again when the handler has answered."""
+
+FIRST_PORT = 30_000
+
+
+@dataclass(slots=True)
+class Conditions:
+    """How the network is at the moment; times in seconds."""
+
+    latency: float = 0.0005
+    slow_probability: float = 0.0
+    slow_latency: float = 0.0
+    drop_probability: float = 0.0
+    host_latency: dict[str, float] = field(default_factory=dict)
+    """Added to each message from or to the host."""
+
+
+class SimulatedFabric:
+    """All hosts and links. One for each simulation."""
+
+    def __init__(self, loop: VirtualLoop, randomness: random.Random, history: History) -> None:
+        self.loop = loop
+        self.random = randomness
+        self.history = history
+        self.conditions = Conditions()
+        self.taps: list[Tap] = []
+        self.bugs: list[str] = []
+        """Exceptions that left a handler without being one that callers expect."""
+        self._blocked: dict[tuple[str, str], int] = {}
+        self._listeners: dict[str, tuple[Incarnation, dict[str, tuple[Method[Any, Any], Handler]]]] = {}
+        self._calls: dict[int, _Call] = {}
+        self._call_count = 0
+        self._next_port = FIRST_PORT
+
+    # Links
+
+    def block(self, source: str, target: str) -> None:
+        """Nothing passes from source to target any more; blocks are counted."""
+        self._blocked[source, target] = self._blocked.get((source, target), 0) + 1
+
+    def unblock(self, source: str, target: str) -> None:
+        self._blocked[source, target] -= 1
+        if not self._blocked[source, target]:
+            del self._blocked[source, target]
+
+    def is_blocked(self, source: str, target: str) -> bool:
+        return (source, target) in self._blocked
+
+    def delay(self, source: str, target: str) -> float:
+        """The seconds that one message takes."""
+        conditions, draw = self.conditions, self.random.random
+        seconds = conditions.latency * (0.5 + draw())
+        if conditions.slow_probability and draw() < conditions.slow_probability:
+            seconds += conditions.slow_latency * draw()
+        if conditions.host_latency:
+            seconds += draw() * (conditions.host_latency.get(source, 0.0) + conditions.host_latency.get(target, 0.0))
+        return seconds
+
+    def is_lost(self, source: str, target: str) -> bool:
+        if self.is_blocked(source, target):
+            return True
+        probability = self.conditions.drop_probability
+        return probability > 0 and self.random.random() < probability
+
+    def cut(self, first: str, second: str) -> None:
+        """Breaks the streams between two hosts: calls under way fail; their requests may still arrive."""
+        for call in list(self._calls.values()):
+            if {call.source.host, call.target_host} == {first, second}:
+                call.fail(ChannelUnavailable(f"the stream between {first} and {second} was cut"))
+
+    def host_died(self, incarnation: Incarnation, *, silent: bool) -> None:
+        """The host's listeners are gone. Calls to it fail now, or (`silent`) only by their timeouts."""
+        for address, (owner, _) in list(self._listeners.items()):
+            if owner is incarnation:
+                del self._listeners[address]
+        for call in list(self._calls.values()):
+            if call.source is incarnation:
+                call.forget()
+            elif call.executor is incarnation and not silent:
+                call.fail(ChannelUnavailable(f"{incarnation.host} closed the stream"))
+
+    # Calls
+
+    def listen(self, address: str, incarnation: Incarnation, services: Sequence[Service]) -> str:
+        host, port = address.rsplit(":", 1)
+        if port == "0":
+            self._next_port += 1
+            address = f"{host}:{self._next_port}"
+        if address in self._listeners:
+            raise OSError(f"{address} is in use by {self._listeners[address][0]!r}")
+        handlers = {
+            method.path: (method, handler) for service in services for method, handler in service.handlers.items()
+        }
+        self._listeners[address] = (incarnation, handlers)
+        return address
+
+    def unlisten(self, address: str, incarnation: Incarnation) -> None:
+        if address in self._listeners and self._listeners[address][0] is incarnation:
+            del self._listeners[address]
+
+    def start_call(
+        self, stream: _Stream, address: str, method: Method[Any, Any], request: bytes, payload: bytes, timeout_ms: int
+    ) -> asyncio.Future[tuple[bytes, bytes]]:
+        self._call_count += 1
+        call = _Call(self, self._call_count, stream, address, method, request, payload)
+        self._calls[call.call_id] = call
+        call.send(timeout_ms)
+        return call.answer
+
+    def executing(self, incarnation: Incarnation) -> list[asyncio.Task[None]]:
+        """The handlers that run in the host now."""
+        calls = [call for call in self._calls.values() if call.executor is incarnation]
+        return [call.task for call in calls if call.task is not None and not call.task.done()]
+
+    def end_call(self, call_id: int) -> None:
+        self._calls.pop(call_id, None)
+
+    def find(self, address: str, path: str) -> tuple[Incarnation, tuple[Method[Any, Any], Handler] | None] | None:
+        """Who listens there, and its handler of the method (None: it does not know the method)."""
+        listener = self._listeners.get(address)
+        return None if listener is None else (listener[0], listener[1].get(path))
+
+    def note(self, text: str) -> None:
+        self.history.add(Note(self.loop.time(), text))
+
+
+class _Stream:
+    """Order on one channel: what is sent later does not arrive earlier."""
+
+    def __init__(self, source: Incarnation) -> None:
+        self.source = source
+        self.request_arrival = 0.0
+        self.answer_arrival = 0.0
+
+
+class _Call:
+    """One call from its start to its answer; see the module's text."""
+
+    def __init__(
+        self,
+        fabric: SimulatedFabric,
+        call_id: int,
+        stream: _Stream,
+        address: str,
+        method: Method[Any, Any],
+        request: bytes,
+        payload: bytes,
+    ) -> None:
+        self.fabric = fabric
+        self.call_id = call_id
+        self.stream = stream
+        self.source = stream.source
+        self.address = address
+        self.target_host = address.rsplit(":", 1)[0]
+        self.method = method
+        self.request = request
+        self.payload = payload
+        self.sent_at = fabric.loop.time()
+        self.executor: Incarnation | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.answer: asyncio.Future[tuple[bytes, bytes]] = fabric.loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def send(self, timeout_ms: int) -> None:
+        fabric, source, target = self.fabric, self.source.host, self.target_host
+        loop = fabric.loop
+        self._timer = loop.call_later(
+            timeout_ms / 1000, self.fail, CallTimeout(f"no answer of {self.address} in {timeout_ms} ms")
+        )
+        if fabric.is_lost(source, target):
+            fabric.note(f"{source} -> {target} {self.method.path} [{self.call_id}] lost")
+            return
+        stream = self.stream
+        stream.request_arrival = later(stream.request_arrival, loop.time() + fabric.delay(source, target))
+        in_no_host(loop, stream.request_arrival, self._arrive)
+
+    def _arrive(self) -> None:
+        fabric, source, target = self.fabric, self.source.host, self.target_host
+        found = None if fabric.is_blocked(source, target) else fabric.find(self.address, self.method.path)
+        if fabric.is_blocked(source, target):
+            return
+        if found is None:
+            self._fail_later(ChannelUnavailable(f"nobody listens at {self.address}"))
+            return
+        executor, entry = found
+        if entry is None:
+            self._fail_later(CallFailed(f"{self.address} does not know {self.method.path}"))
+            return
+        fabric.note(f"{source} -> {target} {self.method.path} [{self.call_id}]")
+        self.executor = executor
+        name = f"{executor.host}:{self.method.path}:{self.call_id}"
+        self.task = fabric.loop.task_in(executor, self._execute(entry[1]), name)
+
+    async def _execute(self, handler: Handler) -> None:
+        """Runs in the other host."""
+        fabric = self.fabric
+        request = self.method.request_type.FromString(self.request)
+        for tap in fabric.taps:
+            tap(self.source.host, self.target_host, self.method, request, None, self.sent_at)
+        try:
+            answered = await handler(request, memoryview(self.payload))
+        except Exception as error:
+            if not isinstance(error, StorageFailure):
+                fabric.bugs.append(f"at {fabric.loop.time():.3f} s {self.target_host} {self.method.path}: {error!r}")
+            self._fail_later(CallFailed(f"{self.method.path}: {error!r}"))
+            return
+        response, payload = answered if isinstance(answered, tuple) else (answered, ())
+        for tap in fabric.taps:
+            tap(self.source.host, self.target_host, self.method, request, response, self.sent_at)
+        self._answer(response.SerializeToString(), b"".join(payload))
+
+    def _answer(self, response: bytes, payload: bytes) -> None:
+        fabric, source, target = self.fabric, self.source.host, self.target_host
+        if fabric.is_lost(target, source):
+            fabric.note(f"{target} -> {source} answer [{self.call_id}] lost")
+            return
+        stream = self.stream
+        stream.answer_arrival = later(stream.answer_arrival, fabric.loop.time() + fabric.delay(target, source))
+        in_no_host(fabric.loop, stream.answer_arrival, self._deliver, response, payload)
+
+    def _deliver(self, response: bytes, payload: bytes) -> None:
+        fabric, source, target = self.fabric, self.source.host, self.target_host
+        if fabric.is_blocked(target, source) or self.call_id not in fabric._calls:
+            return
+        fabric.note(f"{target} -> {source} answer [{self.call_id}] {len(response)}+{len(payload)} bytes")
+        self.forget()
+        if not self.answer.done():
+            self.answer.set_result((response, payload))
+
+    def _fail_later(self, error: CallFailed) -> None:
+        fabric = self.fabric
+        if not fabric.is_lost(self.target_host, self.source.host):
+            arrival = fabric.loop.time() + fabric.delay(self.target_host, self.source.host)
+            in_no_host(fabric.loop, arrival, self.fail, error)
+
+    def fail(self, error: CallFailed) -> None:
+        if self.call_id not in self.fabric._calls:
+            return
+        self.fabric.note(f"{self.source.host} {self.method.path} [{self.call_id}] failed: {error}")
+        self.forget()
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def forget(self) -> None:
+        self.fabric.end_call(self.call_id)
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class SimulatedNetwork:
+    """The network as one life of a host sees it (`kshare_rpc.network.Network`)."""
+
+    def __init__(self, fabric: SimulatedFabric, incarnation: Incarnation) -> None:
+        self._fabric = fabric
+        self._incarnation = incarnation
+
+    def connect(self, address: str) -> SimulatedChannel:
+        return SimulatedChannel(self._fabric, self._incarnation, address)
+
+    async def serve(self, address: str, services: Sequence[Service]) -> SimulatedServer:
+        bound = self._fabric.listen(address, self._incarnation, services)
+        return SimulatedServer(self._fabric, self._incarnation, bound)
+
+
+class SimulatedChannel:
+    """One stream to one address (`kshare_rpc.network.Channel`)."""
+
+    def __init__(self, fabric: SimulatedFabric, incarnation: Incarnation, address: str) -> None:
+        self._fabric = fabric
+        self._stream = _Stream(incarnation)
+        self._address = address
+
+    async def call(
+        self, method: Method[Request, Response], request: Request, payload: Payload = (), *, timeout_ms: int
+    ) -> tuple[Response, memoryview]:
+        future = self._fabric.start_call(
+            self._stream, self._address, method, request.SerializeToString(), b"".join(payload), timeout_ms
+        )
+        response, answer_payload = await future
+        return method.response_type.FromString(response), memoryview(answer_payload)
+
+    async def close(self) -> None:
+        """Nothing to close: calls under way end by themselves."""
+
+
+class SimulatedServer:
+    """A bound address (`kshare_rpc.network.Server`)."""
+
+    def __init__(self, fabric: SimulatedFabric, incarnation: Incarnation, address: str) -> None:
+        self._fabric = fabric
+        self._incarnation = incarnation
+        self.address = address
+
+    async def stop(self, grace_ms: int) -> None:
+        self._fabric.unlisten(self.address, self._incarnation)
+        tasks = self._fabric.executing(self._incarnation)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace_ms / 1000)
+            for task in sorted(late, key=asyncio.Task.get_name):
+                task.cancel()
+
+
+def later(previous: float, wanted: float) -> float:
+    """`wanted`, or the least time after `previous`: timers of the same time have no order."""
+    return max(wanted, math.nextafter(previous, math.inf))
+
+
+def in_no_host(loop: VirtualLoop, when: float, callback: Callable[..., object], *arguments: object) -> None:
+    """A timer that runs whatever becomes of the host that sets it."""
+    loop.call_at(when, callback, *arguments, context=_NO_HOST)
+
+
+_NO_HOST = contextvars.Context()
