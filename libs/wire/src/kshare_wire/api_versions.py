@@ -1,0 +1,80 @@
+"""The APIs that kshare serves and their versions: one literal table, the truth for ApiVersions and for dispatch.
+
+A range is what clients may ask for. It never exceeds what kio describes (`tests/unit/wire` compares the two), and it
+holds every version that confluent-kafka 2.16 (librdkafka) and kafka-clients 4.3.1 ask for. librdkafka needs Metadata
+12 or more, FindCoordinator 2 or less, CreateTopics 4 or less, Produce 3 or more and Fetch 4 or more before it fetches.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class ApiKey(IntEnum):
+    """Kafka's API keys (org.apache.kafka.common.protocol.ApiKeys)."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    DESCRIBE_CONFIGS = 32
+    INCREMENTAL_ALTER_CONFIGS = 44
+    DESCRIBE_CLUSTER = 60
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+
+
+class VersionRange(NamedTuple):
+    """Both ends are included."""
+
+    minimum: int
+    maximum: int
+
+
+SUPPORTED_VERSIONS: dict[ApiKey, VersionRange] = {
+    ApiKey.PRODUCE: VersionRange(3, 13),
+    ApiKey.FETCH: VersionRange(4, 18),
+    ApiKey.LIST_OFFSETS: VersionRange(1, 11),
+    ApiKey.METADATA: VersionRange(0, 13),
+    ApiKey.FIND_COORDINATOR: VersionRange(0, 6),
+    ApiKey.LIST_GROUPS: VersionRange(0, 5),
+    ApiKey.API_VERSIONS: VersionRange(0, 4),
+    ApiKey.CREATE_TOPICS: VersionRange(2, 7),
+    ApiKey.DELETE_TOPICS: VersionRange(1, 6),
+    ApiKey.INIT_PRODUCER_ID: VersionRange(0, 6),
+    ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+    ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
+    ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
+    ApiKey.SHARE_FETCH: VersionRange(1, 2),
+    ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
+}
+
+
+class Feature(NamedTuple):
+    """A feature of ApiVersions (KIP-584): the levels that are supported and the one that is in force."""
+
+    name: str
+    minimum: int
+    maximum: int
+    finalized: int
+
+
+FEATURES = (Feature("share.version", 0, 1, 1),)
+FINALIZED_FEATURES_EPOCH = 1
+"""The finalized levels are fixed by the release, so their epoch is too."""
+
+
+def is_supported(api_key: int, version: int) -> bool:
+    versions = SUPPORTED_VERSIONS.get(api_key)  # type: ignore[call-overload]
+    return versions is not None and versions.minimum <= version <= versions.maximum

@@ -1,0 +1,144 @@
+"""Frames and request headers of the Kafka protocol.
+
+A frame is a length of four bytes and that many bytes. `FrameReader` keeps the chunks as they came and joins the chunks
+of a frame once, when the last one is here: a client that declares 100 MiB and sends nothing costs nothing, and one that
+sends it byte by byte costs no more than its bytes, because small chunks are gathered in one growing buffer. Frames are
+pulled one by one, so a chunk with thousands of tiny requests is not parsed faster than they are served.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import NamedTuple
+
+from kshare_wire.messages import MalformedRequest
+
+LENGTH_SIZE = 4
+_LENGTH = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")
+SMALL_CHUNK_SIZE = 4096
+MINIMUM_FRAME_LENGTH = 8
+"""Key, version and correlation id; the oldest request header has nothing else."""
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames; `maximum_length` is socket.request.max.bytes."""
+
+    def __init__(self, maximum_length: int) -> None:
+        self._maximum_length = maximum_length
+        self._chunks: deque[memoryview] = deque()
+        self._small_chunks = bytearray()
+        self._received = 0
+        self._needed = LENGTH_SIZE
+        self._length_is_known = False
+
+    def feed(self, data: bytes) -> None:
+        self._received += len(data)
+        if len(data) < SMALL_CHUNK_SIZE:
+            self._small_chunks += data
+            return
+        self._gather()
+        self._chunks.append(memoryview(data))
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame without its length, or None; MalformedRequest where its length is not allowed."""
+        if self._received < self._needed:
+            return None
+        self._gather()
+        if not self._length_is_known:
+            (length,) = _LENGTH.unpack(self._take(LENGTH_SIZE))
+            if not MINIMUM_FRAME_LENGTH <= length <= self._maximum_length:
+                raise MalformedRequest(
+                    f"a request of {length} bytes; allowed are {MINIMUM_FRAME_LENGTH} to {self._maximum_length} "
+                    "(socket.request.max.bytes)"
+                )
+            self._needed, self._length_is_known = int(length), True
+            if self._received < self._needed:
+                return None
+        frame = self._take(self._needed)
+        self._needed, self._length_is_known = LENGTH_SIZE, False
+        return frame
+
+    def _gather(self) -> None:
+        if self._small_chunks:
+            self._chunks.append(memoryview(self._small_chunks))
+            self._small_chunks = bytearray()
+
+    def _take(self, count: int) -> memoryview:
+        self._received -= count
+        first = self._chunks.popleft()
+        if len(first) >= count:
+            if len(first) > count:
+                self._chunks.appendleft(first[count:])
+            return first[:count]
+        pieces = [first]
+        missing = count - len(first)
+        while missing:
+            chunk = self._chunks.popleft()
+            if len(chunk) > missing:
+                self._chunks.appendleft(chunk[missing:])
+                chunk = chunk[:missing]
+            pieces.append(chunk)
+            missing -= len(chunk)
+        return memoryview(b"".join(pieces))
+
+
+class RequestHeader(NamedTuple):
+    """`body_offset`: where in the frame the body begins."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    body_offset: int
+
+
+def peek_request(frame: memoryview) -> tuple[int, int, int]:
+    """API key, version and correlation id, which every version of the header begins with."""
+    api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
+    return api_key, version, correlation_id
+
+
+def parse_header(frame: memoryview, *, flexible: bool) -> RequestHeader:
+    """The request header, version 2 where the API's version is flexible, else 1; the client id is a legacy string."""
+    try:
+        api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
+        position = _HEADER.size
+        if length < -1 or position + length > len(frame):
+            raise MalformedRequest(f"a client id of {length} bytes in a request of {len(frame)}")
+        client_id = str(frame[position : position + length], "utf-8") if length > 0 else ""
+        position += max(0, length)
+        if flexible:
+            position = _skip_tags(frame, position)
+    except (struct.error, IndexError):
+        raise MalformedRequest(f"the request header ends after {len(frame)} bytes") from None
+    except UnicodeDecodeError as error:
+        raise MalformedRequest(f"a client id that is not UTF-8: {error}") from None
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    count, position = _varint(frame, position)
+    if count > len(frame):
+        raise MalformedRequest(f"{count} tagged fields in a request header of {len(frame)} bytes")
+    for _ in range(count):
+        _, position = _varint(frame, position)
+        length, position = _varint(frame, position)
+        position += length
+        if position > len(frame):
+            raise MalformedRequest(f"a tagged field of {length} bytes in a request of {len(frame)}")
+    return position
+
+
+def _varint(frame: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise MalformedRequest("a varint in the request header is longer than five bytes")
