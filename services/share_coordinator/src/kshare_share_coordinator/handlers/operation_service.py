@@ -1,0 +1,59 @@
+"""Carries out the operations of one request: every share-partition gets a result of its own.
+
+All operations of a request are given to the runner within one turn of the event loop, so they become durable together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.identifiers import SharePartitionKey
+from kshare_share_coordinator.machine.operations import Operation, Result, key_problem
+from kshare_share_coordinator.ownership import Ownership
+
+SHARE_PARTITIONS_PER_REQUEST_LIMIT = 5_000
+
+
+class OperationService:
+    """`submit` gives an operation to the machine's runner; `report_corrupt` is for the health check."""
+
+    def __init__(
+        self,
+        *,
+        submit: Callable[[Operation], asyncio.Future[Result]],
+        ownership: Ownership,
+        report_corrupt: Callable[[SharePartitionKey, str], None],
+    ) -> None:
+        self._submit = submit
+        self._ownership = ownership
+        self._report_corrupt = report_corrupt
+
+    async def execute(self, operations: Sequence[Operation]) -> list[Result]:
+        """One result for each operation, in the same order."""
+        if len(operations) > SHARE_PARTITIONS_PER_REQUEST_LIMIT:
+            text = f"{len(operations)} share-partitions; at most {SHARE_PARTITIONS_PER_REQUEST_LIMIT} are allowed"
+            return [Result(ErrorCode.INVALID_REQUEST, text)] * len(operations)
+        pending = [self._begin(operation) for operation in operations]
+        return [
+            started if isinstance(started, Result) else await self._finish(operation, started)
+            for operation, started in zip(operations, pending, strict=True)
+        ]
+
+    def _begin(self, operation: Operation) -> Result | asyncio.Future[Result]:
+        problem = key_problem(operation.key)
+        if problem:
+            return Result(ErrorCode.INVALID_REQUEST, problem)
+        refusal = self._ownership.refusal(operation.key)
+        return refusal or self._submit(operation)
+
+    async def _finish(self, operation: Operation, future: asyncio.Future[Result]) -> Result:
+        try:
+            result = await future
+        except StorageFailure as failure:
+            return Result(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        if result.error_code == ErrorCode.CORRUPT_MESSAGE:
+            self._report_corrupt(operation.key, result.error_message)
+        # The disk may have taken so long that somebody else owns the state by now.
+        return self._ownership.lease_refusal() or result

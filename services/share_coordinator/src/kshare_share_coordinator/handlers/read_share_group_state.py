@@ -1,0 +1,50 @@
+"""ReadShareGroupState (key 84)."""
+
+from __future__ import annotations
+
+from kshare_core.identifiers import SharePartitionKey
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.network import Handler
+from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_share_coordinator.machine.operations import ReadState, Result
+
+
+def read_share_group_state(service: OperationService) -> Handler:
+    """The handler of ReadShareGroupState."""
+
+    async def handle(
+        request: messages.ReadShareGroupStateRequest, payload: memoryview
+    ) -> messages.ReadShareGroupStateResponse:
+        operations = [
+            ReadState(
+                key=SharePartitionKey(request.group_id, partition.topic_id, partition.partition),
+                leader_epoch=partition.leader_epoch,
+            )
+            for partition in request.partitions
+        ]
+        results = await service.execute(operations)
+        return messages.ReadShareGroupStateResponse(
+            results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
+        )
+
+    return handle
+
+
+def _answer(key: SharePartitionKey, result: Result) -> messages.ReadShareGroupStateResponse.Result:
+    answer = messages.ReadShareGroupStateResponse.Result(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        error_code=result.error_code,
+        error_message=result.error_message,
+    )
+    if result.state is not None:
+        answer.state_epoch = result.state.state_epoch
+        answer.start_offset = result.state.start_offset
+        for first_offset, last_offset, delivery_state, delivery_count in result.state.state_batches:
+            answer.state_batches.add(
+                first_offset=first_offset,
+                last_offset=last_offset,
+                delivery_state=delivery_state,
+                delivery_count=delivery_count,
+            )
+    return answer

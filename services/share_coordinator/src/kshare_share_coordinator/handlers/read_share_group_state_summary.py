@@ -1,0 +1,42 @@
+"""ReadShareGroupStateSummary (key 87)."""
+
+from __future__ import annotations
+
+from kshare_core.identifiers import SharePartitionKey
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.network import Handler
+from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_share_coordinator.machine.operations import ReadStateSummary, Result
+
+
+def read_share_group_state_summary(service: OperationService) -> Handler:
+    """The handler of ReadShareGroupStateSummary; like Kafka, it does not look at the reader's leader epoch."""
+
+    async def handle(
+        request: messages.ReadShareGroupStateSummaryRequest, payload: memoryview
+    ) -> messages.ReadShareGroupStateSummaryResponse:
+        operations = [
+            ReadStateSummary(SharePartitionKey(request.group_id, partition.topic_id, partition.partition))
+            for partition in request.partitions
+        ]
+        results = await service.execute(operations)
+        return messages.ReadShareGroupStateSummaryResponse(
+            results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
+        )
+
+    return handle
+
+
+def _answer(key: SharePartitionKey, result: Result) -> messages.ReadShareGroupStateSummaryResponse.Result:
+    answer = messages.ReadShareGroupStateSummaryResponse.Result(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        error_code=result.error_code,
+        error_message=result.error_message,
+    )
+    if result.state is not None:
+        answer.state_epoch = result.state.state_epoch
+        answer.leader_epoch = result.state.leader_epoch
+        answer.start_offset = result.state.start_offset
+        answer.delivery_complete_count = result.state.delivery_complete_count
+    return answer

@@ -1,0 +1,37 @@
+"""WriteShareGroupState (key 85): what every acknowledgement waits for, so it does no more than it must."""
+
+from __future__ import annotations
+
+from kshare_core.identifiers import SharePartitionKey
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.network import Handler
+from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_share_coordinator.handlers.results import share_partition_results
+from kshare_share_coordinator.machine.operations import WriteState
+from kshare_share_coordinator.machine.state_batches import StateBatch
+
+
+def write_share_group_state(service: OperationService) -> Handler:
+    """The handler of WriteShareGroupState."""
+
+    async def handle(
+        request: messages.WriteShareGroupStateRequest, payload: memoryview
+    ) -> messages.WriteShareGroupStateResponse:
+        operations = [
+            WriteState(
+                key=SharePartitionKey(request.group_id, partition.topic_id, partition.partition),
+                state_epoch=partition.state_epoch,
+                leader_epoch=partition.leader_epoch,
+                start_offset=partition.start_offset,
+                delivery_complete_count=partition.delivery_complete_count,
+                state_batches=[
+                    StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+                    for batch in partition.state_batches
+                ],
+            )
+            for partition in request.partitions
+        ]
+        results = await service.execute(operations)
+        return messages.WriteShareGroupStateResponse(results=share_partition_results(operations, results))
+
+    return handle

@@ -1,0 +1,125 @@
+"""What the machine can be asked: one operation for one share-partition, and its result.
+
+A request that names many share-partitions is as many operations; the runner makes all of one turn durable at once.
+`key_problem` and the machine's own checks together are the validation of a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
+from kshare_core.states import PERSISTED_STATES
+from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
+from kshare_share_coordinator.machine.state_batches import StateBatch
+
+GROUP_ID_BYTES_LIMIT = 32_767
+"""What the length field of Kafka's record keys can say."""
+STATE_BATCHES_PER_WRITE_LIMIT = 10_000
+"""A share-partition has at most 10000 records in flight (group.share.partition.max.record.locks), so no more runs."""
+STATE_BATCHES_PER_SHARE_PARTITION_LIMIT = 20_000
+"""Twice the most that can be in flight: what a leader's writes can leave behind until its start offset moves."""
+MAX_OFFSET = (1 << 63) - 2
+"""The largest last offset that has an offset after it."""
+MAX_DELIVERY_COUNT = (1 << 15) - 1
+
+
+class InitializeState(NamedTuple):
+    """InitializeShareGroupState (key 83) of one share-partition."""
+
+    key: SharePartitionKey
+    state_epoch: int
+    start_offset: int
+
+
+class ReadState(NamedTuple):
+    """ReadShareGroupState (key 84) of one share-partition; a `leader_epoch` of -1 only reads."""
+
+    key: SharePartitionKey
+    leader_epoch: int
+
+
+class WriteState(NamedTuple):
+    """WriteShareGroupState (key 85) of one share-partition; a `start_offset` of -1 leaves it as it is."""
+
+    key: SharePartitionKey
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: Sequence[StateBatch]
+
+
+class DeleteState(NamedTuple):
+    """DeleteShareGroupState (key 86) of one share-partition."""
+
+    key: SharePartitionKey
+
+
+class ReadStateSummary(NamedTuple):
+    """ReadShareGroupStateSummary (key 87) of one share-partition."""
+
+    key: SharePartitionKey
+
+
+Operation: TypeAlias = InitializeState | ReadState | WriteState | DeleteState | ReadStateSummary
+
+
+class Result(NamedTuple):
+    """Kafka's error and a sentence for it, or the state that a read asked for."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str = ""
+    state: ShareGroupOffset | None = None
+
+
+def key_problem(key: SharePartitionKey) -> str | None:
+    """What is wrong with the names in a request, None where nothing is."""
+    if not key.group_id:
+        return "the group id is empty"
+    if len(key.group_id) > GROUP_ID_BYTES_LIMIT or len(key.group_id.encode()) > GROUP_ID_BYTES_LIMIT:
+        return f"the group id is longer than {GROUP_ID_BYTES_LIMIT} bytes"
+    if len(key.topic_id) != TOPIC_ID_LENGTH:
+        return f"the topic id has {len(key.topic_id)} bytes, not {TOPIC_ID_LENGTH}"
+    if key.partition < 0:
+        return f"the partition is {key.partition}; it must be 0 or more"
+    return None
+
+
+def initialize_problem(operation: InitializeState) -> str | None:
+    """What is wrong with an InitializeShareGroupState, None where nothing is."""
+    if operation.state_epoch < 0:
+        return f"the state epoch is {operation.state_epoch}; it must be 0 or more"
+    if operation.start_offset < -1:
+        return f"the start offset is {operation.start_offset}; it must be -1 (not known yet) or more"
+    return None
+
+
+def write_problem(operation: WriteState) -> str | None:
+    """What is wrong with a WriteShareGroupState, None where nothing is."""
+    if operation.start_offset < -1:
+        return f"the start offset is {operation.start_offset}; it must be -1 (unchanged) or more"
+    if operation.delivery_complete_count < -1:
+        count = operation.delivery_complete_count
+        return f"the delivery complete count is {count}; it must be -1 (not known) or more"
+    if len(operation.state_batches) > STATE_BATCHES_PER_WRITE_LIMIT:
+        return f"{len(operation.state_batches)} state batches; at most {STATE_BATCHES_PER_WRITE_LIMIT} are allowed"
+    for batch in operation.state_batches:
+        problem = batch_problem(batch)
+        if problem:
+            return problem
+    return None
+
+
+def batch_problem(batch: StateBatch) -> str | None:
+    """What is wrong with one state batch, None where nothing is."""
+    first_offset, last_offset, delivery_state, delivery_count = batch
+    if not 0 <= first_offset <= last_offset <= MAX_OFFSET:
+        return f"the state batch {first_offset}-{last_offset} is not a run of offsets"
+    if delivery_state not in PERSISTED_STATES:
+        return f"the state batch {first_offset}-{last_offset} has the state {delivery_state}; allowed are 0, 2 and 4"
+    if not 0 <= delivery_count <= MAX_DELIVERY_COUNT:
+        return f"the state batch {first_offset}-{last_offset} has the delivery count {delivery_count}"
+    return None

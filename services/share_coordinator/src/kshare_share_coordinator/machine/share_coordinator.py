@@ -1,0 +1,304 @@
+"""The pure machine of the share coordinator (KIP-932, "Managing durable share-partition state").
+
+States are loaded on demand: `load` gives the stored records of one share-partition (it must always give what was made
+durable last), and they are replayed exactly like live ones. What was loaded or changed is kept, up to a limit; the
+least recently used states that are durable are dropped first, which changes nothing but the time of the next look-up.
+The shell calls `records_are_durable` after each append.
+
+The rules, where they go beyond Kafka 4.3.1's ShareCoordinatorShard:
+- An epoch that grows makes a ShareSnapshot, because a ShareUpdate cannot carry the state epoch (KAFKA-19337), and never
+  stays in memory only.
+- A write must carry the epochs; -1 does not turn fencing off as it does in Kafka. Only reads may use -1 (KAFKA-20694).
+- An InitializeShareGroupState with the stored state epoch succeeds and changes nothing: it is a repetition, and a
+  leader may have written since (KAFKA-19204). A greater one keeps the leader epoch, so that older leaders stay fenced.
+- The start offset never moves back within a state epoch: such a write is an old one that arrives late.
+- Reading or writing what was never initialized is UNKNOWN_TOPIC_OR_PARTITION (the KIP's answer; Kafka 4.3.1 says
+  INVALID_REQUEST, which would be the same as for a malformed request).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.identifiers import SharePartitionKey
+from kshare_runtime.machine import Decision
+from kshare_share_coordinator.machine.operations import (
+    STATE_BATCHES_PER_SHARE_PARTITION_LIMIT,
+    DeleteState,
+    InitializeState,
+    Operation,
+    ReadState,
+    Result,
+    WriteState,
+    initialize_problem,
+    write_problem,
+)
+from kshare_share_coordinator.machine.share_group_offset import (
+    DEFAULT_EPOCH,
+    UNINITIALIZED_START_OFFSET,
+    UNKNOWN_DELIVERY_COMPLETE_COUNT,
+    CorruptRecord,
+    Record,
+    ShareGroupOffset,
+    ShareSnapshot,
+    ShareTombstone,
+    ShareUpdate,
+    apply,
+    next_snapshot_epoch,
+)
+from kshare_share_coordinator.machine.state_batches import StateBatch, combine_state_batches
+
+SMALL_STATE_BATCHES = 16
+"""A state of so few batches is written as a snapshot: hardly longer than an update, and loaded with one look-up."""
+CACHED_STATES_LIMIT = 50_000
+CACHED_STATE_BATCHES_LIMIT = 2_000_000
+
+NO_STATE = ShareGroupOffset(
+    snapshot_epoch=DEFAULT_EPOCH,
+    state_epoch=DEFAULT_EPOCH,
+    leader_epoch=DEFAULT_EPOCH,
+    start_offset=UNINITIALIZED_START_OFFSET,
+    delivery_complete_count=UNKNOWN_DELIVERY_COMPLETE_COUNT,
+    state_batches=(),
+    update_count=0,
+)
+"""What ReadShareGroupStateSummary says about a share-partition without state, as Kafka does."""
+
+ShareDecision = Decision[Record, Result, None]
+
+
+class ShareCoordinatorMachine:
+    """Decides operations over the states of share-partitions; see the module's text.
+
+    `snapshot_update_records_per_snapshot` is share.coordinator.snapshot.update.records.per.snapshot. The keys of
+    operations are well formed (`operations.key_problem`).
+    """
+
+    def __init__(
+        self,
+        *,
+        load: Callable[[SharePartitionKey], Sequence[Record]],
+        snapshot_update_records_per_snapshot: int,
+        cached_states_limit: int = CACHED_STATES_LIMIT,
+        cached_state_batches_limit: int = CACHED_STATE_BATCHES_LIMIT,
+    ) -> None:
+        self._load = load
+        self._updates_per_snapshot = snapshot_update_records_per_snapshot
+        self._cached_states_limit = cached_states_limit
+        self._cached_state_batches_limit = cached_state_batches_limit
+        self._states: OrderedDict[SharePartitionKey, ShareGroupOffset | None] = OrderedDict()
+        """Least recently used first."""
+        self._cached_state_batches = 0
+        self._not_durable: dict[SharePartitionKey, None] = {}
+
+    def decide(self, command: Operation, now_ms: int) -> ShareDecision:
+        """Never raises for a bad operation, a failing disk or a corrupt record: the result says it."""
+        try:
+            if isinstance(command, DeleteState):
+                return self._delete(command)
+            problem = self._problem(command)
+            if problem:
+                return _refuse(ErrorCode.INVALID_REQUEST, problem)
+            return self._decide_with_state(command, self._state(command.key), now_ms)
+        except CorruptRecord as problem:
+            return _refuse(ErrorCode.CORRUPT_MESSAGE, str(problem))
+        except StorageFailure as failure:
+            return _refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"the state of {command.key} cannot be read: {failure}")
+
+    def replay(self, record: Record) -> None:
+        """`record` was decided just now, by the state that this machine has."""
+        key = record.key
+        if isinstance(record, ShareUpdate):
+            state = apply(self._state(key), record)
+        else:  # whatever was there, even if it cannot be read, ends here
+            state = apply(None, record)
+        self._not_durable[key] = None
+        self._keep(key, state)
+
+    def records_are_durable(self) -> None:
+        """All records that were replayed until now can be loaded again, so their states may be dropped."""
+        self._not_durable.clear()
+        self._drop_beyond_limit()
+
+    def _state(self, key: SharePartitionKey) -> ShareGroupOffset | None:
+        if key in self._states:
+            self._states.move_to_end(key)
+            return self._states[key]
+        state = None
+        for record in self._load(key):
+            state = apply(state, record)
+        self._keep(key, state)
+        self._drop_beyond_limit()
+        return state
+
+    def _keep(self, key: SharePartitionKey, state: ShareGroupOffset | None) -> None:
+        self._forget(key)
+        self._states[key] = state
+        self._cached_state_batches += len(state.state_batches) if state else 0
+
+    def _forget(self, key: SharePartitionKey) -> None:
+        state = self._states.pop(key, None)
+        self._cached_state_batches -= len(state.state_batches) if state else 0
+
+    def _drop_beyond_limit(self) -> None:
+        while self._is_beyond_limit():
+            oldest = next(iter(self._states))
+            if oldest in self._not_durable:  # those that are newer can wait until the append is done
+                return
+            self._forget(oldest)
+
+    def _is_beyond_limit(self) -> bool:
+        return (
+            len(self._states) > self._cached_states_limit
+            or self._cached_state_batches > self._cached_state_batches_limit
+        )
+
+    def _problem(self, operation: Operation) -> str | None:
+        if isinstance(operation, WriteState):
+            return write_problem(operation)
+        if isinstance(operation, InitializeState):
+            return initialize_problem(operation)
+        return None
+
+    def _decide_with_state(self, operation: Operation, state: ShareGroupOffset | None, now_ms: int) -> ShareDecision:
+        if isinstance(operation, InitializeState):
+            return _initialize(operation, state, now_ms)
+        if isinstance(operation, ReadState | WriteState):
+            if state is None:
+                return _refuse(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"share-partition {operation.key} is not initialized"
+                )
+            if isinstance(operation, ReadState):
+                return _read(operation, state, now_ms)
+            return self._write(operation, state, now_ms)
+        return Decision((), Result(state=state or NO_STATE))
+
+    def _write(self, operation: WriteState, state: ShareGroupOffset, now_ms: int) -> ShareDecision:
+        if operation.leader_epoch < state.leader_epoch:
+            return _fenced_leader_epoch(operation.key, operation.leader_epoch, state.leader_epoch)
+        if operation.state_epoch < state.state_epoch:
+            return _fenced_state_epoch(operation.key, operation.state_epoch, state.state_epoch)
+        most_batches = len(state.state_batches) + 2 * len(operation.state_batches)
+        if most_batches > STATE_BATCHES_PER_SHARE_PARTITION_LIMIT:
+            most_batches = len(_combined(operation, state))
+            if most_batches > STATE_BATCHES_PER_SHARE_PARTITION_LIMIT:
+                return _refuse(
+                    ErrorCode.INVALID_REQUEST,
+                    f"share-partition {operation.key} would have {most_batches} state batches; "
+                    f"at most {STATE_BATCHES_PER_SHARE_PARTITION_LIMIT} are allowed",
+                )
+        if (
+            operation.leader_epoch > state.leader_epoch
+            or operation.state_epoch > state.state_epoch
+            or state.update_count >= self._updates_per_snapshot
+            or len(state.state_batches) + len(operation.state_batches) <= SMALL_STATE_BATCHES
+        ):
+            return Decision((_snapshot_of_write(operation, state, now_ms),), Result())
+        return Decision((_update_of_write(operation, state),), Result())
+
+    def _delete(self, operation: DeleteState) -> ShareDecision:
+        key = operation.key
+        try:
+            state = self._state(key)
+        except CorruptRecord:  # deleting is the way to be rid of it
+            return Decision((ShareTombstone(key, None),), Result())
+        if state is None:
+            return Decision((), Result())
+        return Decision((ShareTombstone(key, state.update_count),), Result())
+
+
+def _refuse(error_code: ErrorCode, message: str) -> ShareDecision:
+    return Decision((), Result(error_code, message))
+
+
+def _fenced_leader_epoch(key: SharePartitionKey, given: int, stored: int) -> ShareDecision:
+    text = f"the leader epoch {given} is older than {stored}, which share-partition {key} has"
+    return _refuse(ErrorCode.FENCED_LEADER_EPOCH, text)
+
+
+def _fenced_state_epoch(key: SharePartitionKey, given: int, stored: int) -> ShareDecision:
+    text = f"the state epoch {given} is older than {stored}, which share-partition {key} has"
+    return _refuse(ErrorCode.FENCED_STATE_EPOCH, text)
+
+
+def _initialize(operation: InitializeState, state: ShareGroupOffset | None, now_ms: int) -> ShareDecision:
+    if state is not None and operation.state_epoch < state.state_epoch:
+        return _fenced_state_epoch(operation.key, operation.state_epoch, state.state_epoch)
+    if state is not None and operation.state_epoch == state.state_epoch:
+        return Decision((), Result())
+    is_known = operation.start_offset != UNINITIALIZED_START_OFFSET
+    snapshot = ShareSnapshot(
+        key=operation.key,
+        snapshot_epoch=next_snapshot_epoch(state.snapshot_epoch) if state else DEFAULT_EPOCH,
+        state_epoch=operation.state_epoch,
+        leader_epoch=state.leader_epoch if state else DEFAULT_EPOCH,
+        start_offset=operation.start_offset,
+        delivery_complete_count=0 if is_known else UNKNOWN_DELIVERY_COMPLETE_COUNT,
+        create_timestamp_ms=now_ms,
+        write_timestamp_ms=now_ms,
+        state_batches=(),
+        superseded_update_count=state.update_count if state else 0,
+    )
+    return Decision((snapshot,), Result())
+
+
+def _read(operation: ReadState, state: ShareGroupOffset, now_ms: int) -> ShareDecision:
+    result = Result(state=state)
+    if operation.leader_epoch in (-1, state.leader_epoch):
+        return Decision((), result)
+    if operation.leader_epoch < state.leader_epoch:
+        return _fenced_leader_epoch(operation.key, operation.leader_epoch, state.leader_epoch)
+    snapshot = ShareSnapshot(
+        key=operation.key,
+        snapshot_epoch=next_snapshot_epoch(state.snapshot_epoch),
+        state_epoch=state.state_epoch,
+        leader_epoch=operation.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+        create_timestamp_ms=now_ms,
+        write_timestamp_ms=now_ms,
+        state_batches=state.state_batches,
+        superseded_update_count=state.update_count,
+    )
+    return Decision((snapshot,), result)
+
+
+def _combined(operation: WriteState, state: ShareGroupOffset) -> list[StateBatch]:
+    start_offset = max(operation.start_offset, state.start_offset)
+    return combine_state_batches(state.state_batches, operation.state_batches, start_offset)
+
+
+def _delivery_complete_count(operation: WriteState, state: ShareGroupOffset) -> int:
+    if -1 < operation.start_offset < state.start_offset:  # counted from a start offset that has moved on
+        return state.delivery_complete_count
+    return operation.delivery_complete_count
+
+
+def _snapshot_of_write(operation: WriteState, state: ShareGroupOffset, now_ms: int) -> ShareSnapshot:
+    return ShareSnapshot(
+        key=operation.key,
+        snapshot_epoch=next_snapshot_epoch(state.snapshot_epoch),
+        state_epoch=operation.state_epoch,
+        leader_epoch=operation.leader_epoch,
+        start_offset=max(operation.start_offset, state.start_offset),
+        delivery_complete_count=_delivery_complete_count(operation, state),
+        create_timestamp_ms=now_ms,
+        write_timestamp_ms=now_ms,
+        state_batches=_combined(operation, state),
+        superseded_update_count=state.update_count,
+    )
+
+
+def _update_of_write(operation: WriteState, state: ShareGroupOffset) -> ShareUpdate:
+    start_offset = max(operation.start_offset, state.start_offset)
+    return ShareUpdate(
+        key=operation.key,
+        update_number=state.update_count + 1,
+        snapshot_epoch=state.snapshot_epoch,
+        leader_epoch=operation.leader_epoch,
+        start_offset=start_offset if start_offset > state.start_offset else UNINITIALIZED_START_OFFSET,
+        delivery_complete_count=_delivery_complete_count(operation, state),
+        state_batches=combine_state_batches((), operation.state_batches, start_offset),
+    )

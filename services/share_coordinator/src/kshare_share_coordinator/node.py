@@ -1,0 +1,157 @@
+"""The whole share coordinator: store, machine, catalog and service of one node.
+
+Nothing is loaded at start: the machine reads the state of a share-partition when it is asked for it first. All RPCs of
+one turn of the event loop are made durable by one fsync (`kshare_runtime.machine.MachineRunner`), then answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kshare_core.identifiers import SharePartitionKey
+from kshare_rpc.catalog import CatalogFollower
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import (
+    DELETE_SHARE_GROUP_STATE,
+    INITIALIZE_SHARE_GROUP_STATE,
+    READ_SHARE_GROUP_STATE,
+    READ_SHARE_GROUP_STATE_SUMMARY,
+    SHARE_COORDINATOR,
+    WRITE_SHARE_GROUP_STATE,
+)
+from kshare_rpc.network import Network, Server, Service
+from kshare_runtime.machine import MachineRunner
+from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_share_coordinator.handlers.delete_share_group_state import delete_share_group_state
+from kshare_share_coordinator.handlers.initialize_share_group_state import initialize_share_group_state
+from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_share_coordinator.handlers.read_share_group_state import read_share_group_state
+from kshare_share_coordinator.handlers.read_share_group_state_summary import read_share_group_state_summary
+from kshare_share_coordinator.handlers.write_share_group_state import write_share_group_state
+from kshare_share_coordinator.machine.operations import Operation, Result
+from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
+from kshare_share_coordinator.machine.share_group_offset import Record
+from kshare_share_coordinator.ownership import Ownership
+from kshare_share_coordinator.settings import ShareCoordinatorSettings
+from kshare_share_coordinator.state_store import StateStore
+
+STORE_NAME = "share-coordinator"
+WAITING_OPERATIONS_LIMIT = 20_000
+
+
+class ShareCoordinatorNode:
+    """A share coordinator; see DESIGN.md section 2 for what every node has."""
+
+    def __init__(self, *, environment: Environment, network: Network, settings: ShareCoordinatorSettings) -> None:
+        self._environment = environment
+        self._network = network
+        self._settings = settings
+        self._catalog_problem: str | None = None
+        self._follower = CatalogFollower(
+            network=network,
+            coordinator_address=settings.coordinator_address,
+            on_view=lambda old, new: self._clear_catalog_problem(),
+            on_problem=self._note_catalog_problem,
+        )
+        self._store: KeyValueStore | None = None
+        self._state_store: StateStore | None = None
+        self._ownership: Ownership | None = None
+        self._machine: ShareCoordinatorMachine | None = None
+        self._runner: MachineRunner[Operation, Record, Result, None] | None = None
+        self._server: Server | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it serves, with the port that was really bound."""
+        assert self._server is not None, "the share coordinator is not started"
+        return self._server.address
+
+    async def start(self) -> None:
+        """Opens the store, serves, registers, and returns when the first view of the catalog is here."""
+        self._store = self._environment.open_store(STORE_NAME)
+        self._state_store = state_store = StateStore(store=self._store, state_partition_of=self._state_partition_of)
+        self._ownership = Ownership(
+            node_id=self._settings.node_id,
+            lease=self._follower,
+            count=state_store,
+            now=asyncio.get_running_loop().time,
+        )
+        self._runner = MachineRunner(
+            load=self._load,
+            append=self._append,
+            act=_no_effects,
+            now_ms=self._environment.clock.now_ms,
+            queue_limit=WAITING_OPERATIONS_LIMIT,
+        )
+        operations = OperationService(
+            submit=self._runner.submit, ownership=self._ownership, report_corrupt=state_store.report_corrupt
+        )
+        self._server = await self._network.serve(self._settings.listen, [self._service(operations)])
+        await self._follower.start(
+            coordinator_pb2.Node(
+                role=coordinator_pb2.ROLE_SHARE_COORDINATOR,
+                node_id=self._settings.node_id,
+                incarnation=f"{self._environment.random.getrandbits(128):032x}",
+                rpc_address=self._server.address,
+            )
+        )
+
+    async def stop(self, grace_ms: int) -> None:
+        """Answers what is under way for `grace_ms`, then closes everything; also after a start that did not finish."""
+        if self._server is not None:
+            await self._server.stop(grace_ms)
+        await self._follower.stop()
+        if self._store is not None:
+            self._store.close()
+
+    def problems(self) -> list[str]:
+        """Why the node is not healthy; empty when it is."""
+        if self._runner is None or self._state_store is None or self._ownership is None:
+            return ["the share coordinator is not started"]
+        problems = [*self._ownership.problems(), *self._state_store.problems()]
+        if self._runner.storage_failure is not None:
+            problems.append(f"the newest write failed: {self._runner.storage_failure}")
+        if not self._follower.view.version:
+            problems.append("no catalog yet" + (f": {self._catalog_problem}" if self._catalog_problem else ""))
+        return problems
+
+    def _service(self, operations: OperationService) -> Service:
+        return Service(
+            name=SHARE_COORDINATOR,
+            handlers={
+                INITIALIZE_SHARE_GROUP_STATE: initialize_share_group_state(operations),
+                READ_SHARE_GROUP_STATE: read_share_group_state(operations),
+                WRITE_SHARE_GROUP_STATE: write_share_group_state(operations),
+                DELETE_SHARE_GROUP_STATE: delete_share_group_state(operations),
+                READ_SHARE_GROUP_STATE_SUMMARY: read_share_group_state_summary(operations),
+            },
+            healthy=lambda: not self.problems(),
+        )
+
+    def _load(self) -> ShareCoordinatorMachine:
+        assert self._state_store is not None
+        self._machine = ShareCoordinatorMachine(
+            load=self._state_store.load,
+            snapshot_update_records_per_snapshot=self._settings.snapshot_update_records_per_snapshot,
+        )
+        return self._machine
+
+    def _append(self, records: Sequence[Record]) -> None:
+        assert self._state_store is not None and self._machine is not None
+        self._state_store.append(records)
+        self._machine.records_are_durable()
+
+    def _state_partition_of(self, key: SharePartitionKey) -> int:
+        assert self._ownership is not None
+        return self._ownership.state_partition_of(key)
+
+    def _note_catalog_problem(self, text: str) -> None:
+        self._catalog_problem = text
+
+    def _clear_catalog_problem(self) -> None:
+        self._catalog_problem = None
+
+
+def _no_effects(effects: Sequence[None]) -> None:
+    """The machine has none: every answer is its response."""

@@ -1,0 +1,24 @@
+"""Settings of a share coordinator node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kshare_core.configs import Configs
+
+SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT = "share.coordinator.snapshot.update.records.per.snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareCoordinatorSettings:
+    """`listen` is where it serves gRPC ("host:port", port 0 picks one); `configs` has Kafka's broker configs."""
+
+    node_id: int
+    listen: str
+    coordinator_address: str
+    configs: Configs
+
+    @property
+    def snapshot_update_records_per_snapshot(self) -> int:
+        """ShareUpdates that may follow a ShareSnapshot before the next one."""
+        return self.configs.integer(SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT)
