@@ -144,8 +144,8 @@ class RocksStore:
         for scan in list(self._scans.values()):
             scan.drop()
         self._handles.clear()
-        # The directory stays locked as long as anything of the database is alive, so all of it goes. A close also flushes,
-        # which fails after a failed write and is no loss: whatever was answered is in the log, which is read at open.
+        # The directory stays locked as long as anything of the database is alive, so all of it goes. A close
+        # also flushes, which fails after a failed write and is no loss: what was answered is in the log, read at open.
         for part in (*self._families.values(), self._database):
             with suppress(Exception):
                 part.close()
