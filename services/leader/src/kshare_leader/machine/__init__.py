@@ -1,0 +1,1 @@
+"""Pure machines of the leader; start at `share_partition`."""

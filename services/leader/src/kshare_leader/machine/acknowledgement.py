@@ -1,0 +1,74 @@
+"""Acknowledgement batches as requests carry them: checked as a whole, then runs of one type.
+
+The rules are those of Kafka's `SharePartition.validateAcknowledgementBatches`: batches ascend, types are
+one for the whole batch or one an offset, and RENEW needs a request that says so (KIP-1222).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.states import AcknowledgeType
+
+_ALLOWED_TYPES = bytes(AcknowledgeType)
+_RUN_OF_ONE_TYPE = re.compile(rb"(.)\1*", re.DOTALL)
+
+
+class AcknowledgementBatch(NamedTuple):
+    """Offsets first..last and their types: one byte for all of them, or one byte an offset."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_types: bytes
+
+
+class Step(NamedTuple):
+    """Offsets first..last that are acknowledged in one way."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_type: int
+
+
+def check_batches(batches: Sequence[AcknowledgementBatch], *, renew_allowed: bool) -> None:
+    """Raises KafkaError with INVALID_REQUEST for the first batch that is malformed."""
+    previous_last = -1
+    for batch in batches:
+        problem = _problem(batch, previous_last, renew_allowed)
+        if problem:
+            text = f"Acknowledgement batch {batch.first_offset}-{batch.last_offset}: {problem}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        previous_last = batch.last_offset
+
+
+def _problem(batch: AcknowledgementBatch, previous_last: int, renew_allowed: bool) -> str | None:
+    first, last, types = batch
+    if first < 0:
+        return "its first offset is negative"
+    if first > last:
+        return "its first offset is greater than its last offset"
+    if first < previous_last:
+        return f"it begins before the end {previous_last} of the batch before it"
+    if not types:
+        return "it has no acknowledge types"
+    if len(types) > 1 and len(types) != last - first + 1:
+        return f"it has {len(types)} acknowledge types for {last - first + 1} offsets; one, or one an offset is allowed"
+    unknown = types.translate(None, _ALLOWED_TYPES)
+    if unknown:
+        return f"acknowledge type {unknown[0]} is unknown; 0 to 4 are allowed"
+    if AcknowledgeType.RENEW in types and not renew_allowed:
+        return "RENEW is only allowed in a request with IsRenewAck, in a group with share.renew.acknowledge.enable"
+    return None
+
+
+def steps_of(batch: AcknowledgementBatch) -> Iterator[Step]:
+    """The batch as runs of one type, in order."""
+    first, last, types = batch
+    if types.count(types[0]) == len(types):
+        yield Step(first, last, types[0])
+        return
+    for match in _RUN_OF_ONE_TYPE.finditer(types):
+        yield Step(first + match.start(), first + match.end() - 1, match[1][0])

@@ -1,0 +1,131 @@
+"""What one fetch may take of a share-partition: limits, the pieces that it takes, and how the answer names them.
+
+A piece is the part of an Available run that lies inside one record batch of the log. In batch_optimized mode whole
+pieces are taken until there are enough records, so that a batch is not torn; record_limit takes exactly as many
+(KIP-1206). Records that fail again and again are taken in ever smaller groups, so that one bad record does not drag a
+whole batch to the delivery limit: see `_room_for_poison`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kshare_core.states import RecordState
+from kshare_leader.machine.interval_map import Owner, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """Who fetches, and how much: from the request and from the group's configs."""
+
+    owner: Owner
+    max_records: int
+    batch_size: int
+    """Entries of the answer are cut at the first batch boundary after so many records."""
+    record_limit: bool = False
+    lock_duration_ms: int
+    """share.record.lock.duration.ms"""
+    max_record_locks: int
+    """share.partition.max.record.locks: how many offsets the window from start to end offset may span."""
+    delivery_count_limit: int
+    """share.delivery.count.limit"""
+
+
+class BatchHeader(NamedTuple):
+    """The offsets of a record batch in the log."""
+
+    base_offset: int
+    last_offset: int
+
+
+class AcquiredRecords(NamedTuple):
+    """An entry of the answer (`AcquiredRecords` of ShareFetchResponse)."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class Acquisition(NamedTuple):
+    """What was acquired; `complete` means that this fetch must not take more from the share-partition."""
+
+    records: list[AcquiredRecords]
+    complete: bool
+
+
+class Piece(NamedTuple):
+    """Available offsets inside one record batch; `delivery_count` is the one before they are acquired."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    batch_length: int
+
+
+def available_pieces(runs: Iterable[Run], batches: Sequence[BatchHeader], from_offset: int) -> Iterator[Piece]:
+    """The Available parts of the batches at or after `from_offset`; both inputs ascend."""
+    following = iter(runs)
+    run = next(following, None)
+    for base, last in batches:
+        position = max(base, from_offset)
+        while run is not None and run.last_offset < position:
+            run = next(following, None)
+        while run is not None and run.first_offset <= last:
+            if run.state is RecordState.AVAILABLE:
+                first = max(position, run.first_offset)
+                yield Piece(first, min(last, run.last_offset), run.delivery_count, last - base + 1)
+            if run.last_offset >= last:
+                break
+            run = next(following, None)
+        if run is None:
+            return
+
+
+def choose(pieces: Iterable[Piece], limits: FetchLimits) -> tuple[list[Piece], bool]:
+    """The pieces that the fetch takes, and whether it must stop there."""
+    chosen: list[Piece] = []
+    total = 0
+    throttle_from = max(2, (limits.delivery_count_limit + 1) // 2)
+    for piece in pieces:
+        if total >= limits.max_records:
+            return chosen, True
+        first, last, count, batch_length = piece
+        poison = count >= throttle_from or _is_last_attempt(count, limits)
+        if poison:
+            if chosen:
+                return chosen, True
+            last = min(last, first + _room_for_poison(count, batch_length, throttle_from, limits) - 1)
+        if limits.record_limit:
+            last = min(last, first + limits.max_records - total - 1)
+        chosen.append(Piece(first, last, count, batch_length))
+        total += last - first + 1
+        if poison:
+            return chosen, True
+    return chosen, total >= limits.max_records
+
+
+def _is_last_attempt(delivery_count: int, limits: FetchLimits) -> bool:
+    return limits.delivery_count_limit > 2 and delivery_count >= limits.delivery_count_limit - 1
+
+
+def _room_for_poison(delivery_count: int, batch_length: int, throttle_from: int, limits: FetchLimits) -> int:
+    """How many records may go with one that was delivered `delivery_count` times without success.
+
+    Half the batch, then a quarter and so on; on its last attempt it goes alone.
+    """
+    if _is_last_attempt(delivery_count, limits):
+        return 1
+    return max(1, batch_length >> (delivery_count - throttle_from + 1))
+
+
+def add_entry(entries: list[AcquiredRecords], first: int, last: int, delivery_count: int, batch_size: int) -> None:
+    """Adds the acquired part of one batch to the answer: joined to the entry before it until that has `batch_size`."""
+    if entries:
+        before_first, before_last, before_count = entries[-1]
+        joins = before_last + 1 == first and before_count == delivery_count
+        if joins and before_last - before_first + 1 < batch_size:
+            entries[-1] = AcquiredRecords(before_first, last, delivery_count)
+            return
+    entries.append(AcquiredRecords(first, last, delivery_count))

@@ -1,0 +1,178 @@
+"""Sorted, non-overlapping runs of offsets with everything that is known about the records in them.
+
+Rules: the runs cover every offset between the first and the last without a hole; two neighbours never say the same
+(they would be one run), apart from the moment between `slice_of` and `coalesce`. A look-up is a bisection in a plain
+list of first offsets; 10,000 runs cost about a microsecond.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from kshare_core.states import RecordState
+
+
+class Owner(NamedTuple):
+    """Who holds records: a member, through one run of one gateway process."""
+
+    member_id: str
+    gateway_id: int = -1
+    gateway_incarnation: str = ""
+
+
+NO_WRITE = 0
+"""The write id of a run that waits for no write."""
+
+
+class Run:
+    """Consecutive offsets that share one state.
+
+    `owner` and `lock_deadline_ms` are set while Acquired, else None and 0. A `write_id` other than NO_WRITE means that
+    the write of that id carries the change to `target`; until it ends, nothing else may change the run.
+    """
+
+    __slots__ = (
+        "delivery_count",
+        "first_offset",
+        "last_offset",
+        "lock_deadline_ms",
+        "owner",
+        "state",
+        "target",
+        "write_id",
+    )
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        state: RecordState,
+        delivery_count: int,
+        owner: Owner | None = None,
+        lock_deadline_ms: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.state = state
+        self.delivery_count = delivery_count
+        self.owner = owner
+        self.lock_deadline_ms = lock_deadline_ms
+        self.write_id = NO_WRITE
+        self.target = state
+
+    @property
+    def length(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+    def says_the_same_as(self, other: Run) -> bool:
+        return (
+            self.state is other.state
+            and self.delivery_count == other.delivery_count
+            and self.write_id == other.write_id
+            and self.target is other.target
+            and self.lock_deadline_ms == other.lock_deadline_ms
+            and self.owner == other.owner
+        )
+
+    def _tail_from(self, offset: int) -> Run:
+        """Cuts the run before `offset` and returns the second part."""
+        tail = Run(offset, self.last_offset, self.state, self.delivery_count, self.owner, self.lock_deadline_ms)
+        tail.write_id = self.write_id
+        tail.target = self.target
+        self.last_offset = offset - 1
+        return tail
+
+    def __repr__(self) -> str:
+        text = f"{self.first_offset}-{self.last_offset} {self.state.name} {self.delivery_count}"
+        return f"Run({text} {self.owner} {self.lock_deadline_ms} -> {self.write_id} {self.target.name})"
+
+
+class IntervalMap:
+    """See the module's text. Runs that it hands out may be changed in place, followed by `coalesce`."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._runs: list[Run] = []
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def __getitem__(self, index: int) -> Run:
+        return self._runs[index]
+
+    def index_of(self, offset: int) -> int:
+        """The index of the run that holds `offset`; 0 for an offset below all runs."""
+        index = bisect_right(self._firsts, offset) - 1
+        return max(index, 0)
+
+    def from_offset(self, offset: int) -> Iterator[Run]:
+        """The runs from the one that holds `offset` on."""
+        return islice(self._runs, self.index_of(offset), None)
+
+    def overlapping(self, first_offset: int, last_offset: int) -> Sequence[Run]:
+        """The runs that share an offset with first..last; their ends may lie outside of it."""
+        start = self.index_of(first_offset)
+        stop = bisect_right(self._firsts, last_offset)
+        if start < stop and self._runs[start].last_offset < first_offset:
+            start += 1
+        return self._runs[start:stop]
+
+    def slice_of(self, first_offset: int, last_offset: int) -> tuple[int, int]:
+        """The indexes [start, stop) of the runs that make up exactly first..last, which the map must cover."""
+        start = self._cut(first_offset)
+        return start, self._cut(last_offset + 1)
+
+    def _cut(self, offset: int) -> int:
+        index = bisect_right(self._firsts, offset) - 1
+        assert index >= 0, f"offset {offset} lies below all runs"
+        run = self._runs[index]
+        if run.first_offset == offset:
+            return index
+        index += 1
+        if run.last_offset >= offset:
+            self._firsts.insert(index, offset)
+            self._runs.insert(index, run._tail_from(offset))
+        return index
+
+    def runs(self, start: int, stop: int) -> Sequence[Run]:
+        return self._runs[start:stop]
+
+    def coalesce(self, start: int, stop: int) -> None:
+        """Joins neighbours that say the same, in [start, stop) and at its ends."""
+        start = max(start - 1, 0)
+        stop = min(stop + 1, len(self._runs))
+        if stop - start < 2:
+            return
+        before = self._runs[start]
+        kept = [before]
+        for run in self._runs[start + 1 : stop]:
+            if run.says_the_same_as(before):
+                before.last_offset = run.last_offset
+            else:
+                kept.append(run)
+                before = run
+        if len(kept) < stop - start:
+            self._runs[start:stop] = kept
+            self._firsts[start:stop] = [run.first_offset for run in kept]
+
+    def append(self, run: Run) -> None:
+        """Adds a run right behind the last one."""
+        if self._runs:
+            last = self._runs[-1]
+            assert run.first_offset == last.last_offset + 1, f"{run} does not follow {last}"
+            if run.says_the_same_as(last):
+                last.last_offset = run.last_offset
+                return
+        self._runs.append(run)
+        self._firsts.append(run.first_offset)
+
+    def drop_first(self, count: int) -> None:
+        """Takes the first `count` runs out."""
+        del self._runs[:count]
+        del self._firsts[:count]
