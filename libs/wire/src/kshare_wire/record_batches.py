@@ -1,0 +1,226 @@
+"""Headers of Kafka record batches (message format v2), without opening the records.
+
+A batch is a header of 61 bytes and its records, compressed or not. Whatever a log needs to know is in the header, so
+the normal path never looks behind it: no decompression, nothing that costs more for more records, apart from the CRC.
+
+Base offset, batch length and partition leader epoch lie before the CRC's range; `patch` therefore changes the offset
+and the epoch with one copy of the batch and no new CRC. Log append time lies within that range:
+`patch_log_append_time` computes a new CRC. The layout is that of Kafka's DefaultRecordBatch; the errors of a produced
+batch are those of ProduceRequest.validateRecords, LogValidator.validateBatch and UnifiedLog.analyzeAndValidateRecords
+of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from kshare_core.errors import ErrorCode, KafkaError
+
+HEADER_LENGTH = 61
+"""Bytes of a batch before its records."""
+
+LENGTH_PREFIX = 12
+"""Bytes that `batch_length` does not count: the base offset and the length itself."""
+
+MAGIC = 2
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+
+COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Names by the number in the attributes."""
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_MAGIC_AT = 16
+_CRC_AT = 17
+_CHECKED_FROM = 21
+_MAX_TIMESTAMP_AT = 35
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch. `position` is where the batch begins within the bytes that were parsed."""
+
+    position: int
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LENGTH_PREFIX + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def compression(self) -> int:
+        """The number of the codec, see COMPRESSION_NAMES; not checked."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & TIMESTAMP_TYPE_MASK)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_MASK)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_MASK)
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+
+def read_header(records: bytes | memoryview, position: int = 0) -> BatchHeader:
+    """The header of the batch that begins at `position`.
+
+    KafkaError: CORRUPT_MESSAGE where the bytes end within the batch, its length is impossible or its magic was never
+    used; INVALID_RECORD for the message formats v0 and v1, which Produce refuses since version 3.
+    """
+    remaining = len(records) - position
+    if remaining <= _MAGIC_AT:
+        raise _corrupt(f"a record batch was cut off: only {remaining} bytes of it are there")
+    magic = records[position + _MAGIC_AT]
+    if magic < MAGIC:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record batches must have magic version 2, not {magic}")
+    if magic > MAGIC:
+        raise _corrupt(f"a record batch has magic {magic}; 2 is the only one that is known")
+    if remaining < HEADER_LENGTH:
+        raise _corrupt(f"a record batch was cut off: {remaining} bytes are less than its header's {HEADER_LENGTH}")
+    header = BatchHeader(position, *_HEADER.unpack_from(records, position))
+    if header.size < HEADER_LENGTH:
+        raise _corrupt(f"a record batch has length {header.batch_length}, less than its header alone")
+    if header.size > remaining:
+        raise _corrupt(f"a record batch was cut off: it has {header.size} bytes, of which {remaining} are there")
+    return header
+
+
+def read_headers(records: bytes | memoryview) -> list[BatchHeader]:
+    """The headers of all batches, one after the other; KafkaError as `read_header` for the first that is wrong."""
+    headers: list[BatchHeader] = []
+    position = 0
+    while position < len(records):
+        header = read_header(records, position)
+        headers.append(header)
+        position += header.size
+    return headers
+
+
+def computed_crc(records: bytes | memoryview, header: BatchHeader) -> int:
+    """The CRC32C that the batch should have."""
+    view = memoryview(records)
+    return crc32c(view[header.position + _CHECKED_FROM : header.position + header.size])
+
+
+def check_crc(records: bytes | memoryview, header: BatchHeader) -> None:
+    """KafkaError CORRUPT_MESSAGE where the batch's bytes do not belong to its CRC."""
+    found = computed_crc(records, header)
+    if found != header.crc:
+        raise _corrupt(f"Record is corrupt (stored crc = {header.crc}, computed crc = {found})")
+
+
+def read_produced_batch(records: bytes | memoryview) -> BatchHeader:
+    """The one batch that a producer sent for a partition, checked in full; KafkaError says what is wrong.
+
+    The size against max.message.bytes and the timestamps against the topic's configs are for the log to check.
+    """
+    if len(records) == 0:
+        raise _invalid("a Produce request must have exactly one record batch per partition; there is none")
+    header = read_header(records)
+    if header.size != len(records):
+        headers = read_headers(records)
+        raise _invalid(f"a Produce request must have exactly one record batch per partition; there are {len(headers)}")
+    check_crc(records, header)
+    _check_produced(header)
+    return header
+
+
+def _check_produced(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise _invalid(f"the base offset of a produced batch must be 0, not {header.base_offset}")
+    if header.record_count <= 0:
+        raise _invalid(f"a produced batch must have records; its count is {header.record_count}")
+    if header.last_offset_delta != header.record_count - 1:
+        raise _invalid(
+            f"a produced batch with {header.record_count} records must have the last offset delta "
+            f"{header.record_count - 1}, not {header.last_offset_delta}"
+        )
+    if header.compression >= len(COMPRESSION_NAMES):
+        known = ", ".join(f"{code} {name}" for code, name in enumerate(COMPRESSION_NAMES))
+        raise _invalid(f"compression type {header.compression} is unknown; there are {known}")
+    if header.is_control:
+        raise _invalid("clients are not allowed to write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise _invalid(f"a batch of producer {header.producer_id} must have a sequence, not {header.base_sequence}")
+    if header.is_log_append_time:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "clients must set the timestamp type of a batch to CreateTime")
+    _check_count_fits(header)
+
+
+def _check_count_fits(header: BatchHeader) -> None:
+    # The smallest record has seven bytes; only without compression does the length bound the count.
+    records_length = header.size - HEADER_LENGTH
+    if header.compression == 0 and header.record_count * 7 > records_length:
+        raise _invalid(f"{header.record_count} records do not fit into {records_length} bytes")
+
+
+def patch(batch: bytes | memoryview, base_offset: int, leader_epoch: int) -> bytes:
+    """The batch with its place in the log: base offset and partition leader epoch. One copy; the CRC stays right."""
+    view = memoryview(batch)
+    return b"".join((_OFFSET.pack(base_offset), view[8:12], _EPOCH.pack(leader_epoch), view[16:]))
+
+
+def patch_log_append_time(
+    batch: bytes | memoryview, base_offset: int, leader_epoch: int, log_append_time_ms: int
+) -> bytes:
+    """`patch` for message.timestamp.type=LogAppendTime: sets timestamp type, max timestamp and CRC too."""
+    view = memoryview(batch)
+    checked = bytearray(view[_CHECKED_FROM:HEADER_LENGTH])
+    checked[1] |= TIMESTAMP_TYPE_MASK
+    _OFFSET.pack_into(checked, _MAX_TIMESTAMP_AT - _CHECKED_FROM, log_append_time_ms)
+    records = view[HEADER_LENGTH:]
+    crc = crc32c(records, crc32c(checked))
+    return b"".join(
+        (
+            _OFFSET.pack(base_offset),
+            view[8:12],
+            _EPOCH.pack(leader_epoch),
+            view[_MAGIC_AT:_CRC_AT],
+            _CRC.pack(crc),
+            checked,
+            records,
+        )
+    )
+
+
+def _corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)

@@ -1,0 +1,146 @@
+"""Fetch (key 1): batches from an offset on, waiting for more of them where that was asked for.
+
+The rules of ReplicaManager.readFromLog and DelayedFetch of Kafka 4.3: the partitions share `max_bytes` in their order;
+the first one that has records gives at least one batch whatever its size, so that a consumer always gets on; a first
+batch may start below the fetch offset. The answer waits up to `max_wait_ms` until `min_bytes` are there, unless a
+partition has an error, which is answered at once.
+
+While it waits, a fetch holds a listener on each log and nothing else. It reads again only when enough was appended for
+`min_bytes`, so many small appends do not make it read many times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer, log_at_epoch
+from kshare_leader.log.partition_log import PartitionLog
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.network import Payload
+
+WAITING_LIMIT = 10_000
+"""Fetches that wait at once; one more is answered with what there is."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What one pass over the partitions found."""
+
+    response: leader_pb2.FetchResponse = field(default_factory=leader_pb2.FetchResponse)
+    payload: list[bytes] = field(default_factory=list)
+    size_bytes: int = 0
+    has_error: bool = False
+    logs: list[PartitionLog] = field(default_factory=list)
+    appended_bytes: int = 0
+    """The sum over `logs` when they were read."""
+
+    def appended_since(self) -> int:
+        return sum([log.appended_bytes for log in self.logs]) - self.appended_bytes
+
+
+class FetchHandler:
+    """Answers `Leader/Fetch`."""
+
+    def __init__(self, logs: PartitionLogs) -> None:
+        self._logs = logs
+        self._waiting = 0
+
+    async def __call__(
+        self, request: leader_pb2.FetchRequest, payload: memoryview
+    ) -> tuple[leader_pb2.FetchResponse, Payload]:
+        reading = self._read_all(request)
+        if not self._is_complete(request, reading) and self._waiting < WAITING_LIMIT:
+            self._waiting += 1
+            try:
+                reading = await self._wait(request, reading)
+            finally:
+                self._waiting -= 1
+        return reading.response, reading.payload
+
+    def _is_complete(self, request: leader_pb2.FetchRequest, reading: _Reading) -> bool:
+        return (
+            reading.has_error
+            or reading.size_bytes >= request.min_bytes
+            or request.max_wait_ms <= 0
+            or not request.partitions
+        )
+
+    async def _wait(self, request: leader_pb2.FetchRequest, reading: _Reading) -> _Reading:
+        loop = asyncio.get_running_loop()
+        wake = asyncio.Event()
+        timer = loop.call_later(request.max_wait_ms / 1000, wake.set)
+        deadline = timer.when()
+        removals = [log.add_listener(wake.set) for log in reading.logs]
+        try:
+            while True:
+                await wake.wait()
+                wake.clear()
+                is_late = loop.time() >= deadline
+                is_closed = any(log.is_closed for log in reading.logs)
+                enough = reading.size_bytes + reading.appended_since() >= request.min_bytes
+                if is_late or is_closed or enough:
+                    reading = self._read_all(request)
+                    if is_late or self._is_complete(request, reading):
+                        return reading
+        finally:
+            timer.cancel()
+            for remove in removals:
+                remove()
+
+    def _read_all(self, request: leader_pb2.FetchRequest) -> _Reading:
+        reading = _Reading()
+        for partition in request.partitions:
+            try:
+                answer = self._read(request, partition, reading)
+            except KafkaError as error:
+                reading.has_error = True
+                answer = self._error(partition, error.code)
+            except StorageFailure:
+                reading.has_error = True
+                answer = self._error(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            reading.response.partitions.append(answer)
+        reading.appended_bytes = sum([log.appended_bytes for log in reading.logs])
+        return reading
+
+    def _read(
+        self, request: leader_pb2.FetchRequest, partition: leader_pb2.FetchRequest.Partition, reading: _Reading
+    ) -> leader_pb2.FetchResponse.Partition:
+        log = log_at_epoch(self._logs, key_of(partition), partition.current_leader_epoch)
+        if not log.log_start_offset <= partition.fetch_offset <= log.high_watermark:
+            text = (
+                f"offset {partition.fetch_offset} of partition {log.name} is out of range: "
+                f"it has {log.log_start_offset} to {log.high_watermark}"
+            )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        reading.logs.append(log)
+        max_bytes = max(0, min(partition.partition_max_bytes, request.max_bytes - reading.size_bytes))
+        batches = log.read(partition.fetch_offset, max_bytes, at_least_one=reading.size_bytes == 0)
+        data = [batch.data for batch in batches]
+        records_length = sum([len(piece) for piece in data])
+        reading.payload.extend(data)
+        reading.size_bytes += records_length
+        return leader_pb2.FetchResponse.Partition(
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            records_length=records_length,
+            current_leader=leader_in_answer(self._logs, log.topic_partition, ErrorCode.NONE),
+        )
+
+    def _error(
+        self, partition: leader_pb2.FetchRequest.Partition, code: ErrorCode
+    ) -> leader_pb2.FetchResponse.Partition:
+        return leader_pb2.FetchResponse.Partition(
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            error_code=code,
+            high_watermark=UNKNOWN,
+            last_stable_offset=UNKNOWN,
+            log_start_offset=UNKNOWN,
+            current_leader=leader_in_answer(self._logs, key_of(partition), code),
+        )

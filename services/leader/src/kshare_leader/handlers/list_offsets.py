@@ -1,0 +1,76 @@
+"""ListOffsets (key 2): offsets by time, and the ends of a log.
+
+Besides the times that the protocol lists, -4 (the earliest local offset) is the log start, because no log has remote
+parts, and -5 (the latest offset in remote storage) does not exist, as in Kafka without tiered storage. Any other
+negative time gets UNSUPPORTED_VERSION, as there.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_leader.handlers.partitions import UNKNOWN, key_of, log_at_epoch
+from kshare_leader.log.partition_log import PartitionLog
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.ports import TimestampOffset
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+READ_COMMITTED = 1
+_NOTHING = TimestampOffset(UNKNOWN, UNKNOWN)
+
+
+class ListOffsetsHandler:
+    """Answers `Leader/ListOffsets`."""
+
+    def __init__(self, logs: PartitionLogs) -> None:
+        self._logs = logs
+
+    async def __call__(
+        self, request: leader_pb2.ListOffsetsRequest, payload: memoryview
+    ) -> leader_pb2.ListOffsetsResponse:
+        answers = [self._answer(partition, request.isolation_level) for partition in request.partitions]
+        return leader_pb2.ListOffsetsResponse(partitions=answers)
+
+    def _answer(
+        self, partition: leader_pb2.ListOffsetsRequest.Partition, isolation_level: int
+    ) -> leader_pb2.ListOffsetsResponse.Partition:
+        code, found, leader_epoch = ErrorCode.NONE, _NOTHING, UNKNOWN
+        try:
+            log = log_at_epoch(self._logs, key_of(partition), partition.current_leader_epoch)
+            found = _find(log, partition.timestamp, isolation_level) or _NOTHING
+            if found.offset != UNKNOWN:
+                leader_epoch = log.epoch_at(found.offset)
+        except KafkaError as error:
+            code, found = error.code, _NOTHING
+        except StorageFailure:
+            code, found = ErrorCode.KAFKA_STORAGE_ERROR, _NOTHING
+        return leader_pb2.ListOffsetsResponse.Partition(
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            error_code=code,
+            timestamp=found.timestamp_ms,
+            offset=found.offset,
+            leader_epoch=leader_epoch,
+        )
+
+
+def _find(log: PartitionLog, timestamp_ms: int, isolation_level: int) -> TimestampOffset | None:
+    end_offset = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+    if timestamp_ms >= 0:
+        found = log.offset_for_timestamp(timestamp_ms)
+        return found if found is not None and found.offset < end_offset else None
+    if timestamp_ms == LATEST:
+        return TimestampOffset(UNKNOWN, end_offset)
+    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+        return TimestampOffset(UNKNOWN, log.log_start_offset)
+    if timestamp_ms == MAX_TIMESTAMP:
+        return log.offset_of_max_timestamp()
+    if timestamp_ms == LATEST_TIERED:
+        return None
+    text = f"time {timestamp_ms} has no meaning; the negative ones that have are -1 to -5"
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)

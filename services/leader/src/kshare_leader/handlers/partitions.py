@@ -1,0 +1,54 @@
+"""What the handlers of Produce, Fetch and ListOffsets share: a partition's log, its epoch check, its leader."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.log.partition_log import PartitionLog
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_rpc.generated.kshare.v1 import common_pb2
+
+UNKNOWN = -1
+"""What Kafka answers for an offset, a time or an epoch that is not known."""
+
+_LEADER_ERRORS = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH}
+)
+
+
+class NamedPartition(Protocol):
+    """A partition in a request."""
+
+    @property
+    def topic_id(self) -> bytes: ...
+
+    @property
+    def partition(self) -> int: ...
+
+
+def key_of(partition: NamedPartition) -> TopicPartition:
+    return TopicPartition(partition.topic_id, partition.partition)
+
+
+def log_at_epoch(logs: PartitionLogs, key: TopicPartition, current_leader_epoch: int) -> PartitionLog:
+    """The log, where the client's idea of the leader epoch is right or it has none (-1).
+
+    KafkaError as `PartitionLogs.lookup`, FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one
+    (Partition.checkCurrentLeaderEpoch).
+    """
+    log = logs.lookup(key)
+    if 0 <= current_leader_epoch < log.leader_epoch:
+        text = f"leader epoch {current_leader_epoch} is over; partition {log.name} is at epoch {log.leader_epoch}"
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, text)
+    if current_leader_epoch > log.leader_epoch:
+        text = f"leader epoch {current_leader_epoch} is not known; partition {log.name} is at {log.leader_epoch}"
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, text)
+    return log
+
+
+def leader_in_answer(logs: PartitionLogs, key: TopicPartition, error_code: int) -> common_pb2.LeaderIdAndEpoch:
+    """`current_leader` of an answer: filled for errors that say that the client has the wrong leader, else -1, -1."""
+    leader_id, leader_epoch = logs.current_leader(key) if error_code in _LEADER_ERRORS else (UNKNOWN, UNKNOWN)
+    return common_pb2.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)

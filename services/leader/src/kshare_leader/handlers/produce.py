@@ -1,0 +1,80 @@
+"""Produce (key 0): slices the payload into the partitions' batches and appends them.
+
+`timeout_ms` has no effect: it is for copies on other nodes, and a log is on one. acks 0 is served as acks 1, and the
+gateway answers nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer
+from kshare_leader.log.partition_log import Appended
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+
+ACKS = (-1, 0, 1)
+PARTITIONS_LIMIT = 10_000
+"""Partitions of one request; more get INVALID_REQUEST."""
+
+
+class ProduceHandler:
+    """Answers `Leader/Produce`."""
+
+    def __init__(self, logs: PartitionLogs) -> None:
+        self._logs = logs
+
+    async def __call__(self, request: leader_pb2.ProduceRequest, payload: memoryview) -> leader_pb2.ProduceResponse:
+        problem = _request_problem(request, payload)
+        if problem is not None:
+            return leader_pb2.ProduceResponse(
+                partitions=[self._answer(partition, problem) for partition in request.partitions]
+            )
+        futures: list[asyncio.Future[Appended]] = []
+        position = 0
+        for partition in request.partitions:
+            records = payload[position : position + partition.records_length]
+            futures.append(self._logs.append(key_of(partition), records))
+            position += partition.records_length
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        answers = zip(request.partitions, results, strict=True)
+        return leader_pb2.ProduceResponse(partitions=[self._answer(partition, result) for partition, result in answers])
+
+    def _answer(
+        self, partition: leader_pb2.ProduceRequest.Partition, result: Appended | BaseException
+    ) -> leader_pb2.ProduceResponse.Partition:
+        if isinstance(result, KafkaError):
+            return leader_pb2.ProduceResponse.Partition(
+                topic_id=partition.topic_id,
+                partition=partition.partition,
+                error_code=result.code,
+                error_message=result.message,
+                base_offset=UNKNOWN,
+                log_append_time_ms=UNKNOWN,
+                log_start_offset=UNKNOWN,
+                current_leader=leader_in_answer(self._logs, key_of(partition), result.code),
+            )
+        if isinstance(result, BaseException):
+            raise result
+        return leader_pb2.ProduceResponse.Partition(
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time_ms,
+            log_start_offset=result.log_start_offset,
+            current_leader=leader_in_answer(self._logs, key_of(partition), ErrorCode.NONE),
+        )
+
+
+def _request_problem(request: leader_pb2.ProduceRequest, payload: memoryview) -> KafkaError | None:
+    if request.acks not in ACKS:
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
+    if len(request.partitions) > PARTITIONS_LIMIT:
+        text = f"a request must name no more than {PARTITIONS_LIMIT} partitions; this one has {len(request.partitions)}"
+        return KafkaError(ErrorCode.INVALID_REQUEST, text)
+    lengths = [partition.records_length for partition in request.partitions]
+    if any(length < 0 for length in lengths) or sum(lengths) != len(payload):
+        text = f"records lengths {lengths[:10]} do not add up to the payload's {len(payload)} bytes"
+        return KafkaError(ErrorCode.INVALID_REQUEST, text)
+    return None

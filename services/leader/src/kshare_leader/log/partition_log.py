@@ -1,0 +1,408 @@
+"""The log of one partition: checks and places batches, and reads them back.
+
+Appends have two steps, so that many of them share one write. `prepare` checks a batch against everything that came
+before it, gives it its offsets and collects what must be written in a `PendingAppends`; the log itself does not change.
+When the writes are durable, `commit` makes the batches readable and moves the high watermark; when they failed, the
+PendingAppends is thrown away and nothing was assigned.
+
+Reads of recent batches come from the tail in memory, older ones from the store by seeking to the batch that holds the
+offset. Look-ups by time use a sparse index: after each INDEX_INTERVAL_BYTES of batches an entry says up to which offset
+no record is newer than which timestamp; from there on headers are scanned, and only one batch is opened.
+
+There are no transactions yet: transactional batches are refused, so the last stable offset is the high watermark.
+Nothing shortens a log yet either (retention, DeleteRecords), so each one starts at offset 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import TopicPartition, topic_id_text
+from kshare_leader.log import keys
+from kshare_leader.log.producers import (
+    ProducerEntry,
+    ProducerTable,
+    check_producer,
+    decode_producer,
+    encode_producer,
+    entry_after,
+    find_duplicate,
+)
+from kshare_leader.log.tail import TailCache
+from kshare_leader.log.topic_settings import TopicSettings
+from kshare_leader.ports import StoredBatch, TimestampOffset
+from kshare_runtime.ports import KeyValueStore, Write
+from kshare_wire.record_batches import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    check_crc,
+    patch,
+    patch_log_append_time,
+    read_header,
+    read_produced_batch,
+)
+from kshare_wire.record_reading import open_records
+
+FIRST_OFFSET = 0
+INDEX_INTERVAL_BYTES = 1024 * 1024
+"""How many bytes of batches lie between two entries of the index of timestamps."""
+LOOKUP_LIMIT_BYTES = 64 * INDEX_INTERVAL_BYTES
+"""How far a look-up by time scans; only headers with untrue timestamps can make it go further than two intervals."""
+MAX_OFFSET = (1 << 63) - 1
+
+
+class Appended(NamedTuple):
+    """Where a batch lies in the log. `log_append_time_ms` is -1 unless the topic's message.timestamp.type sets it."""
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class PendingAppends:
+    """What a turn of appends will change in one log, once it is durable."""
+
+    next_offset: int
+    max_timestamp_ms: int
+    newest_base_offset: int
+    unindexed_bytes: int
+    batches: list[StoredBatch] = field(default_factory=list)
+    producers: dict[int, ProducerEntry | None] = field(default_factory=dict)
+    """New entries; None: the producer made room for another one."""
+    added_producers: int = 0
+    """By how many entries the table of producers grows."""
+    index: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class PartitionLog:
+    """One log; implements ports.TopicLog. See the module's text."""
+
+    def __init__(
+        self,
+        *,
+        key: TopicPartition,
+        store: KeyValueStore,
+        tails: TailCache,
+        settings: TopicSettings,
+        leader_epoch: int,
+        report: Callable[[str], None] = lambda text: None,
+        producers_limit: int | None = None,
+    ) -> None:
+        """Opens the log; StorageFailure where its end cannot be read or is damaged.
+
+        `report` is told about listeners that raise.
+        """
+        self._key = key
+        self._store = store
+        self._tails = tails
+        self._report = report
+        self._prefix = keys.partition_prefix(key)
+        self._prefix_end = keys.after_prefix(self._prefix)
+        self._listeners: dict[int, Callable[[], None]] = {}
+        self._listener_number = 0
+        self.settings = settings
+        self.leader_epoch = leader_epoch
+        self.is_closed = False
+        self.appended_bytes = 0
+        """Bytes appended since the log was opened; tells a waiting fetch how much came in."""
+        try:
+            self._producers = self._load_producers(producers_limit)
+            self._next_offset = self._load_end()
+            self._max_timestamp_ms, self._newest_base_offset, self._unindexed_bytes = self._load_timestamps()
+        except (KafkaError, struct.error) as error:
+            raise StorageFailure(f"the log of partition {self.name} is damaged: {error}") from error
+        self._tail = tails.open(key, self._next_offset)
+
+    # what a log is to others
+
+    @property
+    def name(self) -> str:
+        """The partition in messages: topic id and number."""
+        return f"{topic_id_text(self._key.topic_id)}-{self._key.partition}"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self._key
+
+    @property
+    def log_start_offset(self) -> int:
+        return FIRST_OFFSET
+
+    @property
+    def high_watermark(self) -> int:
+        return self._next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._next_offset
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """See TopicLog; the listener is also called when the log closes."""
+        self._listener_number += 1
+        number = self._listener_number
+        self._listeners[number] = listener
+
+        def remove() -> None:
+            self._listeners.pop(number, None)
+
+        return remove
+
+    def notify(self) -> None:
+        """Calls the listeners in the order in which they came."""
+        for number, listener in list(self._listeners.items()):
+            if number not in self._listeners:
+                continue
+            try:
+                listener()
+            except Exception as error:  # one listener's bug must not keep the others asleep
+                self._report(f"a listener of partition {self.name} failed: {error!r}")
+
+    def close(self) -> None:
+        """Ends the log in memory: the leader does not own it any more, or its topic is gone."""
+        self.is_closed = True
+        self._tails.forget(self._key)
+        self.notify()
+        self._listeners.clear()
+
+    # appending
+
+    def begin(self) -> PendingAppends:
+        """An empty turn of appends."""
+        return PendingAppends(
+            self._next_offset, self._max_timestamp_ms, self._newest_base_offset, self._unindexed_bytes
+        )
+
+    def prepare(self, records: memoryview, now_ms: int, pending: PendingAppends) -> Appended:
+        """Checks the produced `records` and adds them to `pending`; KafkaError where they must not be appended.
+
+        A duplicate of one of its producer's last batches is answered with the offset that the batch has already.
+        """
+        header = read_produced_batch(records)
+        settings = self.settings
+        if header.size > settings.max_message_bytes:
+            text = f"the record batch has {header.size} bytes; max.message.bytes allows {settings.max_message_bytes}"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+        if header.is_transactional:
+            text = f"producer {header.producer_id} has no open transaction: transactions are not supported yet"
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        if not settings.log_append_time:
+            _check_timestamps(header, settings, now_ms)
+        log_append_time_ms = now_ms if settings.log_append_time else NO_TIMESTAMP
+        if header.has_producer_id:
+            duplicate = self._admit(header, pending, now_ms)
+            if duplicate is not None:
+                return Appended(duplicate, log_append_time_ms, FIRST_OFFSET)
+        base_offset = pending.next_offset
+        if settings.log_append_time:
+            data = patch_log_append_time(records, base_offset, self.leader_epoch, now_ms)
+        else:
+            data = patch(records, base_offset, self.leader_epoch)
+        max_timestamp_ms = now_ms if settings.log_append_time else header.max_timestamp_ms
+        self._add(pending, StoredBatch(base_offset, base_offset + header.last_offset_delta, data), max_timestamp_ms)
+        return Appended(base_offset, log_append_time_ms, FIRST_OFFSET)
+
+    def writes(self, pending: PendingAppends) -> Iterator[Write]:
+        """What must become durable, in one atomic write, before `commit`."""
+        for batch in pending.batches:
+            yield Write(keys.LOG, keys.long_key(self._prefix, batch.base_offset), batch.data)
+        for producer_id, entry in pending.producers.items():
+            value = None if entry is None else encode_producer(entry)
+            yield Write(keys.PRODUCERS, keys.long_key(self._prefix, producer_id), value)
+        for timestamp_ms, (end_offset, newest_base_offset) in pending.index.items():
+            value = keys.timestamp_value(end_offset, newest_base_offset)
+            yield Write(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, timestamp_ms), value)
+
+    def commit(self, pending: PendingAppends) -> None:
+        """Makes the batches readable; call `notify` when all logs of the turn are committed."""
+        self._next_offset = pending.next_offset
+        self._max_timestamp_ms = pending.max_timestamp_ms
+        self._newest_base_offset = pending.newest_base_offset
+        self._unindexed_bytes = pending.unindexed_bytes
+        for producer_id, entry in pending.producers.items():
+            if entry is None:
+                self._producers.remove(producer_id)
+            else:
+                self._producers.put(producer_id, entry)
+        self.appended_bytes += sum([len(batch.data) for batch in pending.batches])
+        self._tails.extend(self._key, pending.batches)
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets producers that were silent for `expiration_ms` (producer.id.expiration.ms); StorageFailure."""
+        expired = list(self._producers.expired(now_ms, expiration_ms))
+        if not expired:
+            return
+        self._store.write(
+            [Write(keys.PRODUCERS, keys.long_key(self._prefix, producer_id), None) for producer_id in expired]
+        )
+        for producer_id in expired:
+            self._producers.remove(producer_id)
+
+    def _admit(self, header: BatchHeader, pending: PendingAppends, now_ms: int) -> int | None:
+        """Records the batch for its producer, or returns the base offset of the batch that it is a duplicate of."""
+        producer_id = header.producer_id
+        if producer_id in pending.producers:
+            entry = pending.producers[producer_id]
+        else:
+            entry = self._producers.get(producer_id)
+        duplicate = find_duplicate(entry, header)
+        if duplicate is not None:
+            return duplicate.base_offset
+        check_producer(entry, header)
+        if entry is None:
+            gone = self._producers.make_room(
+                added_count=pending.added_producers, changed=pending.producers, now_ms=now_ms
+            )
+            if gone is not None:
+                pending.producers[gone] = None
+                pending.added_producers -= 1
+            pending.added_producers += 1
+        pending.producers[producer_id] = entry_after(entry, header, pending.next_offset, now_ms)
+        return None
+
+    def _add(self, pending: PendingAppends, batch: StoredBatch, max_timestamp_ms: int) -> None:
+        pending.batches.append(batch)
+        pending.next_offset = batch.last_offset + 1
+        if max_timestamp_ms > pending.max_timestamp_ms:
+            pending.max_timestamp_ms = max_timestamp_ms
+            pending.newest_base_offset = batch.base_offset
+        pending.unindexed_bytes += len(batch.data)
+        if pending.unindexed_bytes >= INDEX_INTERVAL_BYTES:
+            pending.index[pending.max_timestamp_ms] = (pending.next_offset, pending.newest_base_offset)
+            pending.unindexed_bytes = 0
+
+    # reading
+
+    def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool = True) -> list[StoredBatch]:
+        """See TopicLog.read; without `at_least_one` nothing is read where the first batch is above `max_bytes`."""
+        if fetch_offset >= self._tail.start_offset:
+            self._tails.touch(self._key)
+            return self._tail.read(fetch_offset, max_bytes, at_least_one=at_least_one)
+        found: list[StoredBatch] = []
+        for batch in self._stored_from(fetch_offset):
+            max_bytes -= len(batch.data)
+            if max_bytes < 0 and (found or not at_least_one):
+                break
+            found.append(batch)
+            if max_bytes <= 0:
+                break
+        return found
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the batch that holds `offset`, or is next after it; the newest one at the end."""
+        batches = self.read(offset, 1)
+        return read_header(batches[0].data).partition_leader_epoch if batches else self.leader_epoch
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """See TopicLog. KafkaError CORRUPT_MESSAGE where batches cannot be opened or their headers are untrue."""
+        if timestamp_ms > self._max_timestamp_ms:
+            return None
+        scanned_bytes = 0
+        for batch in self._stored_from(self._indexed_offset_before(timestamp_ms)):
+            header = read_header(batch.data)
+            if header.max_timestamp_ms >= timestamp_ms:
+                found = _first_record(batch, header, timestamp_ms)
+                if found is not None:
+                    return found
+            scanned_bytes += len(batch.data)
+            if scanned_bytes > LOOKUP_LIMIT_BYTES:
+                text = f"batches before offset {batch.last_offset + 1} have other timestamps than their headers say"
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record of the greatest timestamp; None where no record has one. Errors as above."""
+        if self._max_timestamp_ms == NO_TIMESTAMP:
+            return None
+        batch = self.read(self._newest_base_offset, 1)[0]
+        header = read_header(batch.data)
+        found = _first_record(batch, header, header.max_timestamp_ms)
+        if found is None:
+            text = f"the batch at offset {batch.base_offset} has other timestamps than its header says"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
+        return found
+
+    def _stored_from(self, offset: int) -> Iterator[StoredBatch]:
+        """Batches on disk from the one that holds `offset`, or the next."""
+        start = keys.long_key(self._prefix, max(offset, 0))
+        if 0 < offset < MAX_OFFSET:
+            upper = keys.long_key(self._prefix, offset + 1)
+            for key, data in self._store.scan(keys.LOG, self._prefix, upper, reverse=True):
+                if self._stored_batch(key, data).last_offset >= offset:
+                    start = key
+                break
+        for key, data in self._store.scan(keys.LOG, start, self._prefix_end):
+            yield self._stored_batch(key, data)
+
+    def _stored_batch(self, key: bytes, data: bytes) -> StoredBatch:
+        base_offset = keys.number_of(key)
+        try:
+            header = read_header(data)
+        except KafkaError as error:
+            raise StorageFailure(f"the batch at offset {base_offset} of {self.name} is damaged: {error}") from error
+        if header.base_offset != base_offset:
+            text = f"the batch at offset {base_offset} of {self.name} says that it is at {header.base_offset}"
+            raise StorageFailure(text)
+        return StoredBatch(base_offset, header.last_offset, data, header.is_control)
+
+    def _indexed_offset_before(self, timestamp_ms: int) -> int:
+        """An offset below which every record is older than `timestamp_ms`, as near to its record as is known."""
+        upper = keys.timestamp_key(self._prefix, timestamp_ms)
+        for _, value in self._store.scan(keys.TIMESTAMPS, self._prefix, upper, reverse=True):
+            return keys.parse_timestamp_value(value)[0]
+        return FIRST_OFFSET
+
+    # opening
+
+    def _load_producers(self, limit: int | None) -> ProducerTable:
+        pairs = self._store.scan(keys.PRODUCERS, self._prefix, self._prefix_end)
+        entries = [(keys.number_of(key), decode_producer(value)) for key, value in pairs]
+        return ProducerTable(entries) if limit is None else ProducerTable(entries, limit=limit)
+
+    def _load_end(self) -> int:
+        for key, data in self._store.scan(keys.LOG, self._prefix, self._prefix_end, reverse=True):
+            batch = self._stored_batch(key, data)
+            header = read_header(data)
+            check_crc(data, header)
+            return batch.last_offset + 1
+        return FIRST_OFFSET
+
+    def _load_timestamps(self) -> tuple[int, int, int]:
+        max_timestamp_ms, newest_base_offset, offset, unindexed_bytes = NO_TIMESTAMP, FIRST_OFFSET, FIRST_OFFSET, 0
+        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end, reverse=True):
+            max_timestamp_ms = keys.timestamp_of(key)
+            offset, newest_base_offset = keys.parse_timestamp_value(value)
+            break
+        for batch in self._stored_from(offset):
+            header = read_header(batch.data)
+            unindexed_bytes += len(batch.data)
+            if header.max_timestamp_ms > max_timestamp_ms:
+                max_timestamp_ms, newest_base_offset = header.max_timestamp_ms, batch.base_offset
+        return max_timestamp_ms, newest_base_offset, unindexed_bytes
+
+
+def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
+    """The first and the newest timestamp stand for all of the batch, which is not opened."""
+    for timestamp_ms in (header.first_timestamp_ms, header.max_timestamp_ms):
+        if timestamp_ms == NO_TIMESTAMP:
+            continue
+        if not now_ms - settings.timestamp_before_max_ms <= timestamp_ms <= now_ms + settings.timestamp_after_max_ms:
+            text = (
+                f"timestamp {timestamp_ms} is out of range: message.timestamp.before.max.ms and "
+                f"message.timestamp.after.max.ms allow {now_ms - settings.timestamp_before_max_ms} to "
+                f"{now_ms + settings.timestamp_after_max_ms}"
+            )
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+
+
+def _first_record(batch: StoredBatch, header: BatchHeader, timestamp_ms: int) -> TimestampOffset | None:
+    if header.is_log_append_time:
+        return TimestampOffset(header.max_timestamp_ms, batch.base_offset)
+    for record in open_records(batch.data):
+        if record.timestamp_ms >= timestamp_ms:
+            return TimestampOffset(record.timestamp_ms, record.offset)
+    return None

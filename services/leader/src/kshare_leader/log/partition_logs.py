@@ -1,0 +1,338 @@
+"""All logs of a node: which partitions it leads, group commit, and what happens to logs when the catalog changes.
+
+**Group commit.** Appends that arrive during one turn of the event loop are checked in the order in which they came and
+written with one atomic, fsync'd write; then their batches become readable, their futures are answered and listeners are
+called. When the write fails, nothing was assigned: every append of the turn gets KAFKA_STORAGE_ERROR.
+
+**The catalog.** `on_view` opens the logs of partitions that are placed here, closes those that are not any more, and
+removes the records of topics that are gone. What a crash left behind of a deleted topic is removed at the next start. A
+store belongs to one cluster, whose id is kept in it: a catalog of another cluster (the coordinator's disk is new, or an
+address is wrong) opens nothing and removes nothing.
+
+**The lease.** While `has_lease` is false another node may lead the partitions already: no log is found, and an append
+whose write ended after the lease is not confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from kshare_core.configs import Configs
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition, topic_id_text
+from kshare_leader.log import keys
+from kshare_leader.log.partition_log import Appended, PartitionLog, PendingAppends
+from kshare_leader.log.tail import TailCache
+from kshare_leader.log.topic_settings import topic_settings
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_runtime.ports import Clock, KeyValueStore, Write
+
+QUEUED_APPENDS_LIMIT = 10_000
+"""Appends that wait for the disk; more get KAFKA_STORAGE_ERROR."""
+WRITE_LIMIT_BYTES = 64 * 1024 * 1024
+"""A write ends with the append that goes beyond this; the rest of the queue is the next turn's."""
+
+
+class _QueuedAppend(NamedTuple):
+    key: TopicPartition
+    records: memoryview
+    future: asyncio.Future[Appended]
+
+
+class _Turn:
+    """The appends of one write."""
+
+    def __init__(self) -> None:
+        self.pending: dict[TopicPartition, tuple[PartitionLog, PendingAppends]] = {}
+        self.answers: list[tuple[asyncio.Future[Appended], Appended | Exception]] = []
+
+    def writes(self) -> list[Write]:
+        return [write for log, pending in self.pending.values() for write in log.writes(pending)]
+
+
+class PartitionLogs:
+    """The logs of one node; implements ports.TopicLogs. See the module's text."""
+
+    def __init__(
+        self,
+        *,
+        store: KeyValueStore,
+        clock: Clock,
+        node_id: int,
+        configs: Configs,
+        has_lease: Callable[[], bool] = lambda: True,
+        report: Callable[[str], None] = lambda text: None,
+        tails: TailCache | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._node_id = node_id
+        self._configs = configs
+        self._has_lease = has_lease
+        self._report = report
+        self._tails = tails or TailCache()
+        self._view = CatalogView()
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._offline: dict[TopicPartition, str] = {}
+        self._topics_to_remove: dict[bytes, str] = {}
+        self._cluster_id: str | None = None
+        self._foreign_cluster: str | None = None
+        self._write_failure: str | None = None
+        self._queue: list[_QueuedAppend] = []
+        self._turn: asyncio.Handle | None = None
+
+    # finding
+
+    def find(self, key: TopicPartition) -> PartitionLog | None:
+        """The log, None where this node does not lead the partition (any more) or cannot open its log."""
+        return self._logs.get(key) if self._has_lease() else None
+
+    def lookup(self, key: TopicPartition) -> PartitionLog:
+        """The log, else KafkaError.
+
+        UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+        """
+        log = self.find(key)
+        if log is not None:
+            return log
+        name = f"{topic_id_text(key.topic_id)}-{key.partition}"
+        if not self._has_lease():
+            text = f"leader {self._node_id} may have lost its lease and does not answer for partition {name}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        if key.topic_id not in self._view.topics_by_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id_text(key.topic_id)}")
+        if self._view.partition(key) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
+        if key in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._offline[key])
+        text = f"leader {self._node_id} does not lead partition {name}"
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+
+    def current_leader(self, key: TopicPartition) -> tuple[int, int]:
+        """The node and the epoch that lead the partition by the newest catalog; (-1, -1) where it is not known."""
+        partition = self._view.partition(key)
+        return (-1, -1) if partition is None else (partition.leader_node_id, partition.leader_epoch)
+
+    # appending
+
+    def append(self, key: TopicPartition, records: memoryview) -> asyncio.Future[Appended]:
+        """Appends one produced batch; answered when it is durable, else with KafkaError."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Appended] = loop.create_future()
+        if len(self._queue) >= QUEUED_APPENDS_LIMIT:
+            text = f"more than {QUEUED_APPENDS_LIMIT} appends are waiting for the disk"
+            future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
+            return future
+        self._queue.append(_QueuedAppend(key, records, future))
+        if self._turn is None:
+            self._turn = loop.call_soon(self._run_turn)
+        return future
+
+    def _run_turn(self) -> None:
+        self._turn = None
+        turn = _Turn()
+        now_ms = self._clock.now_ms()
+        size_bytes = taken = 0
+        for queued in self._queue:
+            taken += 1
+            turn.answers.append((queued.future, self._prepare(queued, now_ms, turn)))
+            size_bytes += len(queued.records)
+            if size_bytes >= WRITE_LIMIT_BYTES:
+                break
+        del self._queue[:taken]
+        if self._queue:
+            self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
+        self._complete(turn)
+
+    def _prepare(self, queued: _QueuedAppend, now_ms: int, turn: _Turn) -> Appended | Exception:
+        try:
+            if queued.key not in turn.pending:
+                log = self.lookup(queued.key)
+                turn.pending[queued.key] = (log, log.begin())
+            log, pending = turn.pending[queued.key]
+            return log.prepare(queued.records, now_ms, pending)
+        except Exception as error:  # bad input or a bug ends this append, never the turn
+            return error
+
+    def _complete(self, turn: _Turn) -> None:
+        writes = turn.writes()
+        if writes:
+            try:
+                self._store.write(writes)
+            except StorageFailure as failure:
+                self._write_failure = str(failure)
+                self._report(f"appends failed: {failure}")
+                self._answer_all(turn, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+                return
+            self._write_failure = None
+        for log, pending in turn.pending.values():
+            log.commit(pending)
+        if self._has_lease():
+            _answer(turn)
+        else:
+            text = f"leader {self._node_id} may have lost its lease while it wrote"
+            self._answer_all(turn, ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        for log, pending in turn.pending.values():
+            if pending.batches:
+                log.notify()
+
+    def _answer_all(self, turn: _Turn, code: ErrorCode, text: str) -> None:
+        turn.answers = [(future, KafkaError(code, text)) for future, _ in turn.answers]
+        _answer(turn)
+
+    # following the catalog
+
+    def on_view(self, old: CatalogView, new: CatalogView) -> None:
+        """Brings the logs in line with a new view of the catalog."""
+        self._view = new
+        was_foreign = self._foreign_cluster is not None
+        self._foreign_cluster = self._foreign_cluster_problem(new.cluster_id)
+        if self._foreign_cluster is not None:
+            self._report(self._foreign_cluster)
+            self._close_all()
+            return
+        if old.version == 0 and new.cluster_id:
+            self._find_left_behind(new)
+        for topic_id in old.topics_by_id:
+            if topic_id not in new.topics_by_id:
+                self._topics_to_remove[topic_id] = "its topic was deleted"
+        for key in [key for key in self._logs if not self._leads(key)]:
+            self._logs.pop(key).close()
+        for key in [key for key in self._offline if not self._leads(key)]:
+            del self._offline[key]
+        self._remove_topics()
+        for topic_id, topic in new.topics_by_id.items():
+            if was_foreign or topic is not old.topics_by_id.get(topic_id):
+                self._open_topic(topic)
+
+    def retry_and_expire(self) -> None:
+        """What is due from time to time: expired producers, and removals that failed before."""
+        self._remove_topics()
+        expiration_ms = self._configs.integer("producer.id.expiration.ms")
+        now_ms = self._clock.now_ms()
+        for log in self._logs.values():
+            try:
+                log.expire_producers(now_ms, expiration_ms)
+            except StorageFailure as failure:
+                self._report(f"expired producers of partition {log.name} could not be removed: {failure}")
+                return
+
+    def problems(self) -> list[str]:
+        """What is wrong with the disk, one sentence each."""
+        found = [f"appends failed: {self._write_failure}"] if self._write_failure else []
+        if self._foreign_cluster is not None:
+            found.append(self._foreign_cluster)
+        found.extend(self._offline.values())
+        for topic_id, why in self._topics_to_remove.items():
+            found.append(f"the records of topic {topic_id_text(topic_id)} are not removed: {why}")
+        return found
+
+    def close(self) -> None:
+        """Closes all logs; appends that still wait are answered with NOT_LEADER_OR_FOLLOWER. The store stays open."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        turn = _Turn()
+        text = f"leader {self._node_id} is stopping"
+        turn.answers = [(queued.future, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)) for queued in self._queue]
+        self._queue.clear()
+        _answer(turn)
+        self._close_all()
+
+    def _close_all(self) -> None:
+        logs, self._logs = self._logs, {}
+        for log in logs.values():
+            log.close()
+
+    def _leads(self, key: TopicPartition) -> bool:
+        partition = self._view.partition(key)
+        return partition is not None and partition.leader_node_id == self._node_id
+
+    def _open_topic(self, topic: coordinator_pb2.Topic) -> None:
+        settings = topic_settings({entry.name: entry.value for entry in topic.configs}, self._configs)
+        for partition in topic.partitions:
+            if partition.leader_node_id != self._node_id:
+                continue
+            key = TopicPartition(topic.topic_id, partition.partition)
+            log = self._logs.get(key)
+            if log is not None:
+                log.settings = settings
+                log.leader_epoch = partition.leader_epoch
+                continue
+            try:
+                self._logs[key] = PartitionLog(
+                    key=key,
+                    store=self._store,
+                    tails=self._tails,
+                    settings=settings,
+                    leader_epoch=partition.leader_epoch,
+                    report=self._report,
+                )
+                self._offline.pop(key, None)
+            except StorageFailure as failure:
+                self._offline[key] = f"partition {partition.partition} of topic {topic.name} is offline: {failure}"
+                self._report(self._offline[key])
+
+    def _foreign_cluster_problem(self, cluster_id: str) -> str | None:
+        """What is wrong where the store's records do not belong to the catalog's cluster; an empty store joins it."""
+        if not cluster_id or cluster_id == self._cluster_id:
+            return None
+        try:
+            stored = self._store.get(keys.META, keys.CLUSTER_ID_KEY)
+            if stored is None:
+                stored = cluster_id.encode()
+                self._store.write([Write(keys.META, keys.CLUSTER_ID_KEY, stored)])
+        except StorageFailure as failure:
+            return f"the disk cannot say to which cluster its records belong: {failure}"
+        if stored != cluster_id.encode():
+            return (
+                f"the records on this disk belong to cluster {stored.decode(errors='replace')!r}, but the "
+                f"coordinator's catalog is that of cluster {cluster_id!r}: nothing is served"
+            )
+        self._cluster_id = cluster_id
+        return None
+
+    # removing
+
+    def _find_left_behind(self, view: CatalogView) -> None:
+        try:
+            for topic_id in self._stored_topics():
+                if topic_id not in view.topics_by_id:
+                    self._topics_to_remove[topic_id] = "its topic does not exist any more"
+        except StorageFailure as failure:
+            self._report(f"records of deleted topics could not be looked for: {failure}")
+
+    def _stored_topics(self) -> Iterator[bytes]:
+        for family in keys.PARTITION_FAMILIES:
+            start: bytes | None = b""
+            while start is not None:
+                key = next((key for key, _ in self._store.scan(family, start)), None)
+                if key is None:
+                    break
+                topic_id = key[:TOPIC_ID_LENGTH]
+                yield topic_id
+                start = keys.after_prefix(topic_id)
+
+    def _remove_topics(self) -> None:
+        for topic_id in list(self._topics_to_remove):
+            try:
+                for family in keys.PARTITION_FAMILIES:
+                    self._store.delete_range(family, topic_id, keys.end_of_topic(topic_id))
+            except StorageFailure as failure:
+                self._topics_to_remove[topic_id] = str(failure)
+                self._report(f"the records of topic {topic_id_text(topic_id)} could not be removed: {failure}")
+                return
+            del self._topics_to_remove[topic_id]
+
+
+def _answer(turn: _Turn) -> None:
+    for future, answer in turn.answers:
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

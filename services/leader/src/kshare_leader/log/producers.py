@@ -1,0 +1,167 @@
+"""Idempotent producers of one partition (KIP-98): who wrote what last, so that a batch sent again is not stored again.
+
+For each producer id the log keeps the newest epoch and the last five batches, because a producer may have five requests
+under way (Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN). The rules are those of ProducerStateManager and
+ProducerAppendInfo of Kafka 4.3:
+
+- a batch of the newest epoch with the same first and last sequence as one of the five is a duplicate;
+- an older epoch is fenced (INVALID_PRODUCER_EPOCH);
+- a newer epoch must start at sequence 0, the same epoch must go on where it stopped (OUT_OF_ORDER_SEQUENCE_NUMBER);
+- a producer that is not known may start at any sequence: its older state may have expired;
+- sequences go from 2^31 - 1 back to 0.
+
+A producer's entry is written in the same atomic batch as its record batches, so the state on disk is never behind the
+log. Entries expire after producer.id.expiration.ms without an append; the table has a limit, at which the producer that
+was silent for longest makes room if it was silent for MAKES_ROOM_AFTER_MS, which no retry of a producer takes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_wire.record_batches import BatchHeader
+
+BATCHES_KEPT = 5
+MAX_SEQUENCE = (1 << 31) - 1
+PRODUCERS_LIMIT = 20_000
+"""Producers that one partition remembers; more get POLICY_VIOLATION."""
+MAKES_ROOM_AFTER_MS = 15 * 60 * 1000
+
+_ENTRY = struct.Struct(">hq")
+_BATCH = struct.Struct(">iqi")
+
+
+class SentBatch(NamedTuple):
+    """One of a producer's last batches."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+
+    @property
+    def first_sequence(self) -> int:
+        return sequence_before(self.last_sequence, self.offset_delta)
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry(NamedTuple):
+    """What is known of a producer id: its newest epoch, when it last appended, and its last batches in order."""
+
+    producer_epoch: int
+    last_append_ms: int
+    batches: tuple[SentBatch, ...]
+
+
+def sequence_after(sequence: int, steps: int) -> int:
+    """The sequence `steps` later (DefaultRecordBatch.incrementSequence)."""
+    return (sequence + steps) & MAX_SEQUENCE
+
+
+def sequence_before(sequence: int, steps: int) -> int:
+    """The sequence `steps` earlier (DefaultRecordBatch.decrementSequence)."""
+    return (sequence - steps) & MAX_SEQUENCE
+
+
+def find_duplicate(entry: ProducerEntry | None, header: BatchHeader) -> SentBatch | None:
+    """The stored batch that `header` is a copy of."""
+    if entry is None or entry.producer_epoch != header.producer_epoch:
+        return None
+    last_sequence = sequence_after(header.base_sequence, header.last_offset_delta)
+    for batch in entry.batches:
+        if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+            return batch
+    return None
+
+
+def check_producer(entry: ProducerEntry | None, header: BatchHeader) -> None:
+    """KafkaError where a batch that is no duplicate must not be appended now."""
+    who = f"producer {header.producer_id} with epoch {header.producer_epoch}"
+    if header.producer_epoch < 0:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"{who}: a producer epoch must not be negative")
+    if entry is None:
+        return
+    if header.producer_epoch < entry.producer_epoch:
+        text = f"{who} is fenced: epoch {entry.producer_epoch} has written to the partition"
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
+    if header.producer_epoch > entry.producer_epoch:
+        if header.base_sequence != 0:
+            text = f"{who} must start its new epoch at sequence 0, not {header.base_sequence}"
+            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        return
+    expected = sequence_after(entry.batches[-1].last_sequence, 1)
+    if header.base_sequence != expected:
+        text = f"{who} sent sequence {header.base_sequence}; expected is {expected}"
+        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+
+
+def entry_after(entry: ProducerEntry | None, header: BatchHeader, base_offset: int, now_ms: int) -> ProducerEntry:
+    """The producer's entry once the batch has been appended at `base_offset`."""
+    last_sequence = sequence_after(header.base_sequence, header.last_offset_delta)
+    sent = SentBatch(last_sequence, base_offset + header.last_offset_delta, header.last_offset_delta)
+    if entry is None or entry.producer_epoch != header.producer_epoch:
+        return ProducerEntry(header.producer_epoch, now_ms, (sent,))
+    return ProducerEntry(header.producer_epoch, now_ms, (*entry.batches, sent)[-BATCHES_KEPT:])
+
+
+def encode_producer(entry: ProducerEntry) -> bytes:
+    """Epoch (2 bytes), time of the last append (8); for each batch last sequence (4), last offset (8), delta (4)."""
+    start = _ENTRY.pack(entry.producer_epoch, entry.last_append_ms)
+    return start + b"".join([_BATCH.pack(*sent) for sent in entry.batches])
+
+
+def decode_producer(value: bytes) -> ProducerEntry:
+    """The inverse of `encode_producer`; struct.error where the bytes are none."""
+    producer_epoch, last_append_ms = _ENTRY.unpack_from(value)
+    batches = tuple(SentBatch(*fields) for fields in _BATCH.iter_unpack(value[_ENTRY.size :]))
+    return ProducerEntry(producer_epoch, last_append_ms, batches)
+
+
+class ProducerTable:
+    """The producers of one partition that are known durably, in the order of their last appends."""
+
+    def __init__(self, entries: Iterable[tuple[int, ProducerEntry]], *, limit: int = PRODUCERS_LIMIT) -> None:
+        self._entries = dict(sorted(entries, key=lambda item: (item[1].last_append_ms, item[0])))
+        self._limit = limit
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    def put(self, producer_id: int, entry: ProducerEntry) -> None:
+        self._entries.pop(producer_id, None)
+        self._entries[producer_id] = entry
+
+    def remove(self, producer_id: int) -> None:
+        self._entries.pop(producer_id, None)
+
+    def expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Producers that last appended `expiration_ms` ago or earlier."""
+        for producer_id, entry in self._entries.items():
+            if now_ms - entry.last_append_ms < expiration_ms:
+                return
+            yield producer_id
+
+    def make_room(self, *, added_count: int, changed: Mapping[int, ProducerEntry | None], now_ms: int) -> int | None:
+        """The producer that must go so that one more fits, None where there is room.
+
+        `changed` are entries that the table shall get later (None: removed), by which it grows by `added_count`.
+        KafkaError POLICY_VIOLATION where all producers are too busy to go.
+        """
+        if len(self._entries) + added_count < self._limit:
+            return None
+        for producer_id, entry in self._entries.items():
+            if producer_id in changed:
+                continue
+            if now_ms - entry.last_append_ms < MAKES_ROOM_AFTER_MS:
+                break
+            return producer_id
+        text = f"the partition has {self._limit} idempotent producers already, which is as many as it remembers"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)

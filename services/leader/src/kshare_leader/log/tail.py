@@ -1,0 +1,121 @@
+"""Recent batches of every log in memory, so that a read of fresh records touches no disk.
+
+Each partition has a `Tail`: its newest batches up to PARTITION_TAIL_LIMIT_BYTES. `TailCache` bounds the sum over the
+node: above NODE_TAIL_LIMIT_BYTES the partition that was used least recently loses its oldest batches first. Batches are
+looked up by bisection over base offsets and handed out as they are, without copies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.ports import StoredBatch
+
+PARTITION_TAIL_LIMIT_BYTES = 64 * 1024 * 1024
+NODE_TAIL_LIMIT_BYTES = 256 * 1024 * 1024
+
+_DROPPED_SHARE = 8
+"""A tail above its limit loses an eighth of it at once, so that dropping stays cheap per batch."""
+
+
+class Tail:
+    """The newest batches of one log, without a gap up to its end."""
+
+    def __init__(self, end_offset: int) -> None:
+        self.start_offset = end_offset
+        """Batches that hold this offset or later ones are all here."""
+        self.size_bytes = 0
+        self._base_offsets: list[int] = []
+        self._batches: list[StoredBatch] = []
+
+    def extend(self, batches: list[StoredBatch]) -> int:
+        """Adds batches at the end; returns their bytes."""
+        self._batches.extend(batches)
+        self._base_offsets.extend([batch.base_offset for batch in batches])
+        added = sum([len(batch.data) for batch in batches])
+        self.size_bytes += added
+        return added
+
+    def drop(self, size_bytes: int) -> int:
+        """Drops the oldest batches until at least `size_bytes` are gone, or all; returns the bytes dropped."""
+        dropped = count = 0
+        while dropped < size_bytes and count < len(self._batches):
+            dropped += len(self._batches[count].data)
+            count += 1
+        if count:
+            self.start_offset = self._batches[count - 1].last_offset + 1
+            del self._batches[:count]
+            del self._base_offsets[:count]
+            self.size_bytes -= dropped
+        return dropped
+
+    def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool) -> list[StoredBatch]:
+        """Batches from the one that holds `fetch_offset`, or the next; see TopicLog.read."""
+        batches = self._batches
+        index = bisect_right(self._base_offsets, fetch_offset) - 1
+        if index < 0 or batches[index].last_offset < fetch_offset:
+            index += 1
+        found: list[StoredBatch] = []
+        while index < len(batches):
+            batch = batches[index]
+            max_bytes -= len(batch.data)
+            if max_bytes < 0 and (found or not at_least_one):
+                break
+            found.append(batch)
+            index += 1
+        return found
+
+
+class TailCache:
+    """All tails of a node; see the module's text."""
+
+    def __init__(
+        self,
+        *,
+        partition_limit_bytes: int = PARTITION_TAIL_LIMIT_BYTES,
+        node_limit_bytes: int = NODE_TAIL_LIMIT_BYTES,
+    ) -> None:
+        self._partition_limit_bytes = partition_limit_bytes
+        self._node_limit_bytes = node_limit_bytes
+        self._tails: dict[TopicPartition, Tail] = {}  # the least recently used one first
+        self.size_bytes = 0
+
+    def open(self, key: TopicPartition, end_offset: int) -> Tail:
+        """A new empty tail for a log that ends at `end_offset`."""
+        self.forget(key)
+        tail = self._tails[key] = Tail(end_offset)
+        return tail
+
+    def forget(self, key: TopicPartition) -> None:
+        tail = self._tails.pop(key, None)
+        if tail is not None:
+            self.size_bytes -= tail.drop(tail.size_bytes)
+
+    def touch(self, key: TopicPartition) -> None:
+        """Marks the partition as used just now."""
+        tail = self._tails.pop(key, None)
+        if tail is not None:
+            self._tails[key] = tail
+
+    def extend(self, key: TopicPartition, batches: list[StoredBatch]) -> None:
+        """Adds newly stored batches to the partition's tail and keeps both limits."""
+        tail = self._tails.get(key)
+        if tail is None:
+            return
+        self.touch(key)
+        self.size_bytes += tail.extend(batches)
+        excess = tail.size_bytes - self._partition_limit_bytes
+        if excess > 0:
+            self.size_bytes -= tail.drop(excess + self._partition_limit_bytes // _DROPPED_SHARE)
+        excess = self.size_bytes - self._node_limit_bytes
+        if excess > 0:
+            self._drop_least_recently_used(excess + self._node_limit_bytes // _DROPPED_SHARE)
+
+    def _drop_least_recently_used(self, size_bytes: int) -> None:
+        for tail in self._tails.values():
+            dropped = tail.drop(size_bytes)
+            self.size_bytes -= dropped
+            size_bytes -= dropped
+            if size_bytes <= 0:
+                return
