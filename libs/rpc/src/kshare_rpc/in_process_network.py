@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -92,7 +92,7 @@ class InProcessServer:
         handler = self._handlers.get(method.path)
         if handler is None:
             raise CallFailed(f"the server at {self._address} has no method {method.path!r}")
-        task = asyncio.get_running_loop().create_task(self._run(method.path, handler(request, payload)))
+        task = asyncio.get_running_loop().create_task(self._run(method.path, handler, request, payload))
         self._under_way[task] = None
         task.add_done_callback(self._under_way.pop)
         return task
@@ -109,9 +109,9 @@ class InProcessServer:
         await asyncio.gather(*rest, return_exceptions=True)
         self._release(self._address)
 
-    async def _run(self, path: str, work: Awaitable[Message | tuple[Message, Payload]]) -> _Result:
+    async def _run(self, path: str, handler: Handler, request: Message, payload: memoryview) -> _Result:
         try:
-            result = await work
+            result = await handler(request, payload)
         except asyncio.CancelledError:
             raise ChannelUnavailable(f"{path}: the server at {self._address} stopped before it could answer") from None
         except Exception as error:

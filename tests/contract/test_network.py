@@ -1,0 +1,294 @@
+"""The contract of Network, for gRPC and for one process alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.in_process_network import InProcessNetwork
+from kshare_rpc.methods import LIST_OFFSETS, PRODUCE, RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.network import CallFailed, CallTimeout, Channel, ChannelUnavailable, Handler, Network, Server, Service
+
+TIMEOUT_MS = 10_000
+ADDRESS = "127.0.0.1:0"
+REQUEST = leader_pb2.ShareAcknowledgeRequest(owner=leader_pb2.ShareSessionOwner(group_id="g"))
+
+
+class Leader:
+    """Handlers whose behaviour a test decides while they run."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.finished = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.errors: list[tuple[str, BaseException]] = []
+
+    def service(self) -> Service:
+        handlers: dict[Any, Handler] = {
+            PRODUCE: self.produce,
+            SHARE_FETCH: self.share_fetch,
+            SHARE_ACKNOWLEDGE: self.share_acknowledge,
+            RELEASE_SHARE_SESSION: self.release_share_session,
+        }
+        return Service("Leader", handlers)
+
+    async def produce(
+        self, request: leader_pb2.ProduceRequest, payload: memoryview
+    ) -> tuple[Message, list[bytes | memoryview]]:
+        """Gives the payload back in pieces as long as the request says."""
+        pieces: list[bytes | memoryview] = []
+        at = 0
+        for partition in request.partitions:
+            pieces.append(payload[at : at + partition.records_length])
+            at += partition.records_length
+        assert at == len(payload)
+        return leader_pb2.ProduceResponse(), pieces
+
+    async def share_fetch(self, request: leader_pb2.ShareFetchRequest, _: memoryview) -> Message:
+        """Waits until the test lets it go on."""
+        self.entered.set()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        self.finished.set()
+        return leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=request.max_wait_ms)
+
+    async def share_acknowledge(self, request: leader_pb2.ShareAcknowledgeRequest, payload: memoryview) -> Message:
+        assert len(payload) == 0
+        return leader_pb2.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=len(request.owner.group_id))
+
+    async def release_share_session(self, request: leader_pb2.ReleaseShareSessionRequest, _: memoryview) -> Message:
+        raise RuntimeError(f"no such group {request.owner.group_id}")
+
+    def on_handler_error(self, path: str, error: BaseException) -> None:
+        self.errors.append((path, error))
+
+
+Scene = Callable[[Network, Leader, Server, Channel], Awaitable[None]]
+Play = Callable[[Scene], None]
+
+
+@pytest.fixture(params=["grpc", "in process"])
+def play(request: pytest.FixtureRequest) -> Play:
+    """Runs a scene with a network, a served leader and a channel to it."""
+
+    async def run(scene: Scene) -> None:
+        leader = Leader()
+        network: Network
+        if request.param == "grpc":
+            network = GrpcNetwork(on_handler_error=leader.on_handler_error)
+        else:
+            network = InProcessNetwork(on_handler_error=leader.on_handler_error)
+        server = await network.serve(ADDRESS, [leader.service()])
+        channel = network.connect(server.address)
+        try:
+            await asyncio.wait_for(scene(network, leader, server, channel), 30)
+        finally:
+            await channel.close()
+            await server.stop(0)
+
+    return lambda scene: asyncio.run(run(scene))
+
+
+async def acknowledge(channel: Channel) -> int:
+    answer, payload = await channel.call(SHARE_ACKNOWLEDGE, REQUEST, timeout_ms=TIMEOUT_MS)
+    assert len(payload) == 0
+    return answer.acquisition_lock_timeout_ms
+
+
+async def acknowledge_when_reachable(channel: Channel) -> int:
+    """As a role does: again and again until somebody is there."""
+    while True:
+        try:
+            return await acknowledge(channel)
+        except ChannelUnavailable:
+            await asyncio.sleep(0.01)
+
+
+def test_messages_and_payloads_go_both_ways(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        for lengths in ([], [0], [5], [1, 300_000, 2], [3_000_000]):
+            pieces: list[bytes | memoryview] = [memoryview(bytes([index]) * n) for index, n in enumerate(lengths)]
+            partitions = [leader_pb2.ProduceRequest.Partition(records_length=length) for length in lengths]
+            request = leader_pb2.ProduceRequest(partitions=partitions)
+            answer, payload = await channel.call(PRODUCE, request, pieces, timeout_ms=TIMEOUT_MS)
+            assert isinstance(answer, leader_pb2.ProduceResponse)
+            assert payload == b"".join(pieces)
+
+    play(scene)
+
+
+def test_many_calls_at_once_get_their_own_answers(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        leader.go_on.set()
+        requests = [leader_pb2.ShareFetchRequest(max_wait_ms=index) for index in range(500)]
+        calls = [channel.call(SHARE_FETCH, request, timeout_ms=TIMEOUT_MS) for request in requests]
+        answers = await asyncio.gather(*calls)
+        assert [answer.acquisition_lock_timeout_ms for answer, _ in answers] == list(range(500))
+
+    play(scene)
+
+
+def test_a_slow_call_keeps_no_other_waiting(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        request = leader_pb2.ShareFetchRequest(max_wait_ms=7)
+        slow = asyncio.ensure_future(channel.call(SHARE_FETCH, request, timeout_ms=TIMEOUT_MS))
+        await leader.entered.wait()
+        assert await acknowledge(channel) == 1
+        assert not slow.done()
+        leader.go_on.set()
+        assert (await slow)[0].acquisition_lock_timeout_ms == 7
+
+    play(scene)
+
+
+def test_an_exception_of_a_handler_fails_its_call_only(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        request = leader_pb2.ReleaseShareSessionRequest(owner=leader_pb2.ShareSessionOwner(group_id="orders"))
+        for _ in range(2):
+            with pytest.raises(CallFailed, match="RuntimeError: no such group orders") as caught:
+                await channel.call(RELEASE_SHARE_SESSION, request, timeout_ms=TIMEOUT_MS)
+            assert not isinstance(caught.value, ChannelUnavailable)
+        assert [(path, str(error)) for path, error in leader.errors] == [
+            ("Leader/ReleaseShareSession", "no such group orders")
+        ] * 2
+        assert await acknowledge(channel) == 1
+
+    play(scene)
+
+
+def test_a_method_that_is_not_served(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        with pytest.raises(CallFailed, match="no method 'Leader/ListOffsets'") as caught:
+            await channel.call(LIST_OFFSETS, leader_pb2.ListOffsetsRequest(), timeout_ms=TIMEOUT_MS)
+        assert not isinstance(caught.value, ChannelUnavailable)
+        assert await acknowledge(channel) == 1
+
+    play(scene)
+
+
+def test_a_call_that_timed_out_runs_to_its_end(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        await acknowledge(channel)
+        with pytest.raises(CallTimeout, match="no answer in 50 ms"):
+            await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=50)
+        await leader.entered.wait()
+        leader.go_on.set()
+        await leader.finished.wait()
+        assert await acknowledge(channel) == 1
+
+    play(scene)
+
+
+def test_a_cancelled_caller_harms_nobody(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        request = leader_pb2.ShareFetchRequest()
+        callers = [asyncio.ensure_future(channel.call(SHARE_FETCH, request, timeout_ms=TIMEOUT_MS)) for _ in range(3)]
+        await leader.entered.wait()
+        callers[1].cancel()
+        assert await acknowledge(channel) == 1
+        leader.go_on.set()
+        await callers[0]
+        await callers[2]
+        with pytest.raises(asyncio.CancelledError):
+            await callers[1]
+        assert not leader.cancelled.is_set()
+
+    play(scene)
+
+
+def test_nobody_at_the_address(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        other = network.connect("127.0.0.1:1")
+        for _ in range(2):
+            with pytest.raises(ChannelUnavailable, match=r"127\.0\.0\.1:1"):
+                await acknowledge(other)
+        await other.close()
+
+    play(scene)
+
+
+def test_an_address_has_one_server(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        with pytest.raises(OSError, match=f"cannot listen on '{server.address}'"):
+            await network.serve(server.address, [leader.service()])
+        other = await network.serve(ADDRESS, [leader.service()])
+        assert other.address != server.address
+        assert int(other.address.rpartition(":")[2]) > 0
+        await other.stop(0)
+
+    play(scene)
+
+
+def test_a_stopping_server_finishes_what_is_under_way_and_refuses_the_rest(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        under_way = asyncio.ensure_future(
+            channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(max_wait_ms=3), timeout_ms=TIMEOUT_MS)
+        )
+        await leader.entered.wait()
+        stop = asyncio.ensure_future(server.stop(TIMEOUT_MS))
+        await asyncio.sleep(0)
+        with pytest.raises(ChannelUnavailable, match="is stopping"):
+            await acknowledge(channel)
+        assert not stop.done()
+        leader.go_on.set()
+        assert (await under_way)[0].acquisition_lock_timeout_ms == 3
+        await stop
+        with pytest.raises(ChannelUnavailable):
+            await acknowledge(channel)
+
+    play(scene)
+
+
+def test_after_the_grace_what_is_under_way_is_cancelled(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        under_way = asyncio.ensure_future(
+            channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
+        )
+        await leader.entered.wait()
+        await server.stop(20)
+        assert leader.cancelled.is_set()
+        with pytest.raises(ChannelUnavailable, match="stopped before it could answer"):
+            await under_way
+        assert leader.errors == []
+
+    play(scene)
+
+
+def test_a_channel_finds_a_server_that_came_back(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        assert await acknowledge(channel) == 1
+        await server.stop(0)
+        with pytest.raises(ChannelUnavailable):
+            await acknowledge(channel)
+        again = await network.serve(server.address, [leader.service()])
+        started_at = asyncio.get_running_loop().time()
+        assert await acknowledge_when_reachable(channel) == 1
+        assert asyncio.get_running_loop().time() - started_at < 2
+        await again.stop(0)
+
+    play(scene)
+
+
+def test_a_closed_channel(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        under_way = asyncio.ensure_future(
+            channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
+        )
+        await leader.entered.wait()
+        await channel.close()
+        with pytest.raises(ChannelUnavailable, match="closed"):
+            await under_way
+        with pytest.raises(ChannelUnavailable, match="is closed"):
+            await acknowledge(channel)
+
+    play(scene)
