@@ -8,7 +8,8 @@ The runner takes all commands that came in during one turn of the event loop, an
 replays each in order, appends all their records with one fsync, then answers them and hands their effects to the shell.
 Nobody can look at the machine in between, so state that is not durable is never seen. When the append fails, the
 machine is loaded again from the store, every command of the turn is answered with StorageFailure, and no effect of it
-is carried out.
+is carried out. A `replay` or `append` that raises anything else is a bug and ends its turn in the same way: what is in
+memory is never more than what is on the disk. When the store cannot be read either, each turn tries again first.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         self._queue: list[tuple[Command, asyncio.Future[Response]]] = []
         self._turn: asyncio.Handle | None = None
         self.machine = load()
+        self._stale = False
+        """Whether `machine` may hold what is not durable, because it could not be loaded again."""
         self.storage_failure: str | None = None
         """Why the newest append failed, None after one that succeeded; the health check shows it."""
 
@@ -90,15 +93,17 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         queue, self._queue = self._queue, []
         records: list[Record] = []
         answers: list[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]] = []
-        for command, future in queue:
-            answers.append((future, self._decide(command, records)))
-        if records:
-            try:
+        try:
+            if self._stale:
+                self._reload()
+            for command, future in queue:
+                answers.append((future, self._decide(command, records)))
+            if records:
                 self._append(records)
                 self.storage_failure = None
-            except StorageFailure as failure:
-                self._fail(failure, answers)
-                return
+        except Exception as failure:  # StorageFailure, or a bug in replay or append
+            self._fail(failure, [future for _, future in queue])
+            return
         effects: list[Effect] = []
         for future, answer in answers:
             if isinstance(answer, Exception):
@@ -121,13 +126,20 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         records.extend(decision.records)
         return decision
 
-    def _fail(
-        self,
-        failure: StorageFailure,
-        answers: Sequence[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
-    ) -> None:
-        self.storage_failure = str(failure)
-        self.machine = self._load()
-        for future, _ in answers:
+    def _fail(self, failure: Exception, futures: Sequence[asyncio.Future[Response]]) -> None:
+        text = str(failure) if isinstance(failure, StorageFailure) else f"{type(failure).__name__}: {failure}"
+        self.storage_failure = text
+        self._stale = True
+        try:
+            self._reload()
+        except Exception as unreadable:  # answered below; the next turn tries again
+            self.storage_failure = f"{text}; {unreadable}"
+        for future in futures:
             if not future.done():
-                future.set_exception(StorageFailure(str(failure)))
+                error = StorageFailure(text)
+                error.__cause__ = failure
+                future.set_exception(error)
+
+    def _reload(self) -> None:
+        self.machine = self._load()
+        self._stale = False

@@ -1,0 +1,64 @@
+"""What a MemoryDisk keeps and loses at a crash; its stores' contract is in tests/contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.ports import Write
+
+
+def test_a_crash_keeps_what_was_written_and_ends_the_old_store() -> None:
+    disk = MemoryDisk()
+    store = disk.open_store("a")
+    store.write([Write("x", b"1", b"one")])
+    disk.crash()
+    with pytest.raises(StorageFailure, match="closed"):
+        store.write([Write("x", b"2", b"two")])
+    again = disk.open_store("a")
+    store.close()  # too late to matter
+    with pytest.raises(StorageFailure, match="open already"):
+        disk.open_store("a")
+    assert list(again.scan("x", b"")) == [(b"1", b"one")]
+
+
+def test_an_unsynced_disk_loses_at_a_crash_what_it_showed_before() -> None:
+    disk = MemoryDisk()
+    store = disk.open_store("a")
+    store.write([Write("x", b"1", b"one"), Write("x", b"2", b"two")])
+    disk.unsynced = True
+    store.write([Write("x", b"1", None), Write("x", b"3", b"three"), Write("y", b"1", b"y")])
+    store.write([Write("x", b"1", b"changed")])
+    store.delete_range("x", b"2", b"9")
+    assert list(store.scan("x", b"")) == [(b"1", b"changed")]
+    disk.crash()
+    store = disk.open_store("a")
+    assert list(store.scan("x", b"")) == [(b"1", b"one"), (b"2", b"two")]
+    assert store.get("y", b"1") is None
+
+
+@pytest.mark.parametrize("make_durable", ["close", "sync"])
+def test_an_unsynced_disk_keeps_what_was_synced(make_durable: str) -> None:
+    disk = MemoryDisk(unsynced=True)
+    store = disk.open_store("a")
+    store.write([Write("x", b"1", b"one")])
+    if make_durable == "close":
+        store.close()
+    else:
+        disk.sync()
+    disk.crash()
+    assert disk.open_store("a").get("x", b"1") == b"one"
+
+
+def test_writes_that_shall_fail_change_nothing() -> None:
+    disk = MemoryDisk()
+    store = disk.open_store("a")
+    store.write([Write("x", b"1", b"one")])
+    disk.fail_next_writes(2, "No space left on device")
+    with pytest.raises(StorageFailure, match="a: No space left on device"):
+        store.write([Write("x", b"2", b"two")])
+    with pytest.raises(StorageFailure, match="No space"):
+        store.delete_range("x", b"", b"9")
+    store.write([Write("x", b"3", b"three")])
+    assert [key for key, _ in store.scan("x", b"")] == [b"1", b"3"]
