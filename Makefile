@@ -20,6 +20,16 @@ format: setup
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
 
+# A cluster on a temporary folder, workers that crash, release and reject, and an account of every order.
+demo: setup
+	$(BIN)/kshare demo
+
+# kshare on this machine until Ctrl-C; make up LISTEN=0.0.0.0:9092 DATA=/var/lib/kshare
+LISTEN ?= 127.0.0.1:9092
+DATA ?= data
+up: setup
+	$(BIN)/kshare up --data-dir $(DATA) --listen $(LISTEN)
+
 # The whole test suite: what a change has to pass. JUnit-like output goes to the terminal only.
 test: setup
 	$(BIN)/python -m pytest

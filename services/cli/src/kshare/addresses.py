@@ -1,0 +1,57 @@
+"""`HOST:PORT` texts, and ports that are free."""
+
+from __future__ import annotations
+
+import random
+import socket
+from typing import NamedTuple
+
+from kshare.failure import BAD_USE, CommandFailed
+
+ROLE_PORTS = range(20_000, 32_000)
+"""Below Linux's ephemeral ports, so that no client's own end of a connection can sit on a role's port."""
+
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")
+
+
+class Address(NamedTuple):
+    """Where something listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_address(text: str, *, what: str) -> Address:
+    """`HOST:PORT` (an IPv6 host in brackets); CommandFailed names `what` the text was for."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise CommandFailed(f"{what} must be HOST:PORT with a port from 0 to 65535, found {text!r}", BAD_USE)
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def bind_problem(address: Address) -> str | None:
+    """Why nothing can listen there; None when it can."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(tuple(address))
+            probe.listen(1)
+        except (OSError, UnicodeError) as error:
+            return str(error)
+    return None
+
+
+def free_port(host: str, *, remembered: int | None = None, taken: tuple[int, ...] = ()) -> int:
+    """A port where a server can listen: the remembered one when it still can, else another; CommandFailed."""
+    if remembered is not None and remembered not in taken and bind_problem(Address(host, remembered)) is None:
+        return remembered
+    for port in random.sample(ROLE_PORTS, 200):
+        if port not in taken and bind_problem(Address(host, port)) is None:
+            return port
+    problem = bind_problem(Address(host, 0)) or f"none of 200 ports from {ROLE_PORTS.start} on is free"
+    raise CommandFailed(f"cannot listen on {host}: {problem}", BAD_USE)

@@ -1,0 +1,63 @@
+"""`kshare produce`: values from the command line, or one a line from stdin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from kshare.addresses import parse_address
+from kshare.commands.topics import kafka_failure
+from kshare.failure import CommandFailed
+
+DELIVERY_TIMEOUT_MS = 30_000
+
+OnDelivery = Callable[[KafkaError | None, Message], None]
+
+
+def produce(bootstrap: str, topic: str, key: str | None, values: Iterable[str]) -> int:
+    """Sends all values and waits until each is stored; returns how many. CommandFailed names the first that failed."""
+    parse_address(bootstrap, what="--bootstrap")
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": "kshare-cli",
+            "enable.idempotence": True,
+            "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+            "linger.ms": 5,
+            "log_level": 0,
+        }
+    )
+    stored = 0
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        nonlocal stored
+        if error is None:
+            stored += 1
+        else:
+            failures.append(error)
+
+    for value in values:
+        while not _send(producer, topic, key, value, delivered):
+            producer.poll(0.1)
+        producer.poll(0)
+        if failures:
+            break
+    producer.flush(DELIVERY_TIMEOUT_MS / 1000 + 5)
+    if failures:
+        raise kafka_failure(f"producing to {topic} (after {stored} stored records)", KafkaException(failures[0]))
+    return stored
+
+
+def _send(producer: Producer, topic: str, key: str | None, value: str, delivered: OnDelivery) -> bool:
+    """False while the producer's queue is full."""
+    try:
+        producer.produce(topic, value=value.encode(), key=None if key is None else key.encode(), on_delivery=delivered)
+    except BufferError:
+        return False
+    except KafkaException as error:
+        raise kafka_failure(f"producing to {topic}", error) from None
+    except (TypeError, ValueError) as error:
+        raise CommandFailed(f"producing to {topic} failed: {error}") from None
+    return True

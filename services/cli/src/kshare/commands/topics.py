@@ -1,0 +1,85 @@
+"""`kshare topics`: create, list and delete, over confluent-kafka's AdminClient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+from rich.table import Table
+
+from kshare.addresses import parse_address
+from kshare.failure import BAD_USE, CommandFailed
+
+TIMEOUT_S = 15.0
+TIMEOUTS = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
+
+
+def admin_client(bootstrap: str) -> AdminClient:
+    """A client that gives up rather than hangs when nobody is there."""
+    parse_address(bootstrap, what="--bootstrap")
+    return AdminClient(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": "kshare-cli",
+            "socket.timeout.ms": 10_000,
+            "log_level": 0,
+        }
+    )
+
+
+def kafka_failure(what: str, error: KafkaException) -> CommandFailed:
+    """One line about what could not be done, with Kafka's error and its sentence."""
+    detail = error.args[0] if error.args else error
+    code = detail.name() if hasattr(detail, "name") else type(error).__name__
+    text = detail.str() if hasattr(detail, "str") else str(error)
+    return CommandFailed(f"{what} failed: {code.lstrip('_')}: {text}")
+
+
+def parse_configs(entries: Sequence[str]) -> dict[str, str]:
+    """`name=value` entries of the command line."""
+    configs = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not equals or not name:
+            raise CommandFailed(f"--config must be NAME=VALUE, found {entry!r}", BAD_USE)
+        configs[name] = value
+    return configs
+
+
+def _one_result(futures: Mapping[str, Future[None]]) -> None:
+    (future,) = futures.values()
+    future.result(TIMEOUT_S + 5)
+
+
+def create_topic(bootstrap: str, name: str, partitions: int | None, configs: Sequence[str]) -> None:
+    """Creates a topic; without `partitions` the broker's num.partitions counts."""
+    topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
+    try:
+        _one_result(admin_client(bootstrap).create_topics([topic], **TIMEOUTS))
+    except KafkaException as error:
+        raise kafka_failure(f"creating topic {name}", error) from None
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    try:
+        _one_result(admin_client(bootstrap).delete_topics([name], **TIMEOUTS))
+    except KafkaException as error:
+        raise kafka_failure(f"deleting topic {name}", error) from None
+
+
+def show_topics(bootstrap: str, console: Console) -> None:
+    """A table of all topics, their ids left out."""
+    try:
+        metadata = admin_client(bootstrap).list_topics(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        raise kafka_failure(f"listing topics at {bootstrap}", error) from None
+    table = Table("topic", "partitions", "without leader")
+    for name in sorted(metadata.topics):
+        partitions = metadata.topics[name].partitions
+        leaderless = [str(partition.id) for partition in partitions.values() if partition.leader < 0]
+        table.add_row(name, str(len(partitions)), ", ".join(leaderless))
+    console.print(table)

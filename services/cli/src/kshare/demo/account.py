@@ -1,0 +1,122 @@
+"""The account of every order: who did what with it, by what the cluster confirmed.
+
+An order is settled when its acceptance or rejection was confirmed to a worker. What a worker held when it crashed was
+not confirmed: it must be delivered again and be settled by another. Nothing may be settled twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+ACCEPT, RELEASE, REJECT = ANSWERS = ("accept", "release", "reject")
+
+
+@dataclass(slots=True)
+class WorkerTally:
+    """What one worker reported so far."""
+
+    state: str = "starting"
+    answers: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    """Answers that the cluster did not take; their orders come again."""
+
+
+@dataclass(slots=True)
+class Account:
+    """Fed with reports, in any order; the properties are the account as it stands."""
+
+    expected: int
+    """How many orders there will be: their numbers are 0 to `expected` - 1."""
+    workers: dict[str, WorkerTally] = field(default_factory=dict)
+    produced: set[int] = field(default_factory=set)
+    accepted: Counter[int] = field(default_factory=Counter)
+    rejected: Counter[int] = field(default_factory=Counter)
+    released: Counter[int] = field(default_factory=Counter)
+    redelivered: set[int] = field(default_factory=set)
+    """Orders that a worker got with a delivery count above 1."""
+    held_at_crash: set[int] = field(default_factory=set)
+
+    def worker(self, name: str) -> WorkerTally:
+        return self.workers.setdefault(name, WorkerTally())
+
+    def add_produced(self, orders: Iterable[int]) -> None:
+        self.produced.update(orders)
+
+    def add_confirmed(self, worker: str, order: int, answer: str, delivery_count: int) -> None:
+        """A worker's answer to an order, which the cluster confirmed."""
+        {ACCEPT: self.accepted, RELEASE: self.released, REJECT: self.rejected}[answer][order] += 1
+        self.worker(worker).answers[answer] += 1
+        if delivery_count > 1:
+            self.redelivered.add(order)
+
+    def add_refused(self, worker: str, count: int) -> None:
+        self.worker(worker).refused += count
+
+    def add_crash(self, worker: str, holding: Iterable[int]) -> None:
+        """A worker is about to die with these orders in its hands."""
+        self.worker(worker).state = "crashed"
+        self.held_at_crash.update(holding)
+
+    @property
+    def lost(self) -> set[int]:
+        """Stored orders that nobody settled."""
+        return self.produced - self.accepted.keys() - self.rejected.keys()
+
+    @property
+    def accepted_twice(self) -> set[int]:
+        return {order for order, count in self.accepted.items() if count > 1}
+
+    @property
+    def settled_twice(self) -> set[int]:
+        """Rejected more than once, or rejected and accepted."""
+        return {order for order, count in self.rejected.items() if count > 1 or order in self.accepted}
+
+    @property
+    def unknown(self) -> set[int]:
+        """Settled, but never confirmed to the producer."""
+        return (self.accepted.keys() | self.rejected.keys()) - self.produced
+
+    @property
+    def settled(self) -> int:
+        return len(self.accepted.keys() | self.rejected.keys())
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.produced) == self.expected and not self.lost
+
+    def problems(self) -> list[str]:
+        """Why the account is not right; empty when it is."""
+        stuck = self.held_at_crash - self.redelivered
+        checks = [
+            (len(self.produced) != self.expected, f"{self.expected - len(self.produced)} orders could not be produced"),
+            (bool(self.lost), f"lost: {some(self.lost)}"),
+            (bool(self.accepted_twice), f"accepted twice: {some(self.accepted_twice)}"),
+            (bool(self.settled_twice), f"rejected twice, or rejected and accepted: {some(self.settled_twice)}"),
+            (bool(self.unknown), f"settled but not produced: {some(self.unknown)}"),
+            (not self.held_at_crash, "no worker crashed while it held orders"),
+            (bool(stuck), f"not redelivered after the crash: {some(stuck)}"),
+            (not self.released, "no order was released"),
+            (not self.rejected, "no order was rejected"),
+        ]
+        return [text for wrong, text in checks if wrong]
+
+    def rows(self) -> list[tuple[str, int]]:
+        """The account for people, line by line."""
+        return [
+            ("produced", len(self.produced)),
+            ("accepted", len(self.accepted)),
+            ("rejected", len(self.rejected)),
+            ("redelivered", len(self.redelivered)),
+            ("  of these released by a worker before", len(self.redelivered & self.released.keys())),
+            ("  of these held by the worker that crashed", len(self.redelivered & self.held_at_crash)),
+            ("lost", len(self.lost)),
+            ("accepted twice", len(self.accepted_twice)),
+        ]
+
+
+def some(orders: set[int]) -> str:
+    """How many there are, and the first few."""
+    first = sorted(orders)[:10]
+    return f"{len(orders)} ({', '.join(map(str, first))}{', …' if len(orders) > len(first) else ''})"

@@ -1,0 +1,15 @@
+"""How a command fails: one clear line on stderr, and an exit code."""
+
+from __future__ import annotations
+
+FAILED = 1
+BAD_USE = 2
+"""The command line, the configuration or the place is wrong: trying again as it is will not help."""
+
+
+class CommandFailed(Exception):
+    """Ends the command; the text is the line that the user sees."""
+
+    def __init__(self, text: str, exit_code: int = FAILED) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code

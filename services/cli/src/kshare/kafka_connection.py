@@ -1,0 +1,138 @@
+"""A blocking Kafka connection for the requests that confluent-kafka has no call for: share groups, and a first look.
+
+One request at a time; kio has the messages. Every wait ends after `timeout_s`.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+from types import TracebackType
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
+from kio.schema.list_groups.v5.request import ListGroupsRequest
+from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
+from kio.schema.metadata.v12.request import MetadataRequest
+from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+from kio.schema.share_group_describe.v1.response import DescribedGroup, ShareGroupDescribeResponse
+from kio.schema.types import GroupId
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i8, i32
+
+from kshare.addresses import Address, parse_address
+from kshare.failure import CommandFailed
+
+MAX_RESPONSE_BYTES = 100 * 1024 * 1024
+CLIENT_ID = "kshare-cli"
+
+Response = TypeVar("Response")
+
+
+class ConnectionFailed(CommandFailed):
+    """The other side cannot be reached, or did not answer as Kafka does."""
+
+
+class KafkaConnection:
+    """One connection to one broker; a context manager."""
+
+    def __init__(self, address: Address, *, timeout_s: float = 10) -> None:
+        self._address = address
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection(address, timeout=timeout_s)
+        except (OSError, UnicodeError) as error:
+            raise ConnectionFailed(f"cannot connect to {address}: {error}") from None
+
+    def __enter__(self) -> KafkaConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def call(self, request: Any, response_type: type[Response]) -> Response:
+        """The response to one of kio's requests; ConnectionFailed when there is none that can be read."""
+        self._correlation_id += 1
+        header_type = request.__header_schema__
+        header = header_type(
+            request_api_key=request.__api_key__,
+            request_api_version=request.__version__,
+            correlation_id=i32(self._correlation_id),
+            client_id=CLIENT_ID,
+        )
+        buffer = io.BytesIO()
+        entity_writer(header_type)(buffer, header)
+        entity_writer(type(request))(buffer, request)
+        message = buffer.getvalue()
+        try:
+            self._socket.sendall(struct.pack(">i", len(message)) + message)
+            (length,) = struct.unpack(">i", self._receive(4))
+            if not 4 <= length <= MAX_RESPONSE_BYTES:
+                raise ConnectionFailed(
+                    f"{self._address} does not speak the Kafka protocol: a response of {length} bytes"
+                )
+            response: Response = self._read(self._receive(length), response_type)
+            return response
+        except (OSError, ValueError, struct.error) as error:
+            raise ConnectionFailed(f"{self._address} did not answer {type(request).__name__}: {error}") from None
+
+    def _receive(self, count: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            part = self._socket.recv(min(count - len(parts), 1 << 20))
+            if not part:
+                raise ConnectionFailed(f"{self._address} closed the connection before it answered")
+            parts += part
+        return bytes(parts)
+
+    def _read(self, message: bytes, response_type: Any) -> Any:
+        header, size = entity_reader(response_type.__header_schema__)(message, 0)
+        if header.correlation_id != self._correlation_id:
+            raise ConnectionFailed(f"{self._address} answered another request: correlation id {header.correlation_id}")
+        response, _ = entity_reader(response_type)(message, size)
+        return response
+
+
+def read_metadata(address: Address, *, timeout_s: float = 5) -> MetadataResponse:
+    """Brokers and topics, as any client sees them."""
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+    with KafkaConnection(address, timeout_s=timeout_s) as connection:
+        return connection.call(request, MetadataResponse)
+
+
+def list_groups(bootstrap: str) -> list[ListedGroup]:
+    """All groups of all brokers, by id (ListGroups v5)."""
+    first = parse_address(bootstrap, what="--bootstrap")
+    brokers = [Address(broker.host, broker.port) for broker in read_metadata(first).brokers]
+    found: dict[str, ListedGroup] = {}
+    for address in brokers or [first]:
+        with KafkaConnection(address) as connection:
+            response = connection.call(ListGroupsRequest(), ListGroupsResponse)
+        refuse(response.error_code, "listing groups")
+        found.update({group.group_id: group for group in response.groups})
+    return sorted(found.values(), key=lambda group: group.group_id)
+
+
+def describe_share_group(bootstrap: str, group_id: str) -> DescribedGroup:
+    """A share group with its members (ShareGroupDescribe v1), asked of its coordinator."""
+    with KafkaConnection(parse_address(bootstrap, what="--bootstrap")) as connection:
+        find = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=(group_id,))
+        (coordinator,) = connection.call(find, FindCoordinatorResponse).coordinators
+    refuse(coordinator.error_code, f"finding the coordinator of group {group_id}", coordinator.error_message)
+    with KafkaConnection(Address(coordinator.host, coordinator.port)) as connection:
+        describe = ShareGroupDescribeRequest(group_ids=(GroupId(group_id),), include_authorized_operations=False)
+        (group,) = connection.call(describe, ShareGroupDescribeResponse).groups
+    refuse(group.error_code, f"describing group {group_id}", group.error_message)
+    return group
+
+
+def refuse(code: ErrorCode, what: str, message: str | None = None) -> None:
+    """CommandFailed where an answer carries an error."""
+    if code is not ErrorCode.none:
+        raise CommandFailed(f"{what} failed: {code.name.upper()}{': ' + message if message else ''}")

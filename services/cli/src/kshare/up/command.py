@@ -1,0 +1,143 @@
+"""What `kshare up` does, in order.
+
+Check the configuration, lock the directory, pick the ports, start the roles; when every role can serve and a client can
+connect, say so and write the ready file; wait for SIGTERM or SIGINT; stop the gateway, the leader, the share
+coordinator and the coordinator, in this order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import uvloop
+
+from kshare.addresses import Address, parse_address
+from kshare.failure import BAD_USE, CommandFailed
+from kshare.kafka_connection import read_metadata
+from kshare.up.console import Console
+from kshare.up.data_directory import DataDirectory, write_atomically
+from kshare.up.plan import ClusterPlan, plan_cluster
+from kshare.up.role_processes import RoleProcesses
+from kshare_core.configs import Configs, InvalidConfig, process_configs, read_properties
+
+READY_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """The options of `kshare up` as the user gave them."""
+
+    data_dir: Path
+    listen: str
+    advertised: str | None
+    ready_file: Path | None
+    single_process: bool
+    config_file: Path | None
+
+
+def run_up(options: UpOptions) -> None:
+    """Runs until SIGTERM or SIGINT; CommandFailed."""
+    if options.ready_file is not None:
+        _remove_stale(options.ready_file)
+    listen = parse_address(options.listen, what="--listen")
+    advertised = None if options.advertised is None else parse_address(options.advertised, what="--advertised")
+    configs, warnings = load_configs(options.config_file)
+    directory = DataDirectory(options.data_dir)
+    try:
+        config_file = options.config_file.resolve() if options.config_file else None
+        plan = plan_cluster(directory, listen, advertised, config_file)
+        console = Console()
+        try:
+            for warning in warnings:
+                console.write(f"warning: {warning}")
+            if options.single_process:
+                from kshare.up.single_process import SingleProcess  # loads every role, which other commands need not
+
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    runner.run(_run(options, plan, SingleProcess(directory, plan, configs), console))
+            else:
+                asyncio.run(_run(options, plan, RoleProcesses(directory, plan, console.write), console))
+        finally:
+            console.close()
+    finally:
+        directory.close()
+
+
+def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
+    """The configuration file's values, and warnings about keys without effect; CommandFailed names the file."""
+    if path is None:
+        return process_configs({})
+    try:
+        return process_configs(read_properties(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeError, InvalidConfig) as error:
+        raise CommandFailed(f"configuration {path}: {error}", BAD_USE) from None
+
+
+def _remove_stale(ready_file: Path) -> None:
+    try:
+        ready_file.unlink(missing_ok=True)
+    except OSError as error:
+        raise CommandFailed(f"cannot remove the old ready file: {error}", BAD_USE) from None
+
+
+class Roles(Protocol):
+    """All roles of one cluster, as processes or in this one."""
+
+    @property
+    def ready_files(self) -> Sequence[Path]:
+        """Files that exist once every role can serve."""
+        ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+async def _run(options: UpOptions, plan: ClusterPlan, roles: Roles, console: Console) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await roles.start()
+    ready = asyncio.create_task(_announce(options, plan, console, wait_for=roles.ready_files))
+    try:
+        await _until_stopped(stop, ready)
+    finally:
+        ready.cancel()
+        console.write("stopping")
+        await roles.stop()
+        if options.ready_file is not None:
+            options.ready_file.unlink(missing_ok=True)
+
+
+async def _until_stopped(stop: asyncio.Event, ready: asyncio.Task[None]) -> None:
+    """Waits for the stop; a failure to announce (the ready file cannot be written) ends everything."""
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([stopped, ready], return_when=asyncio.FIRST_COMPLETED)
+    if ready.done() and not stop.is_set():
+        ready.result()
+        await stopped
+    stopped.cancel()
+
+
+async def _announce(options: UpOptions, plan: ClusterPlan, console: Console, *, wait_for: Sequence[Path]) -> None:
+    """Says that clients may come, once every role is ready and the gateway answers as a broker."""
+    while not all(path.exists() for path in wait_for):
+        await asyncio.sleep(READY_POLL_S)
+    while not await asyncio.to_thread(_serves_clients, plan.client_address):
+        await asyncio.sleep(READY_POLL_S)
+    if options.ready_file is not None:
+        write_atomically(options.ready_file, str(plan.client_address))
+    console.write(f"kshare listens on {plan.client_address}")
+
+
+def _serves_clients(address: Address) -> bool:
+    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    try:
+        return bool(read_metadata(Address(host, address.port)).brokers)
+    except CommandFailed:
+        return False

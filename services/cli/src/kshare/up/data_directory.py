@@ -1,0 +1,76 @@
+"""The directory of `kshare up`: one user at a time, the roles' ports, logs and ready files.
+
+lock                 held (flock) while a `kshare up` runs on the directory; its content is the process id
+ports.json           the ports of the last run, so that they stay the same
+coordinator/ …       what the roles store
+logs/<role>.log      what the roles write; `.log.1` is the older part
+run/<role>.ready     written by a role when it can serve
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from kshare.failure import BAD_USE, CommandFailed
+
+
+class DataDirectory:
+    """An opened and locked directory; CommandFailed where it cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in ("logs", "run"):
+                (self.path / name).mkdir(exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise CommandFailed(f"cannot use data directory {path}: {error}", BAD_USE) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
+            os.close(self._lock)
+            raise CommandFailed(
+                f"data directory {path} is in use by another kshare up (pid {owner})", BAD_USE
+            ) from None
+        os.truncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        for stale in (self.path / "run").glob("*.ready"):
+            stale.unlink()
+
+    def log_file(self, role: str) -> Path:
+        return self.path / "logs" / f"{role}.log"
+
+    def ready_file(self, role: str) -> Path:
+        return self.path / "run" / f"{role}.ready"
+
+    def remembered_ports(self) -> dict[str, int]:
+        """Ports of the last run by role; empty when there was none or the file cannot be read."""
+        try:
+            found = json.loads((self.path / "ports.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {str(role): port for role, port in found.items() if isinstance(port, int)}
+
+    def remember_ports(self, ports: dict[str, int]) -> None:
+        write_atomically(self.path / "ports.json", json.dumps(ports, indent=2) + "\n")
+
+    def close(self) -> None:
+        """Lets others use the directory."""
+        os.close(self._lock)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the whole new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError as error:
+        raise CommandFailed(f"cannot write {path}: {error}", BAD_USE) from None

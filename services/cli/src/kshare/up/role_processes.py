@@ -1,0 +1,36 @@
+"""The roles as processes of their own, supervised; see `supervisor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kshare.up.data_directory import DataDirectory
+from kshare.up.plan import ROLES, ClusterPlan, process_plans
+from kshare.up.supervisor import RotatingLog, SupervisedProcess
+
+
+class RoleProcesses:
+    """Starts the roles in order, and stops them the other way round."""
+
+    def __init__(self, directory: DataDirectory, plan: ClusterPlan, write_line: Callable[[str], None]) -> None:
+        self._logs = [RotatingLog(directory.log_file(role)) for role in ROLES]
+        self._processes = [
+            SupervisedProcess(
+                process_plan,
+                write_line=lambda name, text: write_line(f"{name:>17} | {text}"),
+                log=log,
+            )
+            for process_plan, log in zip(process_plans(directory, plan), self._logs, strict=True)
+        ]
+        self.ready_files: Sequence[Path] = [directory.ready_file(role) for role in ROLES]
+
+    async def start(self) -> None:
+        for process in self._processes:
+            process.start()
+
+    async def stop(self) -> None:
+        for process in reversed(self._processes):
+            await process.stop()
+        for log in self._logs:
+            log.close()

@@ -1,0 +1,104 @@
+"""All roles in this process: the same nodes in one event loop, with channels that are plain calls.
+
+What is stored lies where the processes would store it, so a directory can be used one way today and the other tomorrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Protocol
+
+from kshare.up.data_directory import DataDirectory
+from kshare.up.plan import COORDINATOR, LEADER, NODE_ID, SHARE_COORDINATOR, ClusterPlan
+from kshare_coordinator.node import CoordinatorNode
+from kshare_coordinator.settings import CoordinatorSettings
+from kshare_core.configs import Configs
+from kshare_gateway.node import GatewayNode
+from kshare_gateway.settings import GatewaySettings
+from kshare_leader.node import LeaderNode
+from kshare_leader.settings import LeaderSettings
+from kshare_rpc.in_process_network import InProcessNetwork
+from kshare_runtime.clock import system_environment
+from kshare_share_coordinator.node import ShareCoordinatorNode
+from kshare_share_coordinator.settings import ShareCoordinatorSettings
+
+STOP_GRACE_MS = 5_000
+
+
+class Node(Protocol):
+    """What every role's node has (DESIGN.md section 2)."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_ms: int) -> None: ...
+
+
+class SingleProcess:
+    """Starts the nodes in order, and stops those that were started the other way round."""
+
+    def __init__(self, directory: DataDirectory, plan: ClusterPlan, configs: Configs) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._configs = configs
+        self._started = AsyncExitStack()
+        self.ready_files: Sequence[Path] = ()
+
+    async def start(self) -> None:
+        for node in self._nodes():
+            self._started.push_async_callback(node.stop, STOP_GRACE_MS)
+            await node.start()
+
+    async def stop(self) -> None:
+        await self._started.aclose()
+
+    def _nodes(self) -> list[Node]:
+        network = InProcessNetwork()
+        environment = system_environment(self._directory.path)
+        plan = self._plan
+        addresses = {role: str(address) for role, address in plan.role_addresses.items()}
+        return [
+            CoordinatorNode(
+                environment=environment,
+                network=network,
+                settings=CoordinatorSettings(
+                    node_id=NODE_ID,
+                    listen=addresses[COORDINATOR],
+                    coordinator_address=addresses[COORDINATOR],
+                    configs=self._configs,
+                ),
+            ),
+            ShareCoordinatorNode(
+                environment=environment,
+                network=network,
+                settings=ShareCoordinatorSettings(
+                    node_id=NODE_ID,
+                    listen=addresses[SHARE_COORDINATOR],
+                    coordinator_address=addresses[COORDINATOR],
+                    configs=self._configs,
+                ),
+            ),
+            LeaderNode(
+                environment=environment,
+                network=network,
+                settings=LeaderSettings(
+                    node_id=NODE_ID,
+                    listen=addresses[LEADER],
+                    coordinator_address=addresses[COORDINATOR],
+                    configs=self._configs,
+                ),
+            ),
+            GatewayNode(
+                environment=environment,
+                network=network,
+                settings=GatewaySettings(
+                    node_id=NODE_ID,
+                    client_listen=str(plan.client_address),
+                    advertised_host=plan.advertised.host,
+                    advertised_port=plan.advertised.port,
+                    coordinator_address=addresses[COORDINATOR],
+                    configs=self._configs,
+                ),
+            ),
+        ]

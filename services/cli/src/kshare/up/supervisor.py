@@ -1,0 +1,179 @@
+"""Starts processes, passes their output on, and starts them again when they die.
+
+Each process has its own session, so that Ctrl-C at the terminal reaches the supervisor alone, which then stops them in
+order; and each dies with the supervisor however that dies (`child`). A process that dies is started again after a
+back-off that grows while it keeps dying early and never ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kshare.up import child
+
+FIRST_DELAY_S = 0.1
+LONGEST_DELAY_S = 10.0
+STEADY_AFTER_S = 10.0
+STOP_GRACE_S = 10.0
+LONGEST_LINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPlan:
+    """How a role's process is started: its name for people and the program with its arguments."""
+
+    name: str
+    command: Sequence[str]
+
+
+@dataclass(slots=True)
+class Backoff:
+    """The delay before each restart: doubles while the process dies early, starts anew once it lived long enough."""
+
+    _delay_s: float = FIRST_DELAY_S
+
+    def next_delay_s(self, lived_s: float) -> float:
+        if lived_s >= STEADY_AFTER_S:
+            self._delay_s = FIRST_DELAY_S
+        delay_s = self._delay_s
+        self._delay_s = min(LONGEST_DELAY_S, delay_s * 2)
+        return delay_s
+
+
+def exit_text(return_code: int) -> str:
+    """How a process ended, for people: its exit code or the signal that killed it."""
+    if return_code >= 0:
+        return f"exited with code {return_code}"
+    try:
+        return f"was killed by {signal.Signals(-return_code).name}"
+    except ValueError:
+        return f"was killed by signal {-return_code}"
+
+
+class SupervisedProcess:
+    """One role's process, kept running until `stop`."""
+
+    def __init__(self, plan: ProcessPlan, *, write_line: Callable[[str, str], None], log: RotatingLog) -> None:
+        """`write_line(name, text)` shows a line to people; it must not block."""
+        self._plan = plan
+        self._write_line = write_line
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.restarts = 0
+
+    @property
+    def name(self) -> str:
+        return self._plan.name
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"supervise-{self.name}")
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL after the grace; returns when the process is gone."""
+        self._stopping = True
+        if self._task is None:
+            return
+        if self._process is None:  # between two lives
+            self._task.cancel()
+        else:
+            self._signal(signal.SIGTERM)
+        done, _ = await asyncio.wait([self._task], timeout=STOP_GRACE_S)
+        if not done:
+            self._write_line("supervisor", f"{self.name} did not stop within {STOP_GRACE_S:g} s; killing it")
+            self._signal(signal.SIGKILL)
+            await asyncio.wait([self._task])
+        with suppress(asyncio.CancelledError):
+            self._task.result()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = Backoff()
+        while not self._stopping:
+            started_at = loop.time()
+            end = await self._live()
+            if self._stopping:
+                return
+            lived_s = loop.time() - started_at
+            delay_s = backoff.next_delay_s(lived_s)
+            self._write_line("supervisor", f"{self.name} {end} after {lived_s:.1f} s; restarting it in {delay_s:g} s")
+            await asyncio.sleep(delay_s)
+            self.restarts += 1
+
+    async def _live(self) -> str:
+        """Runs the process once; returns how it ended."""
+        wrapper = [sys.executable, "-I", "-S", child.__file__, str(os.getpid()), *self._plan.command]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *wrapper,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                limit=LONGEST_LINE_BYTES,
+            )
+        except OSError as error:
+            return f"could not be started: {error}"
+        self._process = process
+        if self._stopping:
+            self._signal(signal.SIGTERM)
+        self._write_line("supervisor", f"{self.name} started (pid {process.pid})")
+        assert process.stdout is not None
+        await self._pass_on(process.stdout)
+        code = await process.wait()
+        self._process = None
+        return f"(pid {process.pid}) {exit_text(code)}"
+
+    async def _pass_on(self, output: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                line = await output.readline()
+            except ValueError:
+                continue  # longer than the limit: what was read of it is dropped
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip("\n")
+            self._log.write(text)
+            self._write_line(self.name, text)
+
+
+class RotatingLog:
+    """A log file that keeps its newest part: full, it becomes `.1` and a new one is begun."""
+
+    def __init__(self, path: Path, *, max_bytes: int = 16 * 1024 * 1024) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, line: str) -> None:
+        """A disk that is full costs the line, not the supervisor."""
+        with suppress(OSError):
+            if self._file.tell() >= self._max_bytes:
+                self._file.close()
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._file = self._path.open("a", encoding="utf-8")
+            self._file.write(line + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._file.close()
