@@ -1,0 +1,93 @@
+"""Deadlines of many things on one timer of the event loop: leases of nodes, sessions of members.
+
+Moving a deadline back, which every heartbeat does, costs one dictionary write; the heap is looked at when the timer
+fires. When the timer fires much too late, this process stood still (SIGSTOP, a stalled disk) and heard nobody: then it
+is not the others who were silent, and every deadline moves by as much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+
+STALL_MS = 1_000
+"""How late the timer may fire before the process counts as having stood still."""
+
+
+class Deadlines(Generic[Key]):
+    """`on_expired` gets the keys whose deadline passed, earliest first; they are forgotten before it is called."""
+
+    def __init__(self, on_expired: Callable[[list[Key]], None]) -> None:
+        self._on_expired = on_expired
+        self._deadlines: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._in_heap: dict[Key, float] = {}
+        self._serial = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._deadlines
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def set(self, key: Key, delay_ms: int) -> None:
+        """The key expires in `delay_ms`, whatever was set before."""
+        deadline = asyncio.get_running_loop().time() + delay_ms / 1000
+        self._deadlines[key] = deadline
+        if deadline < self._in_heap.get(key, float("inf")):
+            self._push(deadline, key)
+            self._arm()
+
+    def remove(self, key: Key) -> None:
+        """What is left of it in the heap is dropped when its time comes."""
+        self._deadlines.pop(key, None)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._deadlines.clear()
+        self._in_heap.clear()
+        self._heap.clear()
+
+    def _push(self, deadline: float, key: Key) -> None:
+        self._serial += 1
+        self._in_heap[key] = deadline
+        heapq.heappush(self._heap, (deadline, self._serial, key))
+
+    def _arm(self) -> None:
+        first = self._heap[0][0] if self._heap else None
+        if self._timer is not None:
+            if first is not None and self._timer.when() <= first:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if first is not None:
+            self._timer = asyncio.get_running_loop().call_at(first, self._fire, first)
+
+    def _fire(self, planned: float) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        late = now - planned
+        if late * 1000 > STALL_MS:
+            self._deadlines = {key: deadline + late for key, deadline in self._deadlines.items()}
+        expired: list[Key] = []
+        while self._heap and self._heap[0][0] <= now:
+            scheduled, _, key = heapq.heappop(self._heap)
+            if self._in_heap.get(key) != scheduled:
+                continue
+            del self._in_heap[key]
+            deadline = self._deadlines.get(key)
+            if deadline is not None and deadline > now:
+                self._push(deadline, key)
+            elif deadline is not None:
+                del self._deadlines[key]
+                expired.append(key)
+        self._arm()
+        if expired:
+            self._on_expired(expired)

@@ -1,0 +1,303 @@
+"""Steps b and c of the creation flow, and the deletion of state: what share coordinators are asked to do for groups.
+
+One task for each group with something pending, so that a share-partition is never initialized twice at once
+(KAFKA-19204) nor initialized while it is being deleted. A round sends one request to each share coordinator that owns
+state of the group, all at once, and hands what they answered to the machine. What failed is tried again: soon at
+first, then less and less often, and at once when the nodes change. Everything that is pending is in the machine's
+records, so after a restart the rounds go on where they were.
+
+FENCED_STATE_EPOCH says that newer state exists, from a time that this coordinator does not remember. Initializing it
+again would lose the group's position, so it is kept: the group takes it over, with a group epoch above its state epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kshare_coordinator.machine.commands import CompleteGroupState, Initialized
+from kshare_coordinator.machine.groups import ShareGroup
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.identifiers import SharePartitionKey, state_partition_of
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb
+from kshare_rpc.methods import (
+    DELETE_SHARE_GROUP_STATE,
+    INITIALIZE_SHARE_GROUP_STATE,
+    READ_SHARE_GROUP_STATE_SUMMARY,
+)
+from kshare_rpc.network import CallFailed, Channel, Network
+
+FIRST_RETRY_MS = 100
+CALL_TIMEOUT_MS = 5_000
+SHARE_PARTITIONS_PER_CALL = 1_000
+GROUPS_AT_ONCE = 64
+NO_LEADER_EPOCH = -1
+DELETED_CODES = (
+    ErrorCode.NONE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
+"""What DeleteShareGroupState may answer when there is nothing left."""
+
+log = logging.getLogger(__name__)
+
+InitializePartition = share_pb.InitializeShareGroupStateRequest.SharePartition
+DeletePartition = share_pb.DeleteShareGroupStateRequest.SharePartition
+SummaryPartition = share_pb.ReadShareGroupStateSummaryRequest.SharePartition
+
+
+@dataclass(slots=True)
+class _Request:
+    """What one share coordinator is asked in one round."""
+
+    initialize: list[InitializePartition] = field(default_factory=list)
+    delete: list[DeletePartition] = field(default_factory=list)
+
+
+class _Outcome(NamedTuple):
+    initialized: list[Initialized]
+    deleted: list[tuple[bytes, int]]
+    problem: str | None
+
+
+class GroupStateKeeper:
+    """See the module's text. `state` gives the machine's state, `complete` hands a round's result to the machine."""
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        state: Callable[[], CoordinatorState],
+        complete: Callable[[CompleteGroupState], Awaitable[None]],
+        retry_interval_ms: int,
+    ) -> None:
+        self._network = network
+        self._state = state
+        self._complete = complete
+        self._retry_interval_ms = retry_interval_ms
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closing: dict[asyncio.Task[None], None] = {}
+        self._nodes_changed = asyncio.Event()
+        self._channels: dict[str, Channel] = {}
+        self._rounds = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+    def work(self, group_id: str) -> None:
+        """The group has something pending."""
+        if group_id not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._run(group_id), name=f"group-state {group_id}")
+            self._tasks[group_id] = task
+
+    def nodes_changed(self) -> None:
+        """Whoever waits to try again does so now; channels to nodes that are gone are closed."""
+        self._nodes_changed.set()
+        self._nodes_changed = asyncio.Event()
+        live = {node.rpc_address for node in self._state().nodes.values()}
+        for address in [address for address in self._channels if address not in live]:
+            task = asyncio.get_running_loop().create_task(self._channels.pop(address).close())
+            self._closing[task] = None
+            task.add_done_callback(lambda done: self._closing.pop(done, None))
+
+    async def stop(self) -> None:
+        tasks = [*self._tasks.values(), *self._closing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+    async def _run(self, group_id: str) -> None:
+        delay_ms = FIRST_RETRY_MS
+        try:
+            while True:
+                changed = self._nodes_changed
+                progress, problem, is_pending = await self._attempt(group_id)
+                if not is_pending:
+                    return
+                if progress:
+                    delay_ms = FIRST_RETRY_MS
+                    continue
+                delay_ms = min(delay_ms, self._retry_interval_ms)
+                log.warning("state of group %s is still pending, next try in %d ms: %s", group_id, delay_ms, problem)
+                if await _is_set_within(changed, delay_ms):
+                    delay_ms = FIRST_RETRY_MS
+                else:
+                    delay_ms *= 2
+        finally:
+            del self._tasks[group_id]
+
+    async def _attempt(self, group_id: str) -> tuple[bool, str | None, bool]:
+        """Whether a round got anywhere, what went wrong, and whether anything was pending at all."""
+        async with self._rounds:
+            try:
+                group = self._state().share_groups.get(group_id)
+                if group is None or not group.partitions.is_pending:
+                    return False, None, False
+                outcome = await self._round(group)
+                if not (outcome.initialized or outcome.deleted):
+                    return False, outcome.problem, True
+                await self._complete(
+                    CompleteGroupState(
+                        group_id=group_id,
+                        initialized=tuple(outcome.initialized),
+                        deleted=tuple(outcome.deleted),
+                    )
+                )
+            except StorageFailure as failure:
+                return False, str(failure), True
+            return True, outcome.problem, True
+
+    async def _round(self, group: ShareGroup) -> _Outcome:
+        requests, unowned = self._requests(group)
+        outcomes = await asyncio.gather(
+            *(self._ask(group.group_id, address, request) for address, request in sorted(requests.items()))
+        )
+        problems = [outcome.problem for outcome in outcomes if outcome.problem]
+        if unowned:
+            problems.append(f"no live share coordinator owns the state of {unowned} of its share-partitions")
+        return _Outcome(
+            initialized=[result for outcome in outcomes for result in outcome.initialized],
+            deleted=[pair for outcome in outcomes for pair in outcome.deleted],
+            problem="; ".join(problems) or None,
+        )
+
+    def _requests(self, group: ShareGroup) -> tuple[dict[str, _Request], int]:
+        """By address of the owning share coordinator; and how many share-partitions have none that lives."""
+        requests: dict[str, _Request] = {}
+        unowned = 0
+        for entry in group.partitions.initializing:
+            for partition in entry.partitions:
+                address = self._owner(SharePartitionKey(group.group_id, entry.topic_id, partition))
+                if address is None:
+                    unowned += 1
+                    continue
+                requests.setdefault(address, _Request()).initialize.append(
+                    InitializePartition(
+                        topic_id=entry.topic_id,
+                        partition=partition,
+                        state_epoch=entry.state_epoch,
+                        start_offset=entry.start_offset,
+                    )
+                )
+        for topic_id, topic in sorted(group.partitions.deleting.items()):
+            for partition in topic.partitions:
+                address = self._owner(SharePartitionKey(group.group_id, topic_id, partition))
+                if address is None:
+                    unowned += 1
+                    continue
+                deletion = DeletePartition(topic_id=topic_id, partition=partition)
+                requests.setdefault(address, _Request()).delete.append(deletion)
+        return requests, unowned
+
+    def _owner(self, key: SharePartitionKey) -> str | None:
+        state = self._state()
+        owner = state.state_partition_owners.get(state_partition_of(key, state.state_partition_count))
+        node = None if owner is None else state.nodes.get((pb.ROLE_SHARE_COORDINATOR, owner))
+        return node.rpc_address if node else None
+
+    async def _ask(self, group_id: str, address: str, request: _Request) -> _Outcome:
+        """One share coordinator's part of a round; what it did before a call failed counts."""
+        outcome = _Outcome([], [], None)
+        if address not in self._channels:
+            self._channels[address] = self._network.connect(address)
+        channel = self._channels[address]
+        try:
+            problems = await self._initialize(channel, group_id, request.initialize, outcome.initialized)
+            problems += await self._delete(channel, group_id, request.delete, outcome.deleted)
+        except CallFailed as failure:
+            problems = [str(failure) or type(failure).__name__]
+        return outcome._replace(problem=f"share coordinator {address}: {problems[0]}" if problems else None)
+
+    async def _initialize(
+        self, channel: Channel, group_id: str, partitions: list[InitializePartition], done: list[Initialized]
+    ) -> list[str]:
+        problems: list[str] = []
+        for first in range(0, len(partitions), SHARE_PARTITIONS_PER_CALL):
+            part = partitions[first : first + SHARE_PARTITIONS_PER_CALL]
+            request = share_pb.InitializeShareGroupStateRequest(group_id=group_id, partitions=part)
+            answer, _ = await channel.call(INITIALIZE_SHARE_GROUP_STATE, request, timeout_ms=CALL_TIMEOUT_MS)
+            epochs = {(entry.topic_id, entry.partition): entry.state_epoch for entry in part}
+            fenced: list[tuple[bytes, int]] = []
+            for result in answer.results:
+                key = (result.topic_id, result.partition)
+                if result.error_code == ErrorCode.NONE and key in epochs:
+                    done.append(Initialized(topic_id=key[0], partition=key[1], state_epoch=epochs[key]))
+                elif result.error_code == ErrorCode.FENCED_STATE_EPOCH and key in epochs:
+                    fenced.append(key)
+                else:
+                    problems.append(_refusal(result))
+            if fenced:
+                problems += await self._take_over(channel, group_id, epochs, fenced, done)
+        return problems
+
+    async def _take_over(
+        self,
+        channel: Channel,
+        group_id: str,
+        epochs: dict[tuple[bytes, int], int],
+        fenced: Iterable[tuple[bytes, int]],
+        done: list[Initialized],
+    ) -> list[str]:
+        """Reads the state epochs of share-partitions that have newer state; see the module's text."""
+        wanted = [
+            SummaryPartition(topic_id=topic_id, partition=partition, leader_epoch=NO_LEADER_EPOCH)
+            for topic_id, partition in fenced
+        ]
+        request = share_pb.ReadShareGroupStateSummaryRequest(group_id=group_id, partitions=wanted)
+        answer, _ = await channel.call(READ_SHARE_GROUP_STATE_SUMMARY, request, timeout_ms=CALL_TIMEOUT_MS)
+        problems: list[str] = []
+        for result in answer.results:
+            key = (result.topic_id, result.partition)
+            if result.error_code or key not in epochs:
+                problems.append(_refusal(result))
+                continue
+            log.warning(
+                "group %s takes over state of partition %d with state epoch %d, newer than its own %d",
+                group_id,
+                result.partition,
+                result.state_epoch,
+                epochs[key],
+            )
+            done.append(
+                Initialized(
+                    topic_id=result.topic_id,
+                    partition=result.partition,
+                    state_epoch=epochs[key],
+                    existing_state_epoch=result.state_epoch,
+                )
+            )
+        return problems
+
+    async def _delete(
+        self, channel: Channel, group_id: str, partitions: list[DeletePartition], done: list[tuple[bytes, int]]
+    ) -> list[str]:
+        problems: list[str] = []
+        for first in range(0, len(partitions), SHARE_PARTITIONS_PER_CALL):
+            part = partitions[first : first + SHARE_PARTITIONS_PER_CALL]
+            request = share_pb.DeleteShareGroupStateRequest(group_id=group_id, partitions=part)
+            answer, _ = await channel.call(DELETE_SHARE_GROUP_STATE, request, timeout_ms=CALL_TIMEOUT_MS)
+            for result in answer.results:
+                if result.error_code in DELETED_CODES:
+                    done.append((result.topic_id, result.partition))
+                else:
+                    problems.append(_refusal(result))
+        return problems
+
+
+def _refusal(result: share_pb.SharePartitionResult | share_pb.ReadShareGroupStateSummaryResponse.Result) -> str:
+    return f"partition {result.partition}: error {result.error_code} {result.error_message}".rstrip()
+
+
+async def _is_set_within(event: asyncio.Event, timeout_ms: int) -> bool:
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

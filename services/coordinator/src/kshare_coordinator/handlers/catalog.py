@@ -1,0 +1,140 @@
+"""RegisterNode, WatchCatalog, CreateTopics, DeleteTopics, IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.deadlines import Deadlines
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.catalog_view import catalog_answer, has_news
+from kshare_coordinator.machine.state import NodeId
+from kshare_coordinator.machine.topics import ZERO_TOPIC_ID
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import topic_id_text
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+
+WATCHER_LIMIT = 4_000
+"""Waiting WatchCatalog calls; more are answered at once."""
+
+
+def random_topic_id(source: random.Random) -> bytes:
+    """A version 4 uuid whose text does not begin with '-', as Kafka's Uuid.randomUuid."""
+    while True:
+        topic_id = uuid.UUID(int=source.getrandbits(128), version=4).bytes
+        if not topic_id_text(topic_id).startswith("-"):
+            return topic_id
+
+
+def error_of(error: KafkaError | StorageFailure) -> tuple[ErrorCode, str]:
+    if isinstance(error, KafkaError):
+        return error.code, error.message
+    return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+
+
+class CatalogHandlers:
+    """`leases` has the nodes that are registered; each watch renews one."""
+
+    def __init__(self, core: Core, leases: Deadlines[tuple[NodeId, str]], lease_ms: int, source: random.Random) -> None:
+        self._core = core
+        self._leases = leases
+        self._lease_ms = lease_ms
+        self._random = source
+        self._watchers = 0
+
+    async def register_node(self, request: pb.RegisterNodeRequest, payload: memoryview) -> pb.RegisterNodeResponse:
+        try:
+            return await self._core.submit(commands.RegisterNode(request=request))
+        except (KafkaError, StorageFailure) as error:
+            code, message = error_of(error)
+            return pb.RegisterNodeResponse(error_code=code, error_message=message)
+
+    async def watch_catalog(self, request: pb.WatchCatalogRequest, payload: memoryview) -> pb.WatchCatalogResponse:
+        try:
+            if not self._is_registered(request):
+                return _not_registered(request)
+            self._leases.set(((request.role, request.node_id), request.incarnation), self._lease_ms)
+            await self._wait_for_news(request)
+            if not self._is_registered(request):
+                return _not_registered(request)
+            return catalog_answer(self._core.state, request.after_version)
+        except StorageFailure as failure:
+            code, message = error_of(failure)
+            return pb.WatchCatalogResponse(error_code=code, error_message=message, version=request.after_version)
+
+    def _is_registered(self, request: pb.WatchCatalogRequest) -> bool:
+        node = self._core.state.nodes.get((request.role, request.node_id))
+        return node is not None and node.incarnation == request.incarnation
+
+    async def _wait_for_news(self, request: pb.WatchCatalogRequest) -> None:
+        """At most a third of a lease, so that a node that waits renews its lease in time."""
+        wait_ms = min(request.max_wait_ms, self._lease_ms // 3)
+        if wait_ms <= 0 or self._watchers >= WATCHER_LIMIT:
+            return
+        self._watchers += 1
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while True:
+                    changed = self._core.catalog_changed
+                    if has_news(self._core.state, request.after_version):
+                        return
+                    await changed.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._watchers -= 1
+
+    async def create_topics(self, request: pb.CreateTopicsRequest, payload: memoryview) -> pb.CreateTopicsResponse:
+        topic_ids = tuple(random_topic_id(self._random) for _ in request.topics)
+        try:
+            return await self._core.submit(commands.CreateTopics(request=request, topic_ids=topic_ids))
+        except StorageFailure as failure:
+            code, message = error_of(failure)
+            results = [
+                pb.CreateTopicsResponse.CreatableTopicResult(
+                    name=topic.name, topic_id=ZERO_TOPIC_ID, error_code=code, error_message=message, num_partitions=-1
+                )
+                for topic in request.topics
+            ]
+            return pb.CreateTopicsResponse(topics=results)
+
+    async def delete_topics(self, request: pb.DeleteTopicsRequest, payload: memoryview) -> pb.DeleteTopicsResponse:
+        try:
+            return await self._core.submit(commands.DeleteTopics(request=request))
+        except StorageFailure as failure:
+            code, message = error_of(failure)
+            results = [
+                pb.DeleteTopicsResponse.Result(
+                    name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
+                )
+                for topic in request.topics
+            ]
+            return pb.DeleteTopicsResponse(results=results)
+
+    async def incremental_alter_configs(
+        self, request: pb.IncrementalAlterConfigsRequest, payload: memoryview
+    ) -> pb.IncrementalAlterConfigsResponse:
+        try:
+            return await self._core.submit(commands.IncrementalAlterConfigs(request=request))
+        except StorageFailure as failure:
+            code, message = error_of(failure)
+            results = [
+                pb.IncrementalAlterConfigsResponse.Result(
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    error_code=code,
+                    error_message=message,
+                )
+                for resource in request.resources
+            ]
+            return pb.IncrementalAlterConfigsResponse(results=results)
+
+
+def _not_registered(request: pb.WatchCatalogRequest) -> pb.WatchCatalogResponse:
+    text = (
+        f"Node {request.node_id} of role {request.role} is not registered with this incarnation; its lease ran out or "
+        "a newer one replaced it. It must register again"
+    )
+    return pb.WatchCatalogResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, error_message=text)

@@ -1,0 +1,6 @@
+"""The coordinator's pure machine: share groups and the catalog, event-sourced by CoordinatorRecord.
+
+Read first: `state` (what there is and how a record changes it), `commands` (what can be asked), then `machine` (which
+command is decided where). `catalog`, `nodes`, `placement` and `configs` decide for the catalog; `share_groups`,
+`share_group_draft` and `assignor` for groups; `catalog_view` and `group_queries` only look.
+"""

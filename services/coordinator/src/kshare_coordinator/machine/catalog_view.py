@@ -1,0 +1,87 @@
+"""WatchCatalog's answers: the whole catalog, or what changed since a version."""
+
+from __future__ import annotations
+
+from kshare_coordinator.machine.state import Changes, CoordinatorState
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+
+
+def has_news(state: CoordinatorState, after_version: int) -> bool:
+    """Also true for a version from the future: the caller saw a catalog that is gone, and needs the whole one."""
+    return state.version != after_version
+
+
+def catalog_answer(state: CoordinatorState, after_version: int) -> pb.WatchCatalogResponse:
+    answer = pb.WatchCatalogResponse(version=state.version, cluster_id=state.cluster_id)
+    if not has_news(state, after_version):
+        return answer
+    changes = _changes_since(state, after_version)
+    if changes is None:
+        answer.full = True
+        answer.topics.extend(topic_view(state, topic) for _, topic in sorted(state.topics.items()))
+        answer.group_configs.extend(_group_config(state, group_id) for group_id in sorted(state.group_configs))
+        _add_nodes(state, answer)
+        return answer
+    for topic_id in sorted(changes.topics):
+        topic = state.topics.get(topic_id)
+        if topic is None:
+            answer.deleted_topic_ids.append(topic_id)
+        else:
+            answer.topics.append(topic_view(state, topic))
+    answer.group_configs.extend(_group_config(state, group_id) for group_id in sorted(changes.groups))
+    if changes.nodes:
+        _add_nodes(state, answer)
+    return answer
+
+
+def _changes_since(state: CoordinatorState, after_version: int) -> Changes | None:
+    """All changes after a version together; None where the log does not reach back so far."""
+    behind = state.version - after_version
+    if not 0 < behind <= len(state.changes):
+        return None
+    together = Changes()
+    for changes in list(state.changes)[-behind:]:
+        together.topics.update(changes.topics)
+        together.groups.update(changes.groups)
+        together.leaders.update(changes.leaders)
+        together.nodes = together.nodes or changes.nodes
+    if together.leaders:
+        for topic_id, topic in state.topics.items():
+            if any(placement.leader_node_id in together.leaders for placement in topic.placements):
+                together.topics[topic_id] = None
+    return together
+
+
+def topic_view(state: CoordinatorState, topic: records_pb.TopicRecord) -> pb.Topic:
+    return pb.Topic(
+        topic_id=topic.topic_id,
+        name=topic.name,
+        partitions=[
+            pb.Topic.Partition(
+                partition=placement.partition,
+                leader_node_id=placement.leader_node_id,
+                leader_epoch=state.leader_epoch(placement),
+            )
+            for placement in topic.placements
+        ],
+        configs=topic.configs,
+        internal=topic.internal,
+    )
+
+
+def _group_config(state: CoordinatorState, group_id: str) -> pb.GroupConfig:
+    """Without entries where the group has none any more."""
+    texts = state.group_configs.get(group_id, {})
+    entries = [pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())]
+    return pb.GroupConfig(group_id=group_id, configs=entries)
+
+
+def _add_nodes(state: CoordinatorState, answer: pb.WatchCatalogResponse) -> None:
+    answer.nodes_changed = True
+    answer.nodes.extend(node for _, node in sorted(state.nodes.items()))
+    answer.state_partition_owners.extend(
+        pb.StatePartitionOwner(state_partition=state_partition, node_id=node_id)
+        for state_partition, node_id in sorted(state.state_partition_owners.items())
+    )
+    answer.state_partition_count = state.state_partition_count

@@ -1,0 +1,140 @@
+"""What the machine can be asked, and what it asks of the shell.
+
+A command says in its type what it is answered with. Reads (WatchCatalog, ShareGroupDescribe, ListGroups) are no
+commands: they look at the state and change nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+
+Response_co = TypeVar("Response_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(Generic[Response_co]):
+    """A command that is answered with a `Response_co`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(Command[None]):
+    """The coordinator starts: what is fixed at the very first start gets fixed."""
+
+    cluster_id: str
+    state_partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterNode(Command[pb.RegisterNodeResponse]):
+    request: pb.RegisterNodeRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireNode(Command[None]):
+    """The lease of this incarnation ran out."""
+
+    role: pb.Role.ValueType
+    node_id: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopics(Command[pb.CreateTopicsResponse]):
+    """`topic_ids` has a fresh id for each topic of the request."""
+
+    request: pb.CreateTopicsRequest
+    topic_ids: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics(Command[pb.DeleteTopicsResponse]):
+    request: pb.DeleteTopicsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigs(Command[pb.IncrementalAlterConfigsResponse]):
+    request: pb.IncrementalAlterConfigsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIds(Command[range]):
+    """A block of producer ids that nobody got before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupHeartbeat(Command[pb.ShareGroupHeartbeatResponse]):
+    request: pb.ShareGroupHeartbeatRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireMember(Command[None]):
+    """The session of a member ran out."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Initialized:
+    """A share-partition whose state is there.
+
+    `existing_state_epoch` is not None where the share coordinator answered FENCED_STATE_EPOCH: newer state existed.
+    """
+
+    topic_id: bytes
+    partition: int
+    state_epoch: int
+    existing_state_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteGroupState(Command[None]):
+    """What share coordinators did for a group: `deleted` has pairs of topic id and partition."""
+
+    group_id: str
+    initialized: tuple[Initialized, ...] = ()
+    deleted: tuple[tuple[bytes, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogChanged:
+    """Whoever waits for a version of the catalog can look again."""
+
+    nodes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStarted:
+    """The node's lease starts anew."""
+
+    role: pb.Role.ValueType
+    node_id: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRenewed:
+    """The member was heard: it expires when it stays silent for `session_timeout_ms`."""
+
+    group_id: str
+    member_id: str
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionEnded:
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatePending:
+    """The group has state to initialize or to delete at share coordinators."""
+
+    group_id: str
+
+
+Effect = CatalogChanged | LeaseStarted | SessionRenewed | SessionEnded | GroupStatePending

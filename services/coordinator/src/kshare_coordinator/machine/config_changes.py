@@ -1,0 +1,167 @@
+"""IncrementalAlterConfigs of topics and groups, validated as in ConfigurationControlManager of Kafka 4.3.1.
+
+Each resource is changed as a whole or not at all. Group configs may be set before the group exists; a group's values
+must lie within the bounds of the broker configs (group.share.min.… and group.share.max.…).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+
+from kshare_coordinator.machine import records
+from kshare_coordinator.machine.commands import CatalogChanged, Effect, IncrementalAlterConfigs
+from kshare_coordinator.machine.nodes import next_version
+from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.topics import check_config_lengths
+from kshare_core.configs import (
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    Configs,
+    ConfigTable,
+    ConfigType,
+    InvalidConfig,
+    check_group_configs,
+    check_topic_configs,
+    config_text,
+    find_config,
+)
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+from kshare_runtime.machine import Decision
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+class ResourceType(IntEnum):
+    """ConfigResource.Type."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+Check = Callable[[Configs, Mapping[str, str]], Configs]
+Resource = pb.IncrementalAlterConfigsRequest.Resource
+AlterableConfig = pb.IncrementalAlterConfigsRequest.AlterableConfig
+Result = pb.IncrementalAlterConfigsResponse.Result
+
+
+def decide_alter_configs(
+    state: CoordinatorState, command: IncrementalAlterConfigs, configs: Configs
+) -> Decision[Record, pb.IncrementalAlterConfigsResponse, Effect]:
+    request = command.request
+    answer = pb.IncrementalAlterConfigsResponse(version=state.version)
+    found: list[Record] = []
+    times: dict[tuple[int, str], int] = {}
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        times[key] = times.get(key, 0) + 1
+    for resource in request.resources:
+        result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource may be given only once")
+            found.append(_alter(state, resource, configs))
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        answer.results.append(result)
+    if request.validate_only or not found:
+        return Decision((), answer)
+    answer.version = state.version + 1
+    return Decision([*found, next_version(state)], answer, (CatalogChanged(nodes=False),))
+
+
+def _alter(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return _alter_topic(state, resource, configs)
+        case ResourceType.GROUP:
+            return _alter_group(state, resource, configs)
+        case ResourceType.BROKER:
+            text = "Broker configs come from the config file of each process and cannot be altered while it runs"
+        case _:
+            text = f"Resource type {resource.resource_type} is not known; 2 is TOPIC, 32 is GROUP"
+    raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
+    topic = state.topic_named(resource.resource_name)
+    if topic is None:
+        text = f"There is no topic {resource.resource_name[:300]}"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    before = {entry.name: entry.value for entry in topic.configs}
+    after = _changed(before, _values(check_topic_configs, configs, {}), resource, TOPIC_CONFIGS)
+    _values(check_topic_configs, configs, after)
+    changed = records_pb.TopicRecord()
+    changed.CopyFrom(topic)
+    del changed.configs[:]
+    changed.configs.extend(_entries(after))
+    return records.topic(changed)
+
+
+def _alter_group(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
+    group_id = resource.resource_name
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is empty; configs of all groups are broker configs")
+    before = state.group_configs.get(group_id, {})
+    limit = configs.integer("kshare.max.groups")
+    if group_id not in state.group_configs and len(state.group_configs) >= limit:
+        text = f"{len(state.group_configs)} groups have configs; kshare.max.groups allows no more"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+    after = _changed(before, _values(check_group_configs, configs, {}), resource, GROUP_CONFIGS)
+    _values(check_group_configs, configs, after)
+    return records.group_config(pb.GroupConfig(group_id=group_id, configs=_entries(after)))
+
+
+def _values(check: Check, configs: Configs, texts: Mapping[str, str]) -> Configs:
+    try:
+        return check(configs, texts)
+    except InvalidConfig as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _entries(texts: Mapping[str, str]) -> list[pb.ConfigEntry]:
+    return [pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())]
+
+
+def _changed(before: Mapping[str, str], defaults: Configs, resource: Resource, table: ConfigTable) -> dict[str, str]:
+    """The texts after all operations on one resource."""
+    names = [change.name for change in resource.configs]
+    if len(set(names)) != len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name}: a config is given more than once")
+    after = dict(before)
+    for change in resource.configs:
+        try:
+            is_list = find_config(table, change.name).type is ConfigType.LIST
+        except InvalidConfig as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        if change.config_operation == DELETE:
+            after.pop(change.name, None)
+            continue
+        if change.value_is_null:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {change.name} is null; only DELETE has no value")
+        if change.config_operation == SET:
+            after[change.name] = change.value
+        elif change.config_operation in (APPEND, SUBTRACT):
+            current = after.get(change.name, config_text(defaults[change.name]) or "")
+            after[change.name] = _list_change(current, change, is_list)
+        else:
+            known = "0 SET, 1 DELETE, 2 APPEND, 3 SUBTRACT"
+            text = f"Operation {change.config_operation} on {change.name} is not known; {known}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    check_config_lengths(after)
+    return after
+
+
+def _list_change(current: str, change: AlterableConfig, is_list: bool) -> str:
+    if not is_list:
+        text = f"{change.name} is not a list, so APPEND and SUBTRACT do not apply"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+    parts = [part.strip() for part in current.split(",") if part.strip()]
+    given = [part.strip() for part in change.value.split(",") if part.strip()]
+    if change.config_operation == APPEND:
+        return ",".join([*parts, *(part for part in given if part not in parts)])
+    return ",".join(part for part in parts if part not in given)

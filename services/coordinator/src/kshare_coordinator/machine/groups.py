@@ -1,0 +1,180 @@
+"""A share group as values: its members, their targets, and how far the state of its share-partitions is.
+
+Immutable; a change of a group is a new value (see `share_group_draft`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kshare_coordinator.machine.assignor import Assignment
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+
+EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
+"""ShareGroup.ShareGroupState; a group that does not exist is described as Dead."""
+
+TopicMetadata = records_pb.ShareGroupPartitionMetadata.TopicMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """ShareGroupMemberMetadata; `assignment` is what it was given with `member_epoch`."""
+
+    rack_id: str = ""
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: tuple[str, ...] = ()
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    assignment: Assignment = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitializingPartitions:
+    """Partitions whose state is not known to exist yet, and what InitializeShareGroupState is sent with."""
+
+    topic_id: bytes
+    topic_name: str
+    partitions: tuple[int, ...]
+    state_epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitionSet:
+    """Partitions of one topic, in order, that are initialized or whose state is being deleted."""
+
+    topic_name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadata:
+    """ShareGroupPartitionMetadata; `initialized` and `deleting` by topic id."""
+
+    initializing: tuple[InitializingPartitions, ...] = ()
+    initialized: Mapping[bytes, TopicPartitionSet] = field(default_factory=dict)
+    deleting: Mapping[bytes, TopicPartitionSet] = field(default_factory=dict)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the share coordinators have something to do for the group."""
+        return bool(self.initializing or self.deleting)
+
+    def known(self, topic_id: bytes) -> set[int]:
+        """Partitions that are initialized or on their way there."""
+        done = self.initialized.get(topic_id)
+        found = set(done.partitions) if done else set()
+        for entry in self.initializing:
+            if entry.topic_id == topic_id:
+                found.update(entry.partitions)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroup:
+    """One share group. `targets` is what each member gets at its next heartbeat; it belongs to `epoch`."""
+
+    group_id: str
+    epoch: int = 0
+    members: Mapping[str, Member] = field(default_factory=dict)
+    targets: Mapping[str, Assignment] = field(default_factory=dict)
+    partitions: PartitionMetadata = field(default_factory=PartitionMetadata)
+
+    @property
+    def state(self) -> str:
+        return STABLE if self.members else EMPTY
+
+    def subscribes_to(self, topic_names: Iterable[str]) -> bool:
+        names = set(topic_names)
+        return any(not names.isdisjoint(member.subscribed_topic_names) for member in self.members.values())
+
+    def awaits_initialization(self, topic_names: Iterable[str]) -> bool:
+        """Whether partitions of one of these topics are not initialized yet."""
+        names = set(topic_names)
+        return any(entry.topic_name in names for entry in self.partitions.initializing)
+
+
+def assignment_of(topics: Iterable[pb.TopicPartitions]) -> Assignment:
+    return {topic.topic_id: tuple(topic.partitions) for topic in topics}
+
+
+def topics_of(assignment: Assignment) -> list[pb.TopicPartitions]:
+    return [
+        pb.TopicPartitions(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in sorted(assignment.items())
+    ]
+
+
+def member_record(member: Member) -> records_pb.ShareGroupMemberMetadata:
+    return records_pb.ShareGroupMemberMetadata(
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.subscribed_topic_names,
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        assignment=topics_of(member.assignment),
+    )
+
+
+def member_of(value: records_pb.ShareGroupMemberMetadata) -> Member:
+    return Member(
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_topic_names=tuple(value.subscribed_topic_names),
+        member_epoch=value.member_epoch,
+        previous_member_epoch=value.previous_member_epoch,
+        assignment=assignment_of(value.assignment),
+    )
+
+
+def partitions_record(metadata: PartitionMetadata) -> records_pb.ShareGroupPartitionMetadata:
+    return records_pb.ShareGroupPartitionMetadata(
+        initializing_topics=[
+            TopicMetadata(
+                topic_id=entry.topic_id,
+                topic_name=entry.topic_name,
+                partitions=entry.partitions,
+                state_epoch=entry.state_epoch,
+                start_offset=entry.start_offset,
+            )
+            for entry in metadata.initializing
+        ],
+        initialized_topics=_topics_record(metadata.initialized),
+        deleting_topics=_topics_record(metadata.deleting),
+    )
+
+
+def _topics_record(topics: Mapping[bytes, TopicPartitionSet]) -> list[TopicMetadata]:
+    return [
+        TopicMetadata(topic_id=topic_id, topic_name=topic.topic_name, partitions=topic.partitions)
+        for topic_id, topic in sorted(topics.items())
+    ]
+
+
+def partitions_of(value: records_pb.ShareGroupPartitionMetadata) -> PartitionMetadata:
+    return PartitionMetadata(
+        initializing=tuple(
+            InitializingPartitions(
+                topic_id=entry.topic_id,
+                topic_name=entry.topic_name,
+                partitions=tuple(entry.partitions),
+                state_epoch=entry.state_epoch,
+                start_offset=entry.start_offset,
+            )
+            for entry in value.initializing_topics
+        ),
+        initialized=_topics(value.initialized_topics),
+        deleting=_topics(value.deleting_topics),
+    )
+
+
+def _topics(entries: Iterable[TopicMetadata]) -> dict[bytes, TopicPartitionSet]:
+    return {
+        entry.topic_id: TopicPartitionSet(topic_name=entry.topic_name, partitions=tuple(entry.partitions))
+        for entry in entries
+    }

@@ -1,0 +1,64 @@
+"""The coordinator's machine: which command is decided where. See the package's text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kshare_coordinator.machine import commands, records
+from kshare_coordinator.machine.commands import Command, Effect
+from kshare_coordinator.machine.config_changes import decide_alter_configs
+from kshare_coordinator.machine.group_settings import GroupSettings
+from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
+from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.share_groups import (
+    decide_complete_group_state,
+    decide_expire_member,
+    decide_heartbeat,
+)
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.topics import decide_create_topics, decide_delete_topics
+from kshare_core.configs import Configs
+from kshare_runtime.machine import Decision
+
+PRODUCER_ID_BLOCK_SIZE = 1_000
+"""As ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
+
+AnyDecision = Decision[Record, Any, Effect]
+
+
+class CoordinatorMachine:
+    """Implements kshare_runtime.machine.Machine; `configs` are the broker's and kshare's own."""
+
+    def __init__(self, configs: Configs, stored: Iterable[Record] = ()) -> None:
+        self.state = CoordinatorState()
+        for record in stored:
+            self.state.replay(record)
+        self.state.forget_changes()
+        lease_ms = configs.integer("kshare.node.lease.ms")
+        groups = GroupSettings(configs)
+        state = self.state
+        self._deciders: dict[type[Command[Any]], Callable[[Any], AnyDecision]] = {
+            commands.Start: lambda command: decide_start(state, command),
+            commands.RegisterNode: lambda command: decide_register(state, command, lease_ms),
+            commands.ExpireNode: lambda command: decide_expire_node(state, command),
+            commands.CreateTopics: lambda command: decide_create_topics(state, command, configs),
+            commands.DeleteTopics: lambda command: decide_delete_topics(state, command, configs),
+            commands.IncrementalAlterConfigs: lambda command: decide_alter_configs(state, command, configs),
+            commands.AllocateProducerIds: lambda command: self._allocate_producer_ids(),
+            commands.ShareGroupHeartbeat: lambda command: decide_heartbeat(state, command, groups),
+            commands.ExpireMember: lambda command: decide_expire_member(state, command),
+            commands.CompleteGroupState: lambda command: decide_complete_group_state(state, command),
+        }
+
+    def decide(self, command: Command[Any], now_ms: int) -> AnyDecision:
+        """KafkaError where the command as a whole is refused."""
+        return self._deciders[type(command)](command)
+
+    def replay(self, record: Record) -> None:
+        self.state.replay(record)
+
+    def _allocate_producer_ids(self) -> Decision[Record, range, Effect]:
+        first = self.state.numbers.get(records.NEXT_PRODUCER_ID, 0)
+        end = first + PRODUCER_ID_BLOCK_SIZE
+        return Decision((records.cluster_number(records.NEXT_PRODUCER_ID, end),), range(first, end))

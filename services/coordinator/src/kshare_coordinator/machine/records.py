@@ -1,0 +1,98 @@
+"""Making records, and their bytes in the store.
+
+A record's key is serialized deterministically, so that one key is one row; a record without a value is a tombstone.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import StorageFailure
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+from kshare_runtime.ports import Write
+
+Record = records_pb.CoordinatorRecord
+Key = records_pb.CoordinatorRecordKey
+Value = records_pb.CoordinatorRecordValue
+
+FAMILY = "coordinator"
+
+CLUSTER_ID = "cluster_id"
+CATALOG_VERSION = "catalog_version"
+EPOCH_COUNTER = "epoch_counter"
+NEXT_PRODUCER_ID = "next_producer_id"
+STATE_PARTITION_COUNT = "state_partition_count"
+LEADER_NODE_EPOCH = "leader_node_epoch/"
+"""Prefix: the newest epoch of a leader node, kept after the node is gone so that leader epochs never fall."""
+
+
+def write_of(record: Record) -> Write:
+    key = record.key.SerializeToString(deterministic=True)
+    value = record.value.SerializeToString(deterministic=True) if record.HasField("value") else None
+    return Write(FAMILY, key, value)
+
+
+def record_of(key: bytes, value: bytes) -> Record:
+    """The record of a stored row; StorageFailure where the bytes are none."""
+    try:
+        return Record(key=Key.FromString(key), value=Value.FromString(value))
+    except Exception as error:
+        raise StorageFailure(f"a coordinator record cannot be read (key {key.hex()}): {error}") from error
+
+
+def cluster_number(name: str, number: int) -> Record:
+    return Record(key=Key(cluster=name), value=Value(cluster=records_pb.ClusterValue(number=number)))
+
+
+def cluster_text(name: str, text: str) -> Record:
+    return Record(key=Key(cluster=name), value=Value(cluster=records_pb.ClusterValue(text=text)))
+
+
+def topic(value: records_pb.TopicRecord) -> Record:
+    return Record(key=Key(topic=value.topic_id), value=Value(topic=value))
+
+
+def topic_gone(topic_id: bytes) -> Record:
+    return Record(key=Key(topic=topic_id))
+
+
+def group_config(value: pb.GroupConfig) -> Record:
+    """The group's configs; a tombstone where none is left."""
+    key = Key(group_config=value.group_id)
+    return Record(key=key, value=Value(group_config=value)) if value.configs else Record(key=key)
+
+
+def node(value: pb.Node) -> Record:
+    return Record(key=_node_key(value.role, value.node_id), value=Value(node=value))
+
+
+def node_gone(role: pb.Role.ValueType, node_id: int) -> Record:
+    return Record(key=_node_key(role, node_id))
+
+
+def _node_key(role: pb.Role.ValueType, node_id: int) -> Key:
+    return Key(node=Key.NodeKey(role=role, node_id=node_id))
+
+
+def state_partition_owner(state_partition: int, node_id: int) -> Record:
+    value = pb.StatePartitionOwner(state_partition=state_partition, node_id=node_id)
+    return Record(key=Key(state_partition_owner=state_partition), value=Value(state_partition_owner=value))
+
+
+def share_group(group_id: str, value: records_pb.ShareGroupMetadata) -> Record:
+    return Record(key=Key(share_group=group_id), value=Value(share_group=value))
+
+
+def share_group_member(group_id: str, member_id: str, value: records_pb.ShareGroupMemberMetadata | None) -> Record:
+    key = Key(share_group_member=Key.Member(group_id=group_id, member_id=member_id))
+    return Record(key=key) if value is None else Record(key=key, value=Value(share_group_member=value))
+
+
+def share_group_target(
+    group_id: str, member_id: str, value: records_pb.ShareGroupTargetAssignmentMember | None
+) -> Record:
+    key = Key(share_group_target_assignment=Key.Member(group_id=group_id, member_id=member_id))
+    return Record(key=key) if value is None else Record(key=key, value=Value(share_group_target_assignment=value))
+
+
+def share_group_partitions(group_id: str, value: records_pb.ShareGroupPartitionMetadata) -> Record:
+    return Record(key=Key(share_group_partitions=group_id), value=Value(share_group_partitions=value))

@@ -1,0 +1,244 @@
+"""The group coordinator's decisions for share groups: heartbeats, expiry, and what a change of topics means.
+
+Rules of ShareGroupHeartbeat (KIP-932; GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
+- A member chooses its id, a uuid. Epoch 0 joins, or joins again; -1 leaves; otherwise the epoch must be the member's,
+  or the one before it (its newest answer was lost). Anything else is FENCED_MEMBER_EPOCH.
+- The first heartbeat of a group creates it and writes which partitions are to be initialized; the answer has an empty
+  assignment (creation flow, step a). The shell then calls the share coordinators (b, c) and hands in what they
+  answered, which makes partitions assignable (d).
+- While a subscribed topic is being initialized the member is asked back soon, so that the first record comes at once.
+- The answer has the assignment when the member joins, sends its subscription, repeats the epoch before, or when the
+  assignment changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kshare_coordinator.machine.commands import (
+    CompleteGroupState,
+    Effect,
+    ExpireMember,
+    GroupStatePending,
+    SessionEnded,
+    SessionRenewed,
+    ShareGroupHeartbeat,
+)
+from kshare_coordinator.machine.group_settings import GroupSettings
+from kshare_coordinator.machine.groups import Member, ShareGroup
+from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.share_group_draft import ShareGroupDraft, TopicLookup
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_runtime.machine import Decision
+
+JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+INITIALIZATION_HEARTBEAT_INTERVAL_MS = 200
+"""Asked of members while one of their topics is being initialized."""
+MEMBER_ID_LENGTH_LIMIT = 255
+SUBSCRIPTION_LIMIT = 1_000
+"""Topic names in one member's subscription."""
+
+HeartbeatDecision = Decision[Record, pb.ShareGroupHeartbeatResponse, Effect]
+QuietDecision = Decision[Record, None, Effect]
+
+
+def decide_heartbeat(
+    state: CoordinatorState, command: ShareGroupHeartbeat, settings: GroupSettings
+) -> HeartbeatDecision:
+    """Joins, stays or leaves; KafkaError where the request is refused."""
+    request = command.request
+    _check_request(request)
+    if request.member_epoch == LEAVE_EPOCH:
+        return _leave(state, request)
+    group = _group_for(state, request, settings)
+    old = group.members.get(request.member_id)
+    after, found = _heard(state, group, request)
+    member = after.members[request.member_id]
+    pending = after.awaits_initialization(member.subscribed_topic_names)
+    configured_ms = settings.heartbeat_interval_ms(state, group.group_id)
+    answer = pb.ShareGroupHeartbeatResponse(
+        member_id=request.member_id,
+        member_epoch=member.member_epoch,
+        heartbeat_interval_ms=min(configured_ms, INITIALIZATION_HEARTBEAT_INTERVAL_MS) if pending else configured_ms,
+    )
+    is_full = request.has_subscribed_topic_names or old is None or request.member_epoch != old.member_epoch
+    if is_full or old is None or old.assignment != member.assignment:
+        answer.has_assignment = True
+        answer.assignment.extend(named_assignment(state, member))
+    timeout_ms = settings.session_timeout_ms(state, group.group_id)
+    effects: list[Effect] = [
+        SessionRenewed(group_id=group.group_id, member_id=request.member_id, session_timeout_ms=timeout_ms)
+    ]
+    if after.partitions.is_pending:
+        effects.append(GroupStatePending(group_id=group.group_id))
+    return Decision(found, answer, effects)
+
+
+def _heard(
+    state: CoordinatorState, group: ShareGroup, request: pb.ShareGroupHeartbeatRequest
+) -> tuple[ShareGroup, list[Record]]:
+    """The group after the heartbeat, and its records; most heartbeats change nothing and end at once."""
+    old = group.members.get(request.member_id)
+    member = _updated(old or Member(), request)
+    is_reconciled = member.member_epoch == group.epoch and member.assignment == group.targets.get(request.member_id, {})
+    if member == old and is_reconciled:
+        return group, []
+    draft = ShareGroupDraft(group, is_new=group.epoch == 0)
+    draft.members[request.member_id] = member
+    draft.settle(topic_lookup(state))
+    draft.reconcile(request.member_id)
+    return draft.group(), draft.records()
+
+
+def _check_request(request: pb.ShareGroupHeartbeatRequest) -> None:
+    """What can be refused without looking at the group (throwIfShareGroupHeartbeatRequestIsInvalid)."""
+    problem = None
+    if not request.member_id:
+        problem = "MemberId must not be empty: a member of a share group chooses its own id, a uuid"
+    elif len(request.member_id) > MEMBER_ID_LENGTH_LIMIT:
+        problem = f"MemberId has {len(request.member_id)} characters; at most {MEMBER_ID_LENGTH_LIMIT} are allowed"
+    elif not request.group_id:
+        problem = "GroupId must not be empty"
+    elif request.member_epoch < LEAVE_EPOCH:
+        problem = f"MemberEpoch {request.member_epoch} is invalid: 0 joins, -1 leaves, otherwise it is above 0"
+    elif request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+        problem = "SubscribedTopicNames must be set by a member that joins"
+    elif len(request.subscribed_topic_names) > SUBSCRIPTION_LIMIT:
+        count = len(request.subscribed_topic_names)
+        problem = f"SubscribedTopicNames has {count} names; at most {SUBSCRIPTION_LIMIT} are allowed"
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _group_for(state: CoordinatorState, request: pb.ShareGroupHeartbeatRequest, settings: GroupSettings) -> ShareGroup:
+    """The group that the member is in or may join; the member's epoch is right."""
+    group = state.share_groups.get(request.group_id)
+    if request.member_epoch != JOIN_EPOCH:
+        group = _existing_group(state, request.group_id)
+        _check_epoch(group, request.member_id, request.member_epoch)
+        return group
+    if group is None:
+        if len(state.share_groups) >= settings.max_groups:
+            text = f"There are {len(state.share_groups)} groups; kshare.max.groups allows {settings.max_groups}"
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+        group = ShareGroup(group_id=request.group_id)
+    if request.member_id not in group.members and len(group.members) >= settings.max_members:
+        text = f"Group {request.group_id} has {len(group.members)} members; group.share.max.size allows no more"
+        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+    return group
+
+
+def _existing_group(state: CoordinatorState, group_id: str) -> ShareGroup:
+    group = state.share_groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} does not exist")
+    return group
+
+
+def _existing_member(group: ShareGroup, member_id: str) -> Member:
+    member = group.members.get(member_id)
+    if member is None:
+        text = f"Member {member_id} is not in group {group.group_id}"
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+    return member
+
+
+def _check_epoch(group: ShareGroup, member_id: str, member_epoch: int) -> None:
+    """The member's epoch or the one before it (ShareGroup.validateMemberEpoch)."""
+    member = _existing_member(group, member_id)
+    if member_epoch not in (member.member_epoch, member.previous_member_epoch):
+        newer = "newer" if member_epoch > member.member_epoch else "older"
+        text = (
+            f"Member {member_id} of group {group.group_id} sent epoch {member_epoch}, which is {newer} than its epoch "
+            f"{member.member_epoch} (before: {member.previous_member_epoch}); it must join again"
+        )
+        raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, text)
+
+
+def _updated(member: Member, request: pb.ShareGroupHeartbeatRequest) -> Member:
+    names = member.subscribed_topic_names
+    if request.has_subscribed_topic_names or request.subscribed_topic_names:
+        names = tuple(sorted(set(request.subscribed_topic_names)))
+    return replace(
+        member,
+        rack_id=request.rack_id or member.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        subscribed_topic_names=names,
+    )
+
+
+def _leave(state: CoordinatorState, request: pb.ShareGroupHeartbeatRequest) -> HeartbeatDecision:
+    group = _existing_group(state, request.group_id)
+    _existing_member(group, request.member_id)
+    answer = pb.ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
+    return Decision(_without(state, group, request.member_id), answer, _ended(group, request.member_id))
+
+
+def decide_expire_member(state: CoordinatorState, command: ExpireMember) -> QuietDecision:
+    group = state.share_groups.get(command.group_id)
+    if group is None or command.member_id not in group.members:
+        return Decision((), None, (SessionEnded(group_id=command.group_id, member_id=command.member_id),))
+    return Decision(_without(state, group, command.member_id), None, _ended(group, command.member_id))
+
+
+def _without(state: CoordinatorState, group: ShareGroup, member_id: str) -> list[Record]:
+    draft = ShareGroupDraft(group)
+    del draft.members[member_id]
+    draft.settle(topic_lookup(state))
+    return draft.records()
+
+
+def _ended(group: ShareGroup, member_id: str) -> list[Effect]:
+    return [SessionEnded(group_id=group.group_id, member_id=member_id)]
+
+
+def decide_complete_group_state(state: CoordinatorState, command: CompleteGroupState) -> QuietDecision:
+    """Step d of the creation flow: initialized partitions can be assigned; deleted ones are forgotten."""
+    group = state.share_groups.get(command.group_id)
+    if group is None:
+        return Decision((), None)
+    draft = ShareGroupDraft(group)
+    draft.complete(command.initialized)
+    draft.complete_deletion(command.deleted)
+    draft.settle(topic_lookup(state))
+    pending = draft.group().partitions.is_pending
+    return Decision(draft.records(), None, (GroupStatePending(group_id=group.group_id),) if pending else ())
+
+
+def decide_topics_changed(
+    state: CoordinatorState, topics: TopicLookup, created: list[str], deleted: list[bytes]
+) -> tuple[list[Record], list[Effect]]:
+    """What topics that come and go mean for every group; `topics` as they will be after the change."""
+    found: list[Record] = []
+    effects: list[Effect] = []
+    for group_id, group in sorted(state.share_groups.items()):
+        draft = ShareGroupDraft(group)
+        knew = draft.forget_topics(deleted)
+        if not knew and not group.subscribes_to(created):
+            continue
+        draft.settle(topics)
+        found.extend(draft.records())
+        if draft.group().partitions.is_pending:
+            effects.append(GroupStatePending(group_id=group_id))
+    return found, effects
+
+
+def topic_lookup(state: CoordinatorState) -> TopicLookup:
+    def lookup(name: str) -> tuple[bytes, int] | None:
+        topic = state.topic_named(name)
+        return None if topic is None else (topic.topic_id, len(topic.placements))
+
+    return lookup
+
+
+def named_assignment(state: CoordinatorState, member: Member) -> list[pb.TopicPartitions]:
+    """What the member was given, with names; topics that were deleted since are left out."""
+    found = []
+    for topic_id, partitions in sorted(member.assignment.items()):
+        topic = state.topics.get(topic_id)
+        if topic is not None:
+            found.append(pb.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=partitions))
+    return found

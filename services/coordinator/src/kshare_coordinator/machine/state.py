@@ -1,0 +1,225 @@
+"""Everything the coordinator remembers, and how a record changes it.
+
+`replay` is the only way that the state changes. At load the records come in the order of their keys, so a record never
+counts on another one being there; what derives from several records is derived when it is asked for, or counted up and
+down as rows come and go.
+
+`changes` is not state but the log of what the newest versions changed, for delta answers of WatchCatalog. A version's
+entry is closed by the record that sets the version, which is the last catalog record of each decision.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from kshare_coordinator.machine import records
+from kshare_coordinator.machine.groups import ShareGroup, assignment_of, member_of, partitions_of
+from kshare_coordinator.machine.records import Key, Record, Value
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+
+CHANGE_LOG_LIMIT = 1_000
+"""Versions whose changes are kept; a watcher that is further behind gets the whole catalog."""
+
+NodeId = tuple[pb.Role.ValueType, int]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one version changed."""
+
+    version: int = 0
+    topics: dict[bytes, None] = field(default_factory=dict)
+    """Changed or deleted; whether it is still there says which."""
+    groups: dict[str, None] = field(default_factory=dict)
+    nodes: bool = False
+    leaders: dict[int, None] = field(default_factory=dict)
+    """Leader nodes with a new epoch: all their partitions changed."""
+
+
+@dataclass(slots=True)
+class CoordinatorState:
+    """See the module's text. Everything but `changes` and `open_changes` is made of records."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    topics: dict[bytes, records_pb.TopicRecord] = field(default_factory=dict)
+    topic_ids: dict[str, bytes] = field(default_factory=dict)
+    names_by_collision_key: dict[str, dict[str, None]] = field(default_factory=dict)
+    partition_count: int = 0
+    partitions_placed: dict[int, int] = field(default_factory=dict)
+    """By leader node id, -1 for those that wait for a leader."""
+    group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    nodes: dict[NodeId, pb.Node] = field(default_factory=dict)
+    state_partition_owners: dict[int, int] = field(default_factory=dict)
+    share_groups: dict[str, ShareGroup] = field(default_factory=dict)
+    changes: deque[Changes] = field(default_factory=lambda: deque(maxlen=CHANGE_LOG_LIMIT), compare=False)
+    open_changes: Changes = field(default_factory=Changes, compare=False)
+
+    @property
+    def cluster_id(self) -> str:
+        return self.texts.get(records.CLUSTER_ID, "")
+
+    @property
+    def version(self) -> int:
+        return self.numbers.get(records.CATALOG_VERSION, 0)
+
+    @property
+    def epoch_counter(self) -> int:
+        return self.numbers.get(records.EPOCH_COUNTER, 0)
+
+    @property
+    def state_partition_count(self) -> int:
+        return self.numbers.get(records.STATE_PARTITION_COUNT, 0)
+
+    def topic_named(self, name: str) -> records_pb.TopicRecord | None:
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def live_nodes(self, role: pb.Role.ValueType) -> list[int]:
+        """Node ids of a role, in order."""
+        return sorted(node_id for node_role, node_id in self.nodes if node_role == role)
+
+    def leader_epoch(self, placement: records_pb.TopicRecord.Placement) -> int:
+        """Never falls: both the epochs of a node id and those of placements come from one growing counter."""
+        node_epoch = self.numbers.get(f"{records.LEADER_NODE_EPOCH}{placement.leader_node_id}", 0)
+        return max(placement.placement_epoch, node_epoch)
+
+    def forget_changes(self) -> None:
+        """After a load: the records came in no order of time."""
+        self.changes.clear()
+        self.open_changes = Changes()
+
+    def replay(self, record: Record) -> None:
+        kind = record.key.WhichOneof("kind")
+        if kind is not None:  # a kind that a newer version wrote is left alone
+            _REPLAY[kind](self, record.key, record.value if record.HasField("value") else None)
+
+
+def collision_key(name: str) -> str:
+    """Topic names with the same key collide in metric names (Topic.unifyCollisionChars)."""
+    return name.replace(".", "_")
+
+
+def _cluster(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    if value is None:
+        state.numbers.pop(key.cluster, None)
+        state.texts.pop(key.cluster, None)
+    elif value.cluster.text:
+        state.texts[key.cluster] = value.cluster.text
+    else:
+        state.numbers[key.cluster] = value.cluster.number
+    if key.cluster == records.CATALOG_VERSION:
+        state.open_changes.version = state.version
+        state.changes.append(state.open_changes)
+        state.open_changes = Changes()
+    elif key.cluster.startswith(records.LEADER_NODE_EPOCH):
+        state.open_changes.leaders[int(key.cluster.removeprefix(records.LEADER_NODE_EPOCH))] = None
+
+
+def _topic(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    old = state.topics.pop(key.topic, None)
+    if old is not None:
+        _count(state, old, -1)
+        del state.topic_ids[old.name]
+        colliding = state.names_by_collision_key[collision_key(old.name)]
+        del colliding[old.name]
+        if not colliding:
+            del state.names_by_collision_key[collision_key(old.name)]
+    if value is not None:
+        topic = value.topic
+        state.topics[key.topic] = topic
+        state.topic_ids[topic.name] = key.topic
+        state.names_by_collision_key.setdefault(collision_key(topic.name), {})[topic.name] = None
+        _count(state, topic, 1)
+    state.open_changes.topics[key.topic] = None
+
+
+def _count(state: CoordinatorState, topic: records_pb.TopicRecord, sign: int) -> None:
+    state.partition_count += sign * len(topic.placements)
+    for placement in topic.placements:
+        count = state.partitions_placed.get(placement.leader_node_id, 0) + sign
+        if count:
+            state.partitions_placed[placement.leader_node_id] = count
+        else:
+            state.partitions_placed.pop(placement.leader_node_id, None)
+
+
+def _group_config(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    if value is None:
+        state.group_configs.pop(key.group_config, None)
+    else:
+        state.group_configs[key.group_config] = {entry.name: entry.value for entry in value.group_config.configs}
+    state.open_changes.groups[key.group_config] = None
+
+
+def _node(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    node_id = (key.node.role, key.node.node_id)
+    if value is None:
+        state.nodes.pop(node_id, None)
+    else:
+        state.nodes[node_id] = value.node
+    state.open_changes.nodes = True
+
+
+def _state_partition_owner(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    if value is None:
+        state.state_partition_owners.pop(key.state_partition_owner, None)
+    else:
+        state.state_partition_owners[key.state_partition_owner] = value.state_partition_owner.node_id
+    state.open_changes.nodes = True
+
+
+def _share_group(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    if value is None:
+        state.share_groups.pop(key.share_group, None)
+    else:
+        _change_group(state, key.share_group, lambda group: replace(group, epoch=value.share_group.epoch))
+
+
+def _member(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    member_id = key.share_group_member.member_id
+
+    def change(group: ShareGroup) -> ShareGroup:
+        members = {name: member for name, member in group.members.items() if name != member_id}
+        if value is not None:
+            members[member_id] = member_of(value.share_group_member)
+        return replace(group, members=members)
+
+    _change_group(state, key.share_group_member.group_id, change)
+
+
+def _target(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    member_id = key.share_group_target_assignment.member_id
+
+    def change(group: ShareGroup) -> ShareGroup:
+        targets = {name: target for name, target in group.targets.items() if name != member_id}
+        if value is not None:
+            targets[member_id] = assignment_of(value.share_group_target_assignment.assignment)
+        return replace(group, targets=targets)
+
+    _change_group(state, key.share_group_target_assignment.group_id, change)
+
+
+def _partitions(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    metadata = partitions_of(value.share_group_partitions if value else records_pb.ShareGroupPartitionMetadata())
+    _change_group(state, key.share_group_partitions, lambda group: replace(group, partitions=metadata))
+
+
+def _change_group(state: CoordinatorState, group_id: str, change: Callable[[ShareGroup], ShareGroup]) -> None:
+    state.share_groups[group_id] = change(state.share_groups.get(group_id) or ShareGroup(group_id=group_id))
+
+
+_REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
+    "cluster": _cluster,
+    "topic": _topic,
+    "group_config": _group_config,
+    "node": _node,
+    "state_partition_owner": _state_partition_owner,
+    "share_group": _share_group,
+    "share_group_member": _member,
+    "share_group_partitions": _partitions,
+    "share_group_target_assignment": _target,
+}

@@ -1,0 +1,33 @@
+"""Which topic names are legal (org.apache.kafka.common.internals.Topic)."""
+
+from __future__ import annotations
+
+import re
+
+from kshare_core.errors import ErrorCode, KafkaError
+
+NAME_LENGTH_LIMIT = 249
+INTERNAL_TOPICS = ("__consumer_offsets", "__share_group_state", "__transaction_state", "__cluster_metadata")
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """KafkaError where no topic may have the name, or where only the system may create it."""
+    problem = None
+    if not name:
+        problem = "it is empty"
+    elif name in (".", ".."):
+        problem = "it must not be '.' or '..'"
+    elif len(name) > NAME_LENGTH_LIMIT:
+        problem = f"it has {len(name)} characters, at most {NAME_LENGTH_LIMIT} are allowed"
+    elif not _LEGAL.fullmatch(name):
+        problem = "only ASCII letters, digits, '.', '_' and '-' are allowed"
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is illegal: {problem}")
+    check_not_internal(name, "created")
+
+
+def check_not_internal(name: str, participle: str) -> None:
+    if name in INTERNAL_TOPICS:
+        text = f"Topic {name} is internal and cannot be {participle} by clients"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)

@@ -1,0 +1,192 @@
+"""The coordinator role as one object: service, machine, leases, sessions, and the calls to share coordinators.
+
+The machine decides; this shell carries out its effects:
+- Leases of nodes and sessions of members are deadlines on the event loop's clock, not records. So when the coordinator
+  itself starts, every node gets a fresh lease and every member a full session timeout: nobody could be heard before.
+- Whoever waits in WatchCatalog is woken after a change.
+- What groups have pending at share coordinators is done by `group_state`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import assert_never
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.deadlines import Deadlines
+from kshare_coordinator.group_state import GroupStateKeeper
+from kshare_coordinator.handlers.catalog import CatalogHandlers
+from kshare_coordinator.handlers.groups import GroupHandlers
+from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.commands import Command, Effect
+from kshare_coordinator.machine.group_settings import GroupSettings
+from kshare_coordinator.machine.state import CoordinatorState, NodeId
+from kshare_coordinator.settings import CoordinatorSettings
+from kshare_core.errors import StorageFailure
+from kshare_core.identifiers import topic_id_text
+from kshare_rpc import methods
+from kshare_rpc.network import Network, Server, Service
+from kshare_runtime.ports import Environment
+
+STORAGE_RETRY_MS = 1_000
+"""When an expiry could not be written, it is tried again after this."""
+
+log = logging.getLogger(__name__)
+
+
+class CoordinatorNode:
+    """The whole role; a process, `--single-process` and the simulation all build this."""
+
+    def __init__(self, *, environment: Environment, network: Network, settings: CoordinatorSettings) -> None:
+        self._environment = environment
+        self._network = network
+        self._settings = settings
+        self._lease_ms = settings.configs.integer("kshare.node.lease.ms")
+        self._groups = GroupSettings(settings.configs)
+        self._leases: Deadlines[tuple[NodeId, str]] = Deadlines(self._leases_expired)
+        self._sessions: Deadlines[tuple[str, str]] = Deadlines(self._sessions_expired)
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._core: Core | None = None
+        self._keeper: GroupStateKeeper | None = None
+        self._server: Server | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that was really bound."""
+        assert self._server is not None, "the node is not started"
+        return self._server.address
+
+    def problems(self) -> list[str]:
+        """Empty: healthy."""
+        return ["the coordinator is not started"] if self._core is None else self._core.problems()
+
+    async def start(self) -> None:
+        """Loads the store and serves; StorageFailure where the store cannot be read or written."""
+        configs = self._settings.configs
+        core = Core(environment=self._environment, configs=configs, act=self._act)
+        self._core = core
+        self._keeper = GroupStateKeeper(
+            network=self._network,
+            state=lambda: core.state,
+            complete=self._complete_group_state,
+            retry_interval_ms=configs.integer("group.share.initialize.retry.interval.ms"),
+        )
+        await core.submit(
+            commands.Start(
+                cluster_id=topic_id_text(self._environment.random.randbytes(16)),
+                state_partition_count=configs.integer("share.coordinator.state.topic.num.partitions"),
+            )
+        )
+        self._resume(core.state)
+        self._server = await self._network.serve(self._settings.listen, [self._service(core)])
+
+    def _resume(self, state: CoordinatorState) -> None:
+        """Fresh leases and sessions for all, and what was interrupted goes on."""
+        assert self._keeper is not None
+        for node_id, node in sorted(state.nodes.items()):
+            self._leases.set((node_id, node.incarnation), self._lease_ms)
+        for group_id, group in sorted(state.share_groups.items()):
+            for member_id in sorted(group.members):
+                self._sessions.set((group_id, member_id), self._groups.session_timeout_ms(state, group_id))
+            if group.partitions.is_pending:
+                self._keeper.work(group_id)
+
+    def _service(self, core: Core) -> Service:
+        catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random)
+        groups = GroupHandlers(core)
+        producer_ids = ProducerIdHandlers(core)
+        handlers = {
+            methods.REGISTER_NODE: catalog.register_node,
+            methods.WATCH_CATALOG: catalog.watch_catalog,
+            methods.CREATE_TOPICS: catalog.create_topics,
+            methods.DELETE_TOPICS: catalog.delete_topics,
+            methods.INCREMENTAL_ALTER_CONFIGS: catalog.incremental_alter_configs,
+            methods.INIT_PRODUCER_ID: producer_ids.init_producer_id,
+            methods.SHARE_GROUP_HEARTBEAT: groups.heartbeat,
+            methods.SHARE_GROUP_DESCRIBE: groups.describe,
+            methods.LIST_GROUPS: groups.list_groups,
+        }
+        return Service(methods.COORDINATOR, handlers, healthy=lambda: not self.problems())
+
+    async def stop(self, grace_ms: int) -> None:
+        """Refuses new calls, lets those under way finish for `grace_ms`, and closes the store."""
+        self._leases.stop()
+        self._sessions.stop()
+        if self._core is not None:
+            self._core.wake_watchers()
+        if self._server is not None:
+            await self._server.stop(grace_ms)
+        if self._keeper is not None:
+            await self._keeper.stop()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._leases.stop()
+        self._sessions.stop()
+        if self._core is not None:
+            self._core.close()
+            self._core = None
+
+    def _act(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        assert self._core is not None
+        assert self._keeper is not None
+        match effect:
+            case commands.SessionRenewed(group_id=group_id, member_id=member_id, session_timeout_ms=timeout_ms):
+                self._sessions.set((group_id, member_id), timeout_ms)
+            case commands.SessionEnded(group_id=group_id, member_id=member_id):
+                self._sessions.remove((group_id, member_id))
+            case commands.GroupStatePending(group_id=group_id):
+                self._keeper.work(group_id)
+            case commands.LeaseStarted(role=role, node_id=node_id, incarnation=incarnation):
+                self._leases.set(((role, node_id), incarnation), self._lease_ms)
+            case commands.CatalogChanged(nodes=nodes):
+                self._core.wake_watchers()
+                if nodes:
+                    self._keeper.nodes_changed()
+            case _:
+                assert_never(effect)
+
+    def _leases_expired(self, keys: list[tuple[NodeId, str]]) -> None:
+        for key in keys:
+            (role, node_id), incarnation = key
+            self._start(self._expire_node(commands.ExpireNode(role=role, node_id=node_id, incarnation=incarnation)))
+
+    async def _expire_node(self, command: commands.ExpireNode) -> None:
+        try:
+            await self._submit(command)
+            log.warning("node %d of role %d was not heard for %d ms", command.node_id, command.role, self._lease_ms)
+        except StorageFailure as failure:
+            log.error("the end of node %d's lease could not be written: %s", command.node_id, failure)
+            self._leases.set(((command.role, command.node_id), command.incarnation), STORAGE_RETRY_MS)
+
+    def _sessions_expired(self, keys: list[tuple[str, str]]) -> None:
+        for group_id, member_id in keys:
+            self._start(self._expire_member(commands.ExpireMember(group_id=group_id, member_id=member_id)))
+
+    async def _expire_member(self, command: commands.ExpireMember) -> None:
+        try:
+            await self._submit(command)
+            log.info("group %s: member %s was silent for its session timeout", command.group_id, command.member_id)
+        except StorageFailure as failure:
+            log.error("group %s: expiry of %s could not be written: %s", command.group_id, command.member_id, failure)
+            self._sessions.set((command.group_id, command.member_id), STORAGE_RETRY_MS)
+
+    async def _complete_group_state(self, command: commands.CompleteGroupState) -> None:
+        await self._submit(command)
+
+    async def _submit(self, command: Command[None]) -> None:
+        assert self._core is not None
+        await self._core.submit(command)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
