@@ -1,1 +1,5 @@
+"""What every role's process needs around its node: settings, logs, metrics, readiness and a clean end.
 
+Read first: `process` (Node, `run_role`, `role_main`), then `process_settings` (flags and KSHARE_ variables),
+`properties` (the syntax of `--config`), `logs` and `metrics`.
+"""

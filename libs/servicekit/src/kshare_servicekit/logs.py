@@ -1,0 +1,58 @@
+"""Log lines on standard error, as JSON or for a person; role and node id are in each, and libraries' lines too."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+LogFormat = Literal["console", "json"]
+
+
+def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log_level: str = "info") -> None:
+    """Sets up structlog and the standard library's logging for the whole process; may be called again."""
+
+    def add_node(_: Any, __: str, event: EventDict) -> EventDict:
+        event["role"] = role
+        event["node_id"] = node_id
+        return event
+
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    shared: list[Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        add_node,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(log_format)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _renderers(log_format: LogFormat) -> Sequence[Processor]:
+    if log_format == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]

@@ -1,0 +1,186 @@
+"""Runs one role's node in a process of its own, from its flags to its exit code.
+
+The process builds the event loop, the environment (RocksDB below the data directory) and the gRPC network, starts the
+node, writes the ready file, and waits for SIGTERM or SIGINT, or for its parent's end when it was told to. Then it stops
+the node with grace. Exit codes: 0 after a stop that was asked for, 1 when the node could not start, 2 for bad settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+import uvloop
+
+from kshare_core.errors import KafkaError, StorageFailure
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.network import CallFailed, Network
+from kshare_runtime.clock import system_environment
+from kshare_runtime.ports import Environment
+from kshare_servicekit import logs
+from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
+
+STOP_GRACE_MS = 5_000
+ORPHAN_GRACE_MS = 500
+"""The grace of a stop because the parent is gone: whoever starts the role anew is waiting for its directory."""
+PARENT_INTERVAL_MS = 200
+PROBLEMS_INTERVAL_MS = 1_000
+
+STARTED, FAILED, BAD_SETTINGS = 0, 1, 2
+
+
+class Node(Protocol):
+    """A whole role; DESIGN.md section 2."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_ms: int) -> None: ...
+
+    @property
+    def address(self) -> str:
+        """Where it serves, with the port that was really bound: gRPC, or Kafka's protocol at a gateway."""
+        ...
+
+    def problems(self) -> list[str]:
+        """What keeps it from its work now, in words; empty: healthy."""
+        ...
+
+
+def role_main(
+    role: str,
+    settings_type: type[Settings],
+    build: Callable[[Environment, Network, Settings], Node],
+    *,
+    use_uvloop: bool = False,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """The whole of a role's `__main__`: reads the flags and runs the node; returns the exit code."""
+    try:
+        given = sys.argv[1:] if arguments is None else arguments
+        settings = read_settings(settings_type, given, program=f"python -m kshare_{role.replace('-', '_')}")
+    except SettingsError as error:
+        sys.stderr.write(f"kshare {role}: {error}\n")
+        return BAD_SETTINGS
+    return run_role(
+        lambda environment, network: build(environment, network, settings),
+        settings,
+        role=role,
+        use_uvloop=use_uvloop,
+    )
+
+
+def run_role(
+    build: Callable[[Environment, Network], Node], settings: ProcessSettings, *, role: str, use_uvloop: bool = False
+) -> int:
+    """Runs the node that `build` makes until it is told to stop; returns the exit code."""
+    logs.configure(role=role, node_id=settings.node_id, log_format=settings.log_format, log_level=settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if use_uvloop else None) as runner:
+        return runner.run(_Process(build, settings).run())
+
+
+class _Process:
+    """One run of a node."""
+
+    def __init__(self, build: Callable[[Environment, Network], Node], settings: ProcessSettings) -> None:
+        self._build = build
+        self._settings = settings
+        self._log = structlog.stdlib.get_logger("kshare")
+        self._metrics = Metrics()
+        self._stop = asyncio.Event()
+        self._stop_reason = ""
+        self._grace_ms = STOP_GRACE_MS
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ask_to_stop, number.name)
+        watchers = [loop.create_task(self._watch_parent())] if self._settings.parent_pid else []
+        try:
+            return await self._run_node(watchers)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+            await self._metrics.stop()
+
+    async def _run_node(self, watchers: list[asyncio.Task[None]]) -> int:
+        node: Node | None = None
+        try:
+            addresses = {}
+            if self._settings.metrics_listen is not None:
+                addresses["metrics_address"] = await self._metrics.serve(self._settings.metrics_listen)
+            network = GrpcNetwork(on_handler_error=self._log_handler_error)
+            node = self._build(system_environment(self._settings.data_dir), network)
+            if await self._start(node):
+                addresses = {"address": node.address, **addresses}
+                if self._settings.ready_file is not None:
+                    write_ready_file(self._settings.ready_file, addresses)
+                self._log.info("started", **addresses)
+                watchers.append(asyncio.get_running_loop().create_task(self._watch_problems(node)))
+                await self._stop.wait()
+        except (StorageFailure, KafkaError, CallFailed, SettingsError, OSError, ValueError) as error:
+            self._log.error("could not start", reason=str(error))
+            return FAILED
+        except Exception:
+            self._log.exception("could not start")
+            return FAILED
+        self._log.info("stopping", reason=self._stop_reason)
+        await node.stop(self._grace_ms)
+        self._log.info("stopped")
+        return STARTED
+
+    async def _start(self, node: Node) -> bool:
+        """Whether the node started before somebody asked to stop; a start may wait for other roles without end."""
+        loop = asyncio.get_running_loop()
+        start = loop.create_task(node.start(), name="start")
+        stop = loop.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait([start, stop], return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                start.result()
+                return True
+            return False
+        finally:
+            for task in (start, stop):
+                task.cancel()
+            await asyncio.gather(start, stop, return_exceptions=True)
+
+    def _ask_to_stop(self, reason: str) -> None:
+        self._stop_reason = self._stop_reason or reason
+        self._stop.set()
+
+    async def _watch_parent(self) -> None:
+        while os.getppid() == self._settings.parent_pid:
+            await asyncio.sleep(PARENT_INTERVAL_MS / 1000)
+        self._grace_ms = ORPHAN_GRACE_MS
+        self._ask_to_stop(f"the parent process {self._settings.parent_pid} is gone")
+
+    async def _watch_problems(self, node: Node) -> None:
+        """Logs what the health check shows, whenever that changes."""
+        known: list[str] = []
+        while True:
+            problems = node.problems()
+            if problems and problems != known:
+                self._log.warning("not healthy", problems=problems)
+            elif known and not problems:
+                self._log.info("healthy again")
+            known = problems
+            await asyncio.sleep(PROBLEMS_INTERVAL_MS / 1000)
+
+    def _log_handler_error(self, path: str, error: BaseException) -> None:
+        self._log.error("a call failed", method=path, reason=str(error), exc_info=error)
+
+
+def write_ready_file(path: Path, content: Mapping[str, str]) -> None:
+    """Writes `key=value` lines so that whoever sees the file sees all of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text("".join(f"{key}={value}\n" for key, value in content.items()), encoding="utf-8")
+    temporary.replace(path)

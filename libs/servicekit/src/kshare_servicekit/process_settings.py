@@ -1,0 +1,88 @@
+"""Flags of a role's process, each of which may also come as an environment variable KSHARE_<NAME>.
+
+What users configure (retention, limits, ...) is not here: that is in the file named by `config`, under Kafka's names.
+A flag goes before its variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsConfigDict
+
+from kshare_servicekit.properties import parse_properties
+
+Settings = TypeVar("Settings", bound="ProcessSettings")
+
+
+class SettingsError(Exception):
+    """A flag, a variable or the config file is wrong; the text says which, with which value, and what is allowed."""
+
+
+def _host_and_port(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError("must be host:port with a port from 0 to 65535, as in 127.0.0.1:9092")
+    return value
+
+
+HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+class ProcessSettings(BaseSettings):
+    """What every role's process is told when it is started."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="KSHARE_", frozen=True, cli_kebab_case=True, cli_hide_none_type=True, cli_avoid_json=True
+    )
+
+    node_id: Annotated[int, Field(ge=0, lt=2**31)] = Field(description="Unique among the nodes of its role.")
+    data_dir: Path = Field(description="The directory of the role's store; made when it is missing.")
+    listen: HostAndPort = Field("127.0.0.1:0", description="Where the role serves gRPC; port 0 takes any free one.")
+    coordinator_address: HostAndPort | None = Field(None, description="The coordinator's host:port for gRPC.")
+    config: Path | None = Field(None, description="A file of key=value lines under Kafka's and kshare's config names.")
+    ready_file: Path | None = Field(None, description="Written when the role serves: address=host:port and more lines.")
+    log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
+    metrics_listen: HostAndPort | None = Field(None, description="Where /metrics is served; nowhere when left out.")
+    parent_pid: int = Field(0, description="End when this process is no longer the parent; 0: live on without it.")
+
+    def properties(self) -> dict[str, str]:
+        """The content of the config file, empty without one; SettingsError where it cannot be read."""
+        if self.config is None:
+            return {}
+        try:
+            return parse_properties(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"cannot read the config file {self.config}: {error}") from error
+
+
+class GatewayProcessSettings(ProcessSettings):
+    """What a gateway's process is told as well; it keeps nothing on disk."""
+
+    data_dir: Path = Field(Path(), description="Not used by a gateway.")
+    client_listen: HostAndPort = Field("127.0.0.1:9092", description="Where Kafka clients connect.")
+    advertised_host: str | None = Field(None, description="The host that clients are sent to; client-listen's if none.")
+    advertised_port: Port | None = Field(None, description="The port that clients are sent to; the bound one if none.")
+
+
+def read_settings(kind: type[Settings], arguments: Sequence[str], *, program: str) -> Settings:
+    """Settings from flags, then the environment; SettingsError for a bad value, SystemExit for --help and bad flags."""
+    flags: CliSettingsSource[Settings] = CliSettingsSource(kind, cli_prog_name=program, cli_exit_on_error=True)
+    try:
+        return CliApp.run(kind, cli_args=list(arguments), cli_settings_source=flags)
+    except ValidationError as error:
+        raise SettingsError("; ".join(_problem(kind, detail["loc"], detail) for detail in error.errors())) from error
+
+
+def _problem(kind: type[ProcessSettings], location: tuple[int | str, ...], detail: object) -> str:
+    assert isinstance(detail, dict)
+    name = str(location[0]) if location else "settings"
+    flag = f"--{name.replace('_', '-')} (or KSHARE_{name.upper()})"
+    if detail["type"] == "missing":
+        return f"{flag} is missing: {kind.model_fields[name].description}"
+    return f"{flag} is {detail['input']!r}: {detail['msg']}"
