@@ -11,7 +11,7 @@ from kshare.failure import BAD_USE, CommandFailed
 ROLE_PORTS = range(20_000, 32_000)
 """Below Linux's ephemeral ports, so that no client's own end of a connection can sit on a role's port."""
 
-WILDCARD_HOSTS = ("", "0.0.0.0", "::")
+WILDCARD_HOSTS = ("0.0.0.0", "::")
 
 
 class Address(NamedTuple):
@@ -28,7 +28,7 @@ class Address(NamedTuple):
 def parse_address(text: str, *, what: str) -> Address:
     """`HOST:PORT` (an IPv6 host in brackets); CommandFailed names `what` the text was for."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise CommandFailed(f"{what} must be HOST:PORT with a port from 0 to 65535, found {text!r}", BAD_USE)
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 

@@ -1,8 +1,8 @@
 """Kafka's config names, types, defaults and ranges, for brokers, topics and groups, and kshare's own (`kshare.*`).
 
 Read first: `definition` (what one config is, and how a text becomes a value), then `broker`, `topic`, `group` and
-`kshare_own` (the tables; their rows are in `broker_*`, `topic_rows` and `group_rows`), `process` (property files).
-`Configs` is a set of values over a table; ask it by name: `configs.integer("num.partitions")`.
+`kshare_own` (the tables; their rows are in `broker_*`, `topic_rows` and `group_rows`),
+`process` (all that a process may be told). `Configs` is a set of values over a table; ask it by name: `configs.integer("num.partitions")`.
 """
 
 from kshare_core.configs.broker import BROKER_CONFIGS, check_broker_configs
@@ -18,7 +18,7 @@ from kshare_core.configs.definition import (
 )
 from kshare_core.configs.group import GROUP_CONFIGS, check_group_config, check_group_configs, effective_group_config
 from kshare_core.configs.kshare_own import KSHARE_CONFIGS
-from kshare_core.configs.process import PROCESS_CONFIGS, process_configs, read_properties
+from kshare_core.configs.process import PROCESS_CONFIGS, process_configs
 from kshare_core.configs.topic import TOPIC_CONFIGS, check_topic_configs, effective_topic_config
 
 __all__ = [
@@ -42,5 +42,4 @@ __all__ = [
     "effective_topic_config",
     "find_config",
     "process_configs",
-    "read_properties",
 ]

@@ -23,7 +23,8 @@ from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
 from kshare.up.plan import ClusterPlan, plan_cluster
 from kshare.up.role_processes import RoleProcesses
-from kshare_core.configs import Configs, InvalidConfig, process_configs, read_properties
+from kshare_core.configs import Configs, process_configs
+from kshare_servicekit.properties import parse_properties
 
 READY_POLL_S = 0.05
 
@@ -73,8 +74,8 @@ def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
     if path is None:
         return process_configs({})
     try:
-        return process_configs(read_properties(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeError, InvalidConfig) as error:
+        return process_configs(parse_properties(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
         raise CommandFailed(f"configuration {path}: {error}", BAD_USE) from None
 
 
@@ -136,7 +137,7 @@ async def _announce(options: UpOptions, plan: ClusterPlan, console: Console, *, 
 
 
 def _serves_clients(address: Address) -> bool:
-    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     try:
         return bool(read_metadata(Address(host, address.port)).brokers)
     except CommandFailed:

@@ -5,6 +5,7 @@ Started in the order coordinator, share coordinator, leader, gateway; stopped th
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from dataclasses import dataclass
@@ -86,6 +87,8 @@ def role_command(directory: DataDirectory, plan: ClusterPlan, role: str) -> list
     """The command line of a role's process."""
     options = {
         "--node-id": str(NODE_ID),
+        "--data-dir": str(directory.path),
+        "--parent-pid": str(os.getpid()),
         "--coordinator-address": plan.coordinator_address,
         "--ready-file": str(directory.ready_file(role)),
     }
@@ -96,10 +99,7 @@ def role_command(directory: DataDirectory, plan: ClusterPlan, role: str) -> list
             "--advertised-port": str(plan.advertised.port),
         }
     else:
-        options |= {
-            "--listen": str(plan.role_addresses[role]),
-            "--data-dir": str(directory.path),
-        }
+        options["--listen"] = str(plan.role_addresses[role])
     if plan.config_file is not None:
         options["--config"] = str(plan.config_file)
     module = f"kshare_{role.replace('-', '_')}"
