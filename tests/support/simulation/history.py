@@ -79,9 +79,13 @@ class FaultEvent(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """A leader answered a ShareFetch with acquired records (seen on the network, whether or not it arrived)."""
+    """A leader answered a ShareFetch with acquired records (seen on the network, whether or not it arrived).
+
+    The gateway sent its request at `sent_at`.
+    """
 
     time: float
+    sent_at: float
     group: str
     member: str
     partition: int

@@ -18,6 +18,8 @@ EPOCH_MS = 1_767_225_600_000
 """Wall time at virtual time zero: 2026-01-01."""
 
 SYNC_INTERVAL_S = 2.0
+STOP_GRACE_MS = 1_000
+STOP_LIMIT_S = 10.0
 
 
 class Node(Protocol):
@@ -115,6 +117,19 @@ class SimulatedHost:
         self.disk.crash()
         self.fabric.host_died(incarnation, silent=silent)
         self.listeners.host_died(incarnation, silent=silent)
+
+    async def stop(self) -> None:
+        """SIGTERM: the node stops in order; what is still running after `STOP_LIMIT_S` is killed."""
+        incarnation, node = self.incarnation, self.node
+        if incarnation is None or node is None:
+            return
+        self.fabric.note(f"{incarnation} stops")
+        task = self.fabric.loop.task_in(incarnation, node.stop(STOP_GRACE_MS), f"{self.name}:stop")
+        await asyncio.wait([task], timeout=STOP_LIMIT_S)
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            self.fabric.bugs.append(f"{self.name} could not stop: {task.exception()!r}")
+        if self.incarnation is incarnation:
+            self.crash()
 
     def pause(self) -> None:
         """SIGSTOP."""

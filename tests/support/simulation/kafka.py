@@ -9,7 +9,6 @@ import asyncio
 import datetime
 import io
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -28,14 +27,20 @@ REQUEST_TIMEOUT_S = 15.0
 BATCH_HEADER_LENGTH = 61
 
 
-@cache
+_writers: dict[Any, Any] = {}
+_readers: dict[Any, Any] = {}
+
+
 def _writer(kind: Any) -> Any:
-    return entity_writer(kind)
+    if kind not in _writers:
+        _writers[kind] = entity_writer(kind)
+    return _writers[kind]
 
 
-@cache
 def _reader(kind: Any) -> Any:
-    return entity_reader(kind)
+    if kind not in _readers:
+        _readers[kind] = entity_reader(kind)
+    return _readers[kind]
 
 
 def milliseconds(value: int) -> i32Timedelta:

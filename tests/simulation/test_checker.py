@@ -1,0 +1,200 @@
+"""The checker on small histories: each rule finds its breach, and nothing in a history that keeps the rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.simulation.checker import Checker, Expectations
+from support.simulation.history import (
+    AcknowledgeAnswered,
+    AcknowledgeSent,
+    Acquired,
+    Delivered,
+    Event,
+    FaultEvent,
+    History,
+    HoldsEnded,
+    ProduceConfirmed,
+    ProduceSent,
+    StateWritten,
+)
+from support.simulation.kafka import ReadRecord
+
+ACCEPT, RELEASE = 1, 2
+INVALID_RECORD_STATE = 121
+
+
+def produced(*, base_offset: int = 0) -> list[Event]:
+    return [
+        ProduceSent(0.0, "p1", 0, ("a", "b")),
+        ProduceConfirmed(0.1, "p1", 0, base_offset, ("a", "b")),
+    ]
+
+
+def delivered(
+    sent_at: float, time: float, member: str = "m1", *, count: int = 1, run: tuple[int, int] = (0, 1)
+) -> list[Event]:
+    values = tuple("ab"[offset] for offset in range(run[0], run[1] + 1))
+    return [
+        Acquired(time - 0.001, sent_at, "g1", member, 0, run, count),
+        Delivered(time, sent_at, "g1", member, "gateway-1", 0, run, count, values),
+    ]
+
+
+def acknowledged(
+    number: int, time: float, member: str = "m1", *, kind: int = ACCEPT, code: int = 0, run: tuple[int, int] = (0, 1)
+) -> list[Event]:
+    return [
+        AcknowledgeSent(time, number, "g1", member, 0, run, kind),
+        AcknowledgeAnswered(time + 0.1, number, code),
+    ]
+
+
+def rules_broken(
+    *parts: list[Event], log: tuple[str, ...] = ("a", "b"), limit: int = 3, calm: bool = False
+) -> set[str]:
+    history = History()
+    for event in sorted((event for part in parts for event in part), key=lambda event: event.time):
+        history.add(event)
+    logs = {0: [ReadRecord(offset, value) for offset, value in enumerate(log)]}
+    expected = Expectations(groups=["g1"], logs=logs, delivery_count_limit=limit, lock_duration_s=10.0, calm=calm)
+    return {violation.rule for violation in Checker(history, expected).check()}
+
+
+def test_a_good_history_breaks_nothing() -> None:
+    releases_first = acknowledged(1, 2.0, kind=RELEASE)
+    again = delivered(2.5, 3.0, "m2", count=2)
+    assert not rules_broken(
+        produced(), delivered(1.0, 1.5), releases_first, again, acknowledged(2, 4.0, "m2"), calm=True
+    )
+
+
+def test_delivery_after_a_confirmed_accept() -> None:
+    late = delivered(2.2, 2.5, "m2", count=2)
+    assert rules_broken(produced(), delivered(1.0, 1.5), acknowledged(1, 2.0), late) == {
+        "delivered after its confirmation"
+    }
+
+
+def test_delivery_that_may_have_been_before_the_confirmation_is_allowed() -> None:
+    overlapping = delivered(2.05, 2.5, "m2", count=2)
+    assert not rules_broken(produced(), delivered(1.0, 1.5), acknowledged(1, 2.0), overlapping)
+
+
+@pytest.mark.parametrize(
+    ("log", "rule"),
+    [
+        (("a", "b", "a"), "twice in the log"),
+        (("a", "b", "x"), "in the log, but never produced"),
+        (("b", "a"), "out of order in the log"),
+        (("a",), "produced and confirmed, but lost"),
+        (("b", "b", "a"), "not where the answer said"),
+    ],
+)
+def test_logs_that_are_wrong(log: tuple[str, ...], rule: str) -> None:
+    assert rule in rules_broken(produced(), delivered(1.0, 1.5), acknowledged(1, 2.0), log=log)
+
+
+def test_delivered_is_what_the_log_has() -> None:
+    broken = rules_broken(produced(base_offset=-1), delivered(1.0, 1.5), acknowledged(1, 2.0), log=("b", "a"))
+    assert "delivered what is not in the log" in broken
+
+
+@pytest.mark.parametrize(
+    ("parts", "skipped"),
+    [
+        ([], True),
+        ([delivered(1.0, 1.5)], True),
+        ([delivered(1.0, 1.5), acknowledged(1, 2.0, kind=RELEASE)], True),
+        ([delivered(1.0, 1.5), acknowledged(1, 2.0, code=INVALID_RECORD_STATE)], True),
+        ([delivered(1.0, 1.5), acknowledged(1, 2.0, run=(0, 0))], True),
+        ([delivered(1.0, 1.5), acknowledged(1, 2.0)[:1]], False),
+        ([delivered(1.0, 1.5, count=3)], False),
+    ],
+)
+def test_nothing_is_skipped(parts: list[list[Event]], skipped: bool) -> None:
+    assert ("skipped" in rules_broken(produced(), *parts)) == skipped
+
+
+@pytest.mark.parametrize(
+    ("between", "broken"),
+    [
+        ([], True),
+        ([HoldsEnded(1.7, "g1", "m1", "gateway-1", "cut")], False),
+        ([HoldsEnded(1.7, "g1", "m1", "gateway-2", "cut")], True),
+        ([FaultEvent(1.7, "crash", ("leader-1",), "")], False),
+        (acknowledged(9, 1.7, kind=RELEASE), False),
+    ],
+)
+def test_two_holders_at_once(between: list[Event], broken: bool) -> None:
+    second = delivered(1.2, 2.0, "m2", count=2)
+    found = rules_broken(produced(), delivered(1.0, 1.5), between, second, acknowledged(1, 3.0, "m2"))
+    assert ("two holders" in found) == broken
+
+
+def test_a_second_holder_after_the_lock_is_allowed() -> None:
+    second = delivered(11.0, 11.5, "m2", count=2)
+    assert not rules_broken(produced(), delivered(1.0, 1.5), second, acknowledged(1, 12.0, "m2"))
+
+
+@pytest.mark.parametrize(("count", "rule"), [(4, "outside 1 to the limit"), (0, "outside 1 to the limit")])
+def test_delivery_counts_are_within_the_limit(count: int, rule: str) -> None:
+    found = rules_broken(produced(), delivered(1.0, 1.5, count=count), acknowledged(1, 2.0))
+    assert any(rule in broken for broken in found)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_released_count_is_remembered_and_counts_grow(fault: bool) -> None:
+    faults: list[Event] = [FaultEvent(2.3, "crash", ("leader-1",), "")] if fault else []
+    again = delivered(2.5, 3.0, "m2", count=1)
+    found = rules_broken(
+        produced(),
+        delivered(1.0, 1.5),
+        acknowledged(1, 2.0, kind=RELEASE),
+        faults,
+        again,
+        acknowledged(2, 4.0, "m2"),
+    )
+    expected = {"delivery count forgotten"} if fault else {"delivery count forgotten", "delivery count does not grow"}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("second", "broken"),
+    [
+        ({"leader_epoch": 4}, True),
+        ({"state_epoch": 1}, True),
+        ({"start_offset": 9}, True),
+        ({"start_offset": -1}, False),
+        ({"start_offset": 11}, False),
+    ],
+)
+def test_state_moves_forwards(second: dict[str, int], broken: bool) -> None:
+    first = StateWritten(1.0, 0.9, "g1", 0, 2, 5, 10, ())
+    after = first._replace(time=2.0, **second)  # type: ignore[arg-type]
+    rest = [produced(), delivered(1.0, 1.5), acknowledged(1, 2.0)]
+    assert ("state went back" in rules_broken(*rest, [first, after])) == broken
+
+
+def test_a_start_offset_that_is_not_named_does_not_hide_one_that_goes_back() -> None:
+    first = StateWritten(1.0, 0.9, "g1", 0, 2, 5, 10, ())
+    states: list[Event] = [first, first._replace(time=2.0, start_offset=-1), first._replace(time=3.0, start_offset=9)]
+    assert rules_broken(produced(), delivered(1.0, 1.5), acknowledged(1, 2.0), states) == {"state went back"}
+
+
+@pytest.mark.parametrize(("time", "calm", "broken"), [(2.0, True, True), (2.0, False, False), (12.0, True, False)])
+def test_calm_runs_have_no_errors(time: float, calm: bool, broken: bool) -> None:
+    refused = acknowledged(1, time, code=INVALID_RECORD_STATE)
+    rest = [delivered(13.0, 13.5, "m2", count=3), acknowledged(2, 14.0, "m2")]
+    found = rules_broken(produced(), delivered(1.0, 1.5), refused, *rest, calm=calm)
+    assert found == ({"acknowledgement refused without a reason"} if broken else set())
+
+
+def test_a_violation_shows_what_happened_to_the_record() -> None:
+    history = History()
+    for event in [*produced(), *delivered(1.0, 1.5), *acknowledged(7, 2.0), *delivered(2.2, 2.5, "m2", count=2)]:
+        history.add(event)
+    logs = {0: [ReadRecord(0, "a"), ReadRecord(1, "b")]}
+    expected = Expectations(groups=["g1"], logs=logs, delivery_count_limit=3, lock_duration_s=10.0)
+    text = str(Checker(history, expected).check()[0])
+    assert "g1/0@0" in text and "acknowledge_id=7" in text and text.count("Delivered(") >= 2

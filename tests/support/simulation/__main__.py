@@ -1,0 +1,90 @@
+"""Runs many seeds, or one again with a trace; see the package's text.
+
+Exits 1 when a seed failed. The failing seeds are printed as they come, each with the command that replays it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from support.simulation.scenario import Outcome, run_seed
+
+
+class Result(NamedTuple):
+    seed: int
+    failed: bool
+    report: str
+    cpu_seconds: float
+    virtual_seconds: float
+    steps: int
+
+
+def _run(seed: int) -> Result:
+    started = time.process_time()
+    outcome = run_seed(seed)
+    spent = time.process_time() - started
+    report = outcome.report() if outcome.failed else ""
+    return Result(seed, outcome.failed, report, spent, outcome.virtual_seconds, outcome.steps)
+
+
+def run_seeds(seeds: Iterable[int], processes: int) -> Iterator[Result]:
+    """The results in the order in which they come."""
+    if processes == 1:
+        yield from map(_run, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=_be_quiet) as pool:
+        yield from pool.imap_unordered(_run, seeds)
+
+
+def _be_quiet() -> None:
+    logging.disable(logging.CRITICAL)
+
+
+def _replay(seed: int, *, trace: bool) -> bool:
+    if trace:
+        logging.basicConfig(level=logging.INFO, format="            %(name)s: %(message)s", stream=sys.stdout)
+    else:
+        _be_quiet()
+    outcome: Outcome = run_seed(seed)
+    if trace:
+        print("\n".join(outcome.history.lines()))
+    print(outcome.report())
+    print(f"history {outcome.digest}, {outcome.virtual_seconds:.1f} virtual seconds, {outcome.steps} steps")
+    return outcome.failed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m support.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run (default 200)")
+    parser.add_argument("--first", type=int, default=1, help="the first one (default 1)")
+    parser.add_argument("--processes", type=int, default=2, help="how many at once (default 2)")
+    parser.add_argument("--seed", type=int, help="only this one, in this process")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return int(_replay(options.seed, trace=options.trace))
+    _be_quiet()
+    started = time.monotonic()
+    results: list[Result] = []
+    for result in run_seeds(range(options.first, options.first + options.seeds), options.processes):
+        results.append(result)
+        if result.failed:
+            print(f"{result.report}\nagain: python -m support.simulation --seed {result.seed} --trace\n", flush=True)
+    failed = sorted(result.seed for result in results if result.failed)
+    print(
+        f"{len(results)} seeds in {time.monotonic() - started:.0f} s "
+        f"({sum(result.cpu_seconds for result in results) / len(results):.2f} s CPU and "
+        f"{sum(result.virtual_seconds for result in results) / len(results):.0f} virtual seconds each); "
+        f"{len(failed)} failed{': ' + ', '.join(map(str, failed)) if failed else ''}"
+    )
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,300 @@
+"""One seed from start to end: a cluster, its clients, faults, peace, and the account.
+
+A plan is drawn from the seed. While producers and members work, faults come and go; then they stop, and within
+`DRAIN_LIMIT_S` of virtual time every record of every group must have come to its end. The logs are read again through
+a gateway, and the checker compares all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
+from kshare_rpc.methods import READ_SHARE_GROUP_STATE_SUMMARY
+from kshare_rpc.network import CallFailed
+from support.simulation.admin import Admin
+from support.simulation.checker import Checker, Expectations, Violation
+from support.simulation.clients import TopicMetadata
+from support.simulation.cluster import OBSERVER, RPC_PORT, Cluster, Mutation, Shape
+from support.simulation.faults import Fault, FaultInjector, draw_faults
+from support.simulation.history import History, Note
+from support.simulation.kafka import ReadRecord
+from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
+from support.simulation.member import Behaviour, ShareMember
+from support.simulation.network import SimulatedNetwork
+from support.simulation.producer import Producer
+
+TOPIC = "orders"
+TIME_LIMIT_S = 1_200.0
+STEP_LIMIT = 600_000
+DRAIN_LIMIT_S = 300.0
+DRAIN_POLL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a seed means. Offsets of time are from the moment when the cluster is ready."""
+
+    seed: int
+    shape: Shape
+    partitions: int
+    groups: tuple[str, ...]
+    members_per_group: int
+    producers: int
+    records: int
+    delivery_count_limit: int
+    lock_duration_ms: int
+    max_wait_ms: int
+    fault_seconds: float
+    fault_count: int
+
+    @property
+    def calm(self) -> bool:
+        return self.fault_count == 0
+
+    def describe(self) -> str:
+        shape = self.shape
+        return (
+            f"seed {self.seed}: {shape.leaders} leaders, {shape.share_coordinators} share coordinators, "
+            f"{shape.gateways} gateways; {self.partitions} partitions, groups {', '.join(self.groups)} of "
+            f"{self.members_per_group}; {self.records} records; limit {self.delivery_count_limit}, lock "
+            f"{self.lock_duration_ms} ms; {self.fault_count} faults in {self.fault_seconds:.0f} s"
+        )
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed; one seed in ten has no faults at all."""
+    draw = random.Random(f"{seed}/plan")
+    lock_duration_ms = draw.choice((3_000, 8_000, 15_000))
+    return Plan(
+        seed=seed,
+        shape=Shape(
+            share_coordinators=draw.choice((1, 1, 2)),
+            leaders=draw.choice((1, 1, 2)),
+            gateways=draw.choice((1, 2)),
+            configs={
+                "group.share.min.record.lock.duration.ms": "1000",
+                "group.share.record.lock.duration.ms": str(lock_duration_ms),
+                "share.coordinator.snapshot.update.records.per.snapshot": draw.choice(("3", "20", "500")),
+                "share.coordinator.state.topic.num.partitions": "5",
+            },
+        ),
+        partitions=draw.choice((2, 3)),
+        groups=draw.choice((("g1",), ("g1",), ("g1", "g2"))),
+        members_per_group=draw.choice((2, 3, 4)),
+        producers=draw.choice((1, 2)),
+        records=draw.choice((120, 200, 300)),
+        delivery_count_limit=draw.choice((3, 5, 5, 10)),
+        lock_duration_ms=lock_duration_ms,
+        max_wait_ms=draw.choice((500, 1_000, 2_000)),
+        fault_seconds=draw.choice((10.0, 20.0, 30.0)),
+        fault_count=0 if draw.random() < 0.1 else draw.choice((2, 4, 8)),
+    )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run gave. `history` has everything that happened."""
+
+    plan: Plan
+    violations: list[Violation]
+    history: History
+    digest: str
+    steps: int
+    virtual_seconds: float
+    faults: Sequence[Fault] = ()
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.violations)
+
+    def report(self) -> str:
+        lines = [self.plan.describe(), *(f"  {fault.at:8.3f}  {fault}" for fault in self.faults)]
+        return "\n".join([*lines, *(str(violation) for violation in self.violations)])
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a finished run hands to the checker."""
+
+    logs: dict[int, list[ReadRecord]] = field(default_factory=dict)
+    late: list[Violation] = field(default_factory=list)
+
+
+class SeedRun:
+    """One run of one plan; see the module's text."""
+
+    def __init__(self, plan: Plan, mutation: Mutation | None = None) -> None:
+        self.plan = plan
+        self.loop = VirtualLoop(time_limit=TIME_LIMIT_S, step_limit=STEP_LIMIT)
+        self.random = random.Random(f"{plan.seed}/scenario")
+        self.cluster = Cluster(self.loop, str(plan.seed), plan.shape, mutation)
+        self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"))
+        self.faults: list[Fault] = []
+        self.behaviour = Behaviour(lock_duration_s=plan.lock_duration_ms / 1000, max_wait_ms=plan.max_wait_ms)
+        self.members: dict[str, list[ShareMember]] = {group: [] for group in plan.groups}
+        self._observer = SimulatedNetwork(self.cluster.fabric, Incarnation(OBSERVER, 1))
+        self._member_count = 0
+        self._acknowledge_counter = [0]
+
+    def run(self) -> Outcome:
+        plan, history = self.plan, self.cluster.history
+        history.add(Note(0.0, plan.describe()))
+        violations: list[Violation] = []
+        account = _Account()
+        try:
+            self.loop.run(self._main(account))
+        except (Deadlock, LimitReached, AssertionError, TimeoutError) as problem:
+            violations.append(Violation("did not finish", "".join(traceback.format_exception(problem)[-3:])))
+        violations.extend(account.late)
+        violations.extend(Violation("a bug came to light", text) for text in self.cluster.problems()[:5])
+        if account.logs:
+            expectations = Expectations(
+                groups=plan.groups,
+                logs=account.logs,
+                delivery_count_limit=plan.delivery_count_limit,
+                lock_duration_s=plan.lock_duration_ms / 1000,
+                calm=plan.calm,
+            )
+            violations.extend(Checker(history, expectations).check())
+        return Outcome(
+            plan, violations, history, history.digest(), self.loop.steps, self.loop.time(), tuple(self.faults)
+        )
+
+    async def _main(self, account: _Account) -> None:
+        await self.cluster.start()
+        admin = Admin(self.cluster.client("admin"))
+        for group in self.plan.groups:
+            await admin.set_group_configs(group, self._group_configs())
+        metadata = await admin.create_topic(TOPIC, self.plan.partitions)
+        for group in self.plan.groups:
+            for _ in range(self.plan.members_per_group):
+                self._add_member(group)
+        producing = self.loop.create_task(self._produce(), name="producers")
+        churning = self.loop.create_task(self._churn(), name="churn")
+        await self._let_faults_happen()
+        churning.cancel()
+        self._become_peaceful()
+        await asyncio.wait_for(producing, DRAIN_LIMIT_S)
+        account.late = await self._drain(metadata)
+        for member in self._all_members():
+            await member.leave()
+        if not account.late:
+            account.logs = {index: await admin.read_log(TOPIC, index) for index in range(self.plan.partitions)}
+
+    # Before peace
+
+    def _group_configs(self) -> dict[str, str]:
+        return {
+            "share.auto.offset.reset": "earliest",
+            "share.delivery.count.limit": str(self.plan.delivery_count_limit),
+        }
+
+    def _all_members(self) -> list[ShareMember]:
+        return [member for members in self.members.values() for member in members]
+
+    def _add_member(self, group: str) -> None:
+        self._member_count += 1
+        member = ShareMember(
+            self.cluster.client(f"member-{self._member_count}"),
+            group=group,
+            topic=TOPIC,
+            behaviour=self.behaviour,
+            version=self.random.choice((1, 2)),
+            counter=self._acknowledge_counter,
+        )
+        self.members[group].append(member)
+        member.start()
+
+    async def _produce(self) -> None:
+        plan = self.plan
+        shares = []
+        for number in range(plan.producers):
+            work: dict[int, list[tuple[str, ...]]] = {index: [] for index in range(plan.partitions)}
+            made = 0
+            while made < plan.records // plan.producers:
+                size = self.random.choice((1, 3, 10, 25))
+                values = tuple(f"p{number + 1}-{made + index}" for index in range(size))
+                work[self.random.randrange(plan.partitions)].append(values)
+                made += size
+            batches = max(len(found) for found in work.values())
+            producer = Producer(self.cluster.client(f"producer-{number + 1}"), TOPIC)
+            shares.append(producer.run(work, pace_s=plan.fault_seconds / max(1, batches)))
+        await asyncio.gather(*shares)
+
+    async def _churn(self) -> None:
+        """Members die, leave and join."""
+        while True:
+            await asyncio.sleep(2 + 10 * self.random.random())
+            group = self.random.choice(self.plan.groups)
+            members = self.members[group]
+            member = self.random.choice(members)
+            members.remove(member)
+            if self.random.random() < 0.6:
+                member.crash()
+            else:
+                await member.leave()
+            await asyncio.sleep(2 * self.random.random())
+            self._add_member(group)
+
+    async def _let_faults_happen(self) -> None:
+        plan, start = self.plan, self.loop.time()
+        draw = random.Random(f"{plan.seed}/faults")
+        end = start + plan.fault_seconds
+        self.faults = draw_faults(draw, list(self.cluster.hosts), start=start, end=end, count=plan.fault_count)
+        self.injector.start(self.faults)
+        await asyncio.sleep(plan.fault_seconds)
+        await self.injector.heal()
+
+    # After it
+
+    def _become_peaceful(self) -> None:
+        behaviour = self.behaviour
+        behaviour.release = behaviour.mixed = behaviour.late = behaviour.never = 0.0
+        behaviour.reject = 0.05
+        behaviour.deferred = 0.05
+
+    async def _drain(self, metadata: TopicMetadata) -> list[Violation]:
+        """Waits until every share-partition starts at the end of its log; what is late then is a violation."""
+        waiting = {(group, index): "unknown" for group in self.plan.groups for index in range(self.plan.partitions)}
+        admin = Admin(self.cluster.client("admin"))
+        deadline = self.loop.time() + DRAIN_LIMIT_S
+        ends: dict[int, int] = {}
+        while waiting and self.loop.time() < deadline:
+            await asyncio.sleep(DRAIN_POLL_S)
+            for group, index in list(waiting):
+                if index not in ends:
+                    ends[index] = len(await admin.read_log(TOPIC, index))
+                start_offset = await self._start_offset(metadata, group, index)
+                waiting[group, index] = f"starts at {start_offset}, the log ends at {ends[index]}"
+                if start_offset == ends[index]:
+                    del waiting[group, index]
+        return [
+            Violation("not drained", f"{group}/{index} {state} after {DRAIN_LIMIT_S:.0f} s without faults")
+            for (group, index), state in waiting.items()
+        ]
+
+    async def _start_offset(self, metadata: TopicMetadata, group: str, index: int) -> int | None:
+        """The durable start offset, None where no share coordinator says it."""
+        for name in self.cluster.hosts:
+            if not name.startswith("share-coordinator"):
+                continue
+            request = share_coordinator_pb2.ReadShareGroupStateSummaryRequest(group_id=group)
+            request.partitions.add(topic_id=metadata.topic_id.bytes, partition=index, leader_epoch=-1)
+            try:
+                channel = self._observer.connect(f"{name}:{RPC_PORT}")
+                answer, _ = await channel.call(READ_SHARE_GROUP_STATE_SUMMARY, request, timeout_ms=2_000)
+            except CallFailed:
+                continue
+            if answer.results[0].error_code == 0:
+                return answer.results[0].start_offset
+        return None
+
+
+def run_seed(seed: int, mutation: Mutation | None = None) -> Outcome:
+    """Draws the plan of a seed and runs it."""
+    return SeedRun(draw_plan(seed), mutation).run()
