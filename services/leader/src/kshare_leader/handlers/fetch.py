@@ -71,14 +71,19 @@ class FetchHandler:
     async def _wait(self, request: leader_pb2.FetchRequest, reading: _Reading) -> _Reading:
         loop = asyncio.get_running_loop()
         wake = asyncio.Event()
-        timer = loop.call_later(request.max_wait_ms / 1000, wake.set)
-        deadline = timer.when()
+        is_late = False
+
+        def end() -> None:
+            nonlocal is_late
+            is_late = True
+            wake.set()
+
+        timer = loop.call_later(request.max_wait_ms / 1000, end)
         removals = [log.add_listener(wake.set) for log in reading.logs]
         try:
             while True:
                 await wake.wait()
                 wake.clear()
-                is_late = loop.time() >= deadline
                 is_closed = any(log.is_closed for log in reading.logs)
                 enough = reading.size_bytes + reading.appended_since() >= request.min_bytes
                 if is_late or is_closed or enough:

@@ -7,8 +7,8 @@ whole topic is one range of keys in each family.
 |------------|-----------------------------|-------|
 | log        | base offset, 8 bytes        | the batch as it is served |
 | producers  | producer id, 8 bytes        | what `producers.encode_producer` writes |
-| timestamps | a timestamp + 2^63, 8 bytes | two offsets, 8 bytes each: no record below the first one is newer than the |
-|            |                             | timestamp; the second one is the base offset of the batch that has it |
+| timestamps | a timestamp + 2^63, 8 bytes | two offsets, 8 bytes each: no record below the first is newer than the    |
+|            |                             | timestamp; the second is the base offset of the batch that has it |
 | meta       | "cluster.id", no partition  | the id of the cluster whose records lie here |
 """
 

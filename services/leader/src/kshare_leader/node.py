@@ -1,0 +1,161 @@
+"""The whole leader: store, topic logs, share-partitions, catalog and service of one node.
+
+It serves before it is registered, because its address is part of the registration; until the first view of the catalog
+is here, and whenever its lease may have run out, every partition is answered with NOT_LEADER_OR_FOLLOWER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kshare_leader.handlers.fetch import FetchHandler
+from kshare_leader.handlers.list_offsets import ListOffsetsHandler
+from kshare_leader.handlers.produce import ProduceHandler
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.settings import LeaderSettings
+from kshare_leader.share.service import ShareService
+from kshare_rpc.catalog import CatalogFollower, CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import (
+    FETCH,
+    LEADER,
+    LIST_OFFSETS,
+    PRODUCE,
+    RELEASE_SHARE_SESSION,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+)
+from kshare_rpc.network import Network, Server, Service
+from kshare_runtime.ports import Environment, KeyValueStore
+
+STORE_NAME = "leader"
+
+_logger = logging.getLogger(__name__)
+
+
+class LeaderNode:
+    """A leader; see DESIGN.md section 2 for what every node has."""
+
+    def __init__(self, *, environment: Environment, network: Network, settings: LeaderSettings) -> None:
+        self._environment = environment
+        self._network = network
+        self._settings = settings
+        self._catalog_problem: str | None = None
+        self._follower = CatalogFollower(
+            network=network,
+            coordinator_address=settings.coordinator_address,
+            on_view=self._on_view,
+            on_problem=self._note_catalog_problem,
+        )
+        self._store: KeyValueStore | None = None
+        self._logs: PartitionLogs | None = None
+        self._share: ShareService | None = None
+        self._server: Server | None = None
+        self._maintenance: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it serves, with the port that was really bound."""
+        assert self._server is not None, "the leader is not started"
+        return self._server.address
+
+    async def start(self) -> None:
+        """Opens the store, serves, registers, and returns when the logs placed here are open."""
+        settings = self._settings
+        self._store = self._environment.open_store(STORE_NAME)
+        self._logs = PartitionLogs(
+            store=self._store,
+            clock=self._environment.clock,
+            node_id=settings.node_id,
+            configs=settings.configs,
+            has_lease=self._has_lease,
+            report=_logger.warning,
+        )
+        self._share = ShareService(
+            logs=self._logs,
+            view=lambda: self._follower.view,
+            channel=self._follower.channel,
+            node_id=settings.node_id,
+            configs=settings.configs,
+            environment=self._environment,
+            report=_logger.warning,
+        )
+        self._server = await self._network.serve(settings.listen, [self._service(self._logs, self._share)])
+        await self._follower.start(
+            coordinator_pb2.Node(
+                role=coordinator_pb2.ROLE_LEADER,
+                node_id=settings.node_id,
+                incarnation=f"{self._environment.random.getrandbits(128):032x}",
+                rpc_address=self._server.address,
+            )
+        )
+        self._maintenance = asyncio.get_running_loop().create_task(self._maintain(self._logs), name="log-maintenance")
+
+    async def stop(self, grace_ms: int) -> None:
+        """Ends waiting fetches, answers what is under way for `grace_ms`, then closes everything.
+
+        Also after a start that did not finish.
+        """
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+            await asyncio.gather(self._maintenance, return_exceptions=True)
+        if self._share is not None:
+            await self._share.stop()
+        if self._logs is not None:
+            self._logs.close()
+        if self._server is not None:
+            await self._server.stop(grace_ms)
+        await self._follower.stop()
+        if self._store is not None:
+            self._store.close()
+
+    def problems(self) -> list[str]:
+        """Why the node is not healthy; empty when it is."""
+        if self._logs is None or self._share is None:
+            return ["the leader is not started"]
+        problems = [*self._logs.problems(), *self._share.problems()]
+        if not self._has_lease():
+            why = f": {self._catalog_problem}" if self._catalog_problem else ""
+            problems.append(f"the lease ran out, nothing is served until the coordinator answers{why}")
+        elif not self._follower.view.version:
+            problems.append("no catalog yet")
+        return problems
+
+    def _service(self, logs: PartitionLogs, share: ShareService) -> Service:
+        return Service(
+            name=LEADER,
+            handlers={
+                PRODUCE: ProduceHandler(logs),
+                FETCH: FetchHandler(logs),
+                LIST_OFFSETS: ListOffsetsHandler(logs),
+                SHARE_FETCH: share.share_fetch,
+                SHARE_ACKNOWLEDGE: share.share_acknowledge,
+                RELEASE_SHARE_SESSION: share.release_share_session,
+            },
+            healthy=lambda: not self.problems(),
+        )
+
+    def _on_view(self, old: CatalogView, new: CatalogView) -> None:
+        # Logs first: share-partitions ask for theirs by the new view.
+        assert self._logs is not None and self._share is not None
+        self._logs.on_view(old, new)
+        self._share.on_view(old, new)
+        self._catalog_problem = None
+
+    def _has_lease(self) -> bool:
+        """Whether the coordinator heard this node recently enough that nobody else may lead its partitions."""
+        heard_at = self._follower.heard_at
+        if heard_at is None:
+            return False
+        return asyncio.get_running_loop().time() < heard_at + self._follower.lease_ms / 1000
+
+    async def _maintain(self, logs: PartitionLogs) -> None:
+        while True:
+            await asyncio.sleep(self._settings.producer_expiration_check_interval_ms / 1000)
+            logs.retry_and_expire()
+
+    def _note_catalog_problem(self, text: str) -> None:
+        if text != self._catalog_problem:
+            _logger.warning("the coordinator does not serve this leader: %s", text)
+        self._catalog_problem = text
