@@ -1,0 +1,60 @@
+"""What /metrics answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kshare_servicekit import metrics
+from kshare_servicekit.metrics import Metrics
+
+
+async def fetch(address: str, request: bytes) -> bytes:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def test_metrics_are_served() -> None:
+    async def main() -> None:
+        found = Metrics()
+        found.counter("calls", "Calls.", ["method"]).labels("ShareFetch").inc(3)
+        found.gauge("runs", "Runs of offsets.").set(7)
+        address = await found.serve("127.0.0.1:0")
+        answer = await fetch(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=")
+        assert f"Content-Length: {len(body)}".encode() in head
+        assert b'kshare_calls_total{method="ShareFetch"} 3.0\n' in body
+        assert b"kshare_runs 7.0\n" in body
+        assert b"process_resident_memory_bytes " in body
+        assert b"python_gc_collections_total" in body
+        assert b"kshare_event_loop_lag_seconds_bucket" in body
+        assert (await fetch(address, b"GET /other HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+        assert (await fetch(address, b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+        assert await fetch(address, b"x" * 100_000) == b""
+        assert (await fetch(address, b"GET /metrics?a=b HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        await found.stop()
+
+    asyncio.run(main())
+
+
+def test_a_blocked_event_loop_shows() -> None:
+    async def main() -> None:
+        found = Metrics()
+        await found.serve("127.0.0.1:0")
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0)
+        until = loop.time() + 2 * metrics.LAG_INTERVAL_MS / 1000
+        while loop.time() < until:  # blocks on purpose
+            pass
+        await asyncio.sleep(0.01)
+        late = found.registry.get_sample_value("kshare_event_loop_lag_seconds_sum")
+        assert late is not None
+        assert late >= 0.9 * metrics.LAG_INTERVAL_MS / 1000
+        await found.stop()
+
+    asyncio.run(main())
