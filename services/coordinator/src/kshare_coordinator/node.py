@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
@@ -28,7 +28,7 @@ from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import topic_id_text
 from kshare_rpc import methods
-from kshare_rpc.network import Network, Server, Service
+from kshare_rpc.network import Handler, Method, Network, Server, Service
 from kshare_runtime.ports import Environment
 
 STORAGE_RETRY_MS = 1_000
@@ -98,7 +98,7 @@ class CoordinatorNode:
         catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random)
         groups = GroupHandlers(core)
         producer_ids = ProducerIdHandlers(core)
-        handlers = {
+        handlers: dict[Method[Any, Any], Handler] = {
             methods.REGISTER_NODE: catalog.register_node,
             methods.WATCH_CATALOG: catalog.watch_catalog,
             methods.CREATE_TOPICS: catalog.create_topics,
