@@ -33,13 +33,6 @@ class FetchLimits:
     """share.delivery.count.limit"""
 
 
-class BatchHeader(NamedTuple):
-    """The offsets of a record batch in the log."""
-
-    base_offset: int
-    last_offset: int
-
-
 class AcquiredRecords(NamedTuple):
     """An entry of the answer (`AcquiredRecords` of ShareFetchResponse)."""
 
@@ -64,8 +57,8 @@ class Piece(NamedTuple):
     batch_length: int
 
 
-def available_pieces(runs: Iterable[Run], batches: Sequence[BatchHeader], from_offset: int) -> Iterator[Piece]:
-    """The Available parts of the batches at or after `from_offset`; both inputs ascend."""
+def available_pieces(runs: Iterable[Run], batches: Sequence[tuple[int, int]], from_offset: int) -> Iterator[Piece]:
+    """The Available parts, at or after `from_offset`, of batches (base, last offset); both inputs ascend."""
     following = iter(runs)
     run = next(following, None)
     for base, last in batches:

@@ -27,7 +27,6 @@ from kshare_leader.machine.acknowledgement import AcknowledgementBatch, check_ba
 from kshare_leader.machine.acquisition import (
     AcquiredRecords,
     Acquisition,
-    BatchHeader,
     FetchLimits,
     Piece,
     add_entry,
@@ -138,6 +137,11 @@ class SharePartition:
     def is_writing(self) -> bool:
         return self._in_flight is not None
 
+    @property
+    def wants_write(self) -> bool:
+        """Whether `next_write` would return one."""
+        return self._in_flight is None and (self._gathered.has_runs or self._gathered.moves_start)
+
     def runs(self) -> list[Run]:
         """The window's runs, for a look from outside; not to be changed."""
         return list(self._runs)
@@ -159,12 +163,12 @@ class SharePartition:
     # Acquiring
 
     def acquire(
-        self, limits: FetchLimits, now_ms: int, fetch_offset: int, batches: Sequence[BatchHeader], covered_end: int
+        self, limits: FetchLimits, now_ms: int, fetch_offset: int, batches: Sequence[tuple[int, int]], covered_end: int
     ) -> Acquisition:
         """Gives records to `limits.owner`.
 
-        `batches` are all batches with records that the log has from `fetch_offset` to `covered_end` (exclusive), in
-        order; offsets there that lie in none of them do not exist and are archived.
+        `batches` are the base and last offsets of all batches with records that the log has from `fetch_offset` to
+        `covered_end` (exclusive), in order; offsets there that lie in none of them do not exist and are archived.
         """
         assert self._stored.start != UNCHANGED, "the start offset must be stored before records are acquired"
         if limits.max_records <= 0:
@@ -202,7 +206,7 @@ class SharePartition:
         self,
         limits: FetchLimits,
         now_ms: int,
-        batches: Sequence[BatchHeader],
+        batches: Sequence[tuple[int, int]],
         covered_end: int,
         max_records: int,
         entries: list[AcquiredRecords],
@@ -228,7 +232,7 @@ class SharePartition:
             position = last + 1
             add_entry(entries, first, last, 1, limits.batch_size)
         self._append_acquired(run_first, position - 1, limits.owner, deadline_ms)
-        if position < covered_end and (not batches or position > batches[-1].last_offset):
+        if position < covered_end and (not batches or position > batches[-1][1]):
             self._append(Run(position, covered_end - 1, RecordState.ARCHIVED, 0))
         self._move_start_without_write()
         return room <= 0
@@ -252,7 +256,7 @@ class SharePartition:
 
     # Offsets that the log does not have
 
-    def _archive_holes(self, fetch_offset: int, batches: Sequence[BatchHeader], covered_end: int) -> None:
+    def _archive_holes(self, fetch_offset: int, batches: Sequence[tuple[int, int]], covered_end: int) -> None:
         if not self._available_count or fetch_offset >= self.end_offset:
             return
         position = fetch_offset
@@ -385,7 +389,7 @@ class SharePartition:
     def next_write(self) -> StateWrite | None:
         """What to store now; None while a write is in flight or nothing is to be stored."""
         gathered = self._gathered
-        if self._in_flight is not None or not (gathered.has_runs or gathered.moves_start):
+        if not self.wants_write:
             return None
         write = self._make_write(gathered)
         self._in_flight = (gathered, write)

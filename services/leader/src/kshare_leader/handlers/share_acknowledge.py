@@ -1,0 +1,90 @@
+"""ShareAcknowledge (key 79, versions 1-2): acknowledgements of records that a member holds.
+
+All share-partitions of the request are changed first, then all their writes are awaited, so that they travel together.
+An answer without error means that the state is durable. A share-partition that is not in memory holds nothing, so its
+acknowledgements are INVALID_RECORD_STATE; every partition of the request is echoed.
+
+Session epochs are the gateway's matter. ShareFetch uses the same code for the acknowledgements that it carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import SharePartitionKey
+from kshare_leader.machine.acknowledgement import AcknowledgementBatch
+from kshare_leader.machine.interval_map import Owner
+from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_leader.share.served_partition import Stored
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+
+Acknowledged = Stored | KafkaError | None
+"""What to wait for, or the error, or None where there is nothing to wait for."""
+
+
+def owner_of(owner: leader_pb2.ShareSessionOwner) -> Owner:
+    return Owner(owner.member_id, owner.gateway_id, owner.gateway_incarnation)
+
+
+def begin_acknowledgement(
+    directory: SharePartitionDirectory,
+    key: SharePartitionKey,
+    owner: Owner,
+    batches: Iterable[leader_pb2.AcknowledgementBatch],
+    *,
+    is_renew_ack: bool,
+) -> Acknowledged:
+    """Applies the acknowledgements of one share-partition, without waiting."""
+    try:
+        directory.check_leadership(key.topic_partition)
+        served = directory.find(key)
+        if served is None:
+            text = f"nothing of share-partition {key} is acquired"
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
+        translated = [
+            AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types) for batch in batches
+        ]
+        return served.acknowledge(owner, translated, is_renew_ack=is_renew_ack)
+    except KafkaError as error:
+        return error
+
+
+async def end_of(acknowledged: Acknowledged) -> KafkaError | None:
+    """The result: None when all is durable. The write goes on if the one who waits is cancelled."""
+    if isinstance(acknowledged, asyncio.Future):
+        return await asyncio.shield(acknowledged)
+    return acknowledged
+
+
+async def acknowledge(
+    directory: SharePartitionDirectory, request: leader_pb2.ShareAcknowledgeRequest
+) -> leader_pb2.ShareAcknowledgeResponse:
+    """Answers a ShareAcknowledge."""
+    group_id = request.owner.group_id
+    owner = owner_of(request.owner)
+    begun = [
+        begin_acknowledgement(
+            directory,
+            SharePartitionKey(group_id, partition.topic_id, partition.partition),
+            owner,
+            partition.acknowledgement_batches,
+            is_renew_ack=request.is_renew_ack,
+        )
+        for partition in request.partitions
+    ]
+    lock_duration_ms = directory.settings(group_id).lock_duration_ms
+    response = leader_pb2.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_duration_ms)
+    for partition, acknowledged in zip(request.partitions, begun, strict=True):
+        error = await end_of(acknowledged)
+        answer = response.partitions.add(topic_id=partition.topic_id, partition=partition.partition)
+        if error is not None:
+            answer.error_code = error.code
+            answer.error_message = error.message
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                key = SharePartitionKey(group_id, partition.topic_id, partition.partition)
+                leader = directory.current_leader(key.topic_partition)
+                if leader is not None:
+                    answer.current_leader.CopyFrom(leader)
+    return response

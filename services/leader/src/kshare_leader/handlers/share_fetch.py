@@ -1,0 +1,233 @@
+"""ShareFetch (key 78, versions 1-2): acknowledgements first, then records for a member.
+
+The partitions are tried in the order of the request (the gateway rotates it). Where nothing was acquired and the
+request may wait, it waits until one of its share-partitions has something: an append, a release, a lock timeout, a
+moved start offset, or the end of loading. `min_bytes` says only whether to wait at all: a fetch that got a record is
+answered. The answer also waits for the acknowledgements to be durable, as Kafka's does.
+
+Errors of a partition go out with the others' records; alone they end the request at once, and those that come while it
+waits end it too. A share-partition whose state is not at hand (still loading, share coordinator away) is no error: the
+client gets no records and asks again, for Java's client treats unknown fetch errors as fatal.
+
+With IsRenewAck nothing is acquired. Should the call be cancelled, what it acquired is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import SharePartitionKey
+from kshare_leader.handlers.share_acknowledge import Acknowledged, begin_acknowledgement, end_of, owner_of
+from kshare_leader.machine.acquisition import FetchLimits
+from kshare_leader.ports import StoredBatch
+from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_leader.share.served_partition import ServedPartition, Taken
+from kshare_rpc.generated.kshare.v1 import common_pb2, leader_pb2
+from kshare_rpc.network import Payload
+
+RECORD_LIMIT = 1
+"""ShareAcquireMode of KIP-1206."""
+
+_FETCH_ERRORS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""What clients understand in a partition's error code; others are left out, and the partition has no records."""
+
+
+class _PartitionFetch:
+    """One partition of the request and what came of it."""
+
+    __slots__ = ("acknowledged", "error", "key", "request", "served", "taken")
+
+    def __init__(self, request: leader_pb2.ShareFetchRequest.Partition, key: SharePartitionKey) -> None:
+        self.request = request
+        self.key = key
+        self.acknowledged: Acknowledged = None
+        self.served: ServedPartition | None = None
+        self.taken = Taken([], [])
+        self.error: KafkaError | None = None
+
+
+class ShareFetchCall:
+    """One ShareFetch under way; a Waiter of its share-partitions."""
+
+    def __init__(self, directory: SharePartitionDirectory, request: leader_pb2.ShareFetchRequest) -> None:
+        self._directory = directory
+        self._request = request
+        self.owner = owner_of(request.owner)
+        group_id = request.owner.group_id
+        self._partitions = [
+            _PartitionFetch(partition, SharePartitionKey(group_id, partition.topic_id, partition.partition))
+            for partition in request.partitions
+        ]
+        self._settings = directory.settings(group_id)
+        self._waiting: asyncio.Future[None] | None = None
+        self._ended = False
+
+    async def run(self) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
+        self._acknowledge()
+        try:
+            if self._may_acquire():
+                self._look_up()
+                if not self._attempt() and self._may_wait():
+                    await self._wait()
+            return await self._answer()
+        except BaseException:
+            self._undo()
+            raise
+
+    def _acknowledge(self) -> None:
+        for fetch in self._partitions:
+            if fetch.request.acknowledgement_batches:
+                fetch.acknowledged = begin_acknowledgement(
+                    self._directory,
+                    fetch.key,
+                    self.owner,
+                    fetch.request.acknowledgement_batches,
+                    is_renew_ack=self._request.is_renew_ack,
+                )
+
+    # Acquiring
+
+    def _may_acquire(self) -> bool:
+        request = self._request
+        return not request.is_renew_ack and request.max_records > 0 and request.max_bytes > 0
+
+    def _may_wait(self) -> bool:
+        if self._request.min_bytes <= 0 or self._request.max_wait_ms <= 0:
+            return False
+        return any(fetch.served is not None for fetch in self._partitions)
+
+    def _look_up(self) -> None:
+        for fetch in self._partitions:
+            if fetch.request.fetch:
+                try:
+                    fetch.served = self._directory.find_or_load(fetch.key)
+                except KafkaError as error:
+                    fetch.error = error
+
+    def _attempt(self) -> bool:
+        """Acquires what is there now; returns whether the fetch is to be answered."""
+        records_left = self._request.max_records
+        bytes_left = self._request.max_bytes
+        limits = self._limits()
+        something = False
+        for fetch in self._partitions:
+            if fetch.served is None:
+                continue
+            if fetch.served.error is not None:
+                fetch.error, fetch.served = fetch.served.error, None
+                something = True
+                continue
+            if records_left <= 0 or (something and bytes_left <= 0):
+                continue
+            try:
+                limits = limits if limits.max_records == records_left else replace(limits, max_records=records_left)
+                fetch.taken = fetch.served.take(limits, bytes_left, at_least_one_batch=not something)
+            except StorageFailure as failure:
+                fetch.error, fetch.served = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)), None
+                something = True
+                continue
+            if fetch.taken.records:
+                something = True
+                records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
+                bytes_left -= sum(batch.length for batch in fetch.taken.batches)
+        return something
+
+    def _limits(self) -> FetchLimits:
+        settings, request = self._settings, self._request
+        return FetchLimits(
+            owner=self.owner,
+            max_records=request.max_records,
+            batch_size=max(1, request.batch_size),
+            record_limit=request.share_acquire_mode == RECORD_LIMIT,
+            lock_duration_ms=settings.lock_duration_ms,
+            max_record_locks=settings.max_record_locks,
+            delivery_count_limit=settings.delivery_count_limit,
+        )
+
+    def _undo(self) -> None:
+        for fetch in self._partitions:
+            if fetch.served is not None:
+                fetch.served.undo(self.owner, fetch.taken.records)
+
+    # Waiting
+
+    async def _wait(self) -> None:
+        if not self._directory.add_waiting(self):
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = loop.call_later(self._request.max_wait_ms / 1000, self.end)
+        waited_at = [fetch.served for fetch in self._partitions if fetch.served is not None]
+        for served in waited_at:
+            served.add_waiter(self)
+        try:
+            await self._waiting
+        finally:
+            timer.cancel()
+            for served in waited_at:
+                served.remove_waiter(self)
+            self._directory.remove_waiting(self)
+
+    def wake(self) -> None:
+        """Called by a share-partition that may have something."""
+        if self._waiting is not None and not self._waiting.done() and self._attempt():
+            self.end()
+
+    def end(self) -> None:
+        """Ends the wait, with whatever was acquired."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    # Answering
+
+    async def _answer(self) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
+        acknowledge_errors = [await end_of(fetch.acknowledged) for fetch in self._partitions]
+        response = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=self._settings.lock_duration_ms)
+        payload: list[bytes] = []
+        for fetch, acknowledge_error in zip(self._partitions, acknowledge_errors, strict=True):
+            answer = response.partitions.add(topic_id=fetch.key.topic_id, partition=fetch.key.partition)
+            if acknowledge_error is not None:
+                answer.acknowledge_error_code = acknowledge_error.code
+                answer.acknowledge_error_message = acknowledge_error.message
+            if fetch.error is not None and fetch.error.code in _FETCH_ERRORS:
+                answer.error_code = fetch.error.code
+                answer.error_message = fetch.error.message
+            if ErrorCode.NOT_LEADER_OR_FOLLOWER in (answer.error_code, answer.acknowledge_error_code):
+                leader = self._directory.current_leader(fetch.key.topic_partition)
+                if leader is not None:
+                    answer.current_leader.CopyFrom(leader)
+            _add_records(answer, fetch, payload)
+        return response, payload
+
+
+def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: _PartitionFetch, payload: list[bytes]) -> None:
+    served = fetch.served
+    if served is None or served.machine is None:  # loading, or dropped since: nothing is acquired any more
+        return
+    answer.next_fetch_offset = served.machine.end_offset
+    answer.high_watermark = served.log.high_watermark
+    for first, last, delivery_count in fetch.taken.records:
+        answer.acquired_records.add(first_offset=first, last_offset=last, delivery_count=delivery_count)
+    cached = fetch.request.cached
+    for batch in fetch.taken.batches:
+        inline = not (cached and _is_cached(batch, cached))
+        answer.batches.add(
+            base_offset=batch.base_offset, last_offset=batch.last_offset, length=batch.length, inline=inline
+        )
+        if inline:
+            payload.append(batch.data)
+
+
+def _is_cached(batch: StoredBatch, cached: Sequence[common_pb2.OffsetRange]) -> bool:
+    return any(run.first_offset <= batch.base_offset and batch.last_offset <= run.last_offset for run in cached)

@@ -1,0 +1,1 @@
+"""Share-partitions served: the shell around the machine. Start at `service`."""

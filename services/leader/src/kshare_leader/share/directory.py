@@ -1,0 +1,187 @@
+"""Which share-partitions this leader serves, and what a change of the catalog does to them.
+
+A share-partition is made when a fetch first names it. It goes when its topic is deleted, when the partition gets
+another leader or leader epoch, when its log is opened anew, when its state cannot be trusted (see `served_partition`),
+and when nobody used it for some minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
+from kshare_leader.ports import TopicLogs
+from kshare_leader.share.group_settings import GroupSettings, GroupSettingsSource
+from kshare_leader.share.limits import (
+    IDLE_CHECK_INTERVAL_MS,
+    PROBLEMS_LIMIT,
+    SHARE_PARTITIONS_LIMIT,
+    WAITING_FETCHES_LIMIT,
+)
+from kshare_leader.share.served_partition import ServedPartition, Waiter
+from kshare_leader.share.state_store import ShareStateStore
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2
+
+
+class SharePartitionDirectory:
+    """See the module's text. `wall_now_ms` is the wall clock."""
+
+    def __init__(
+        self,
+        *,
+        logs: TopicLogs,
+        view: Callable[[], CatalogView],
+        store: ShareStateStore,
+        settings: GroupSettingsSource,
+        node_id: int,
+        wall_now_ms: Callable[[], int],
+        report: Callable[[str], None],
+    ) -> None:
+        self._logs = logs
+        self._view = view
+        self._store = store
+        self._settings = settings
+        self._node_id = node_id
+        self._wall_now_ms = wall_now_ms
+        self._report = report
+        self._served: dict[SharePartitionKey, ServedPartition] = {}
+        self._waiting: dict[Waiter, None] = {}
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def settings(self, group_id: str) -> GroupSettings:
+        return self._settings.of(group_id)
+
+    # Finding
+
+    def check_leadership(self, key: TopicPartition) -> int:
+        """The partition's leader epoch; KafkaError where it does not exist or this node does not lead it."""
+        view = self._view()
+        partition = view.partition(key)
+        if partition is None:
+            text = f"partition {key.partition} of topic {topic_id_text(key.topic_id)}"
+            if key.topic_id in view.topics_by_id:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{text} does not exist")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}: no topic has this id")
+        if partition.leader_node_id != self._node_id:
+            text = f"leader node {self._node_id} does not lead it; node {partition.leader_node_id} does"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        return partition.leader_epoch
+
+    def current_leader(self, key: TopicPartition) -> common_pb2.LeaderIdAndEpoch | None:
+        """The leader's node id and epoch by the newest view, for answers with NOT_LEADER_OR_FOLLOWER."""
+        partition = self._view().partition(key)
+        if partition is None:
+            return None
+        return common_pb2.LeaderIdAndEpoch(leader_id=partition.leader_node_id, leader_epoch=partition.leader_epoch)
+
+    def find(self, key: SharePartitionKey) -> ServedPartition | None:
+        """The share-partition if it is here; it is not made."""
+        return self._served.get(key)
+
+    def find_or_load(self, key: SharePartitionKey) -> ServedPartition:
+        """The share-partition, loading where it is new. Raises KafkaError."""
+        leader_epoch = self.check_leadership(key.topic_partition)
+        log = self._logs.find(key.topic_partition)
+        if log is None:
+            text = f"leader node {self._node_id} has not opened the log yet"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        served = self._served.get(key)
+        if served is not None:
+            if served.log is log and served.leader_epoch == leader_epoch:
+                return served
+            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was opened anew"))
+        if len(self._served) >= SHARE_PARTITIONS_LIMIT:
+            text = f"this leader serves {SHARE_PARTITIONS_LIMIT} share-partitions already, which is its limit"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+        if self._stopped:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader is stopping")
+        served = ServedPartition(
+            key=key,
+            leader_epoch=leader_epoch,
+            log=log,
+            store=self._store,
+            settings=lambda: self._settings.of(key.group_id),
+            wall_now_ms=self._wall_now_ms,
+            on_dropped=self._forget,
+            report=self._report,
+        )
+        self._served[key] = served
+        self._watch_for_idle()
+        return served
+
+    def of_group(self, group_id: str) -> list[ServedPartition]:
+        return [served for served in self._served.values() if served.key.group_id == group_id]
+
+    def _forget(self, served: ServedPartition) -> None:
+        if self._served.get(served.key) is served:
+            del self._served[served.key]
+
+    # Waiting
+
+    def add_waiting(self, waiter: Waiter) -> bool:
+        """Counts a fetch that wants to wait; False where too many do."""
+        if len(self._waiting) >= WAITING_FETCHES_LIMIT:
+            return False
+        self._waiting[waiter] = None
+        return True
+
+    def remove_waiting(self, waiter: Waiter) -> None:
+        self._waiting.pop(waiter, None)
+
+    # Changes from outside
+
+    def on_view(self, old: CatalogView, new: CatalogView) -> None:
+        """Drops what this node must not serve any more, and releases what gone gateways' members hold."""
+        self._settings.forget_deleted(new)
+        for served in list(self._served.values()):
+            partition = new.partition(served.key.topic_partition)
+            if partition is None:
+                served.drop(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"the topic of {served.key} was deleted"))
+            elif partition.leader_node_id != self._node_id or partition.leader_epoch != served.leader_epoch:
+                text = f"{served.key} has another leader or leader epoch now"
+                served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
+        if new.nodes is not old.nodes:
+            self._release_gone_gateways(old, new)
+
+    def _release_gone_gateways(self, old: CatalogView, new: CatalogView) -> None:
+        here = dict.fromkeys(_gateways(new))
+        gone = dict.fromkeys(gateway for gateway in _gateways(old) if gateway not in here)
+        if gone:
+            for served in list(self._served.values()):
+                served.release(lambda owner: (owner.gateway_id, owner.gateway_incarnation) in gone)
+
+    def _watch_for_idle(self) -> None:
+        if self._idle_timer is None and not self._stopped:
+            loop = asyncio.get_running_loop()
+            self._idle_timer = loop.call_later(IDLE_CHECK_INTERVAL_MS / 1000, self._unload_idle)
+
+    def _unload_idle(self) -> None:
+        self._idle_timer = None
+        for served in list(self._served.values()):
+            if served.is_idle:
+                served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{served.key} was not used and is unloaded"))
+        if self._served:
+            self._watch_for_idle()
+
+    def stop(self) -> None:
+        """Drops everything; whoever waits gets NOT_LEADER_OR_FOLLOWER."""
+        self._stopped = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for served in list(self._served.values()):
+            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader is stopping"))
+        for waiter in list(self._waiting):
+            waiter.end()
+
+    def problems(self) -> list[str]:
+        """The share-partitions that cannot store or load their state, at most PROBLEMS_LIMIT of them."""
+        found = (served.problem for served in self._served.values())
+        return [problem for problem in found if problem is not None][:PROBLEMS_LIMIT]
+
+
+def _gateways(view: CatalogView) -> list[tuple[int, str]]:
+    return [(node.node_id, node.incarnation) for node in view.nodes if node.role == coordinator_pb2.ROLE_GATEWAY]

@@ -1,0 +1,62 @@
+"""The group configs that a share-partition needs, with the broker's values behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.configs.group import effective_group_config
+from kshare_rpc.catalog import CatalogView
+
+_NO_TEXTS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Values of the group configs (`share.…`) under Kafka's names."""
+
+    lock_duration_ms: int
+    delivery_count_limit: int
+    max_record_locks: int
+    auto_offset_reset: str
+    renew_enabled: bool
+
+
+class GroupSettingsSource:
+    """The settings of each group by the newest view; a group's are worked out again only when its configs change."""
+
+    def __init__(self, *, view: Callable[[], CatalogView], configs: Configs, report: Callable[[str], None]) -> None:
+        self._view = view
+        self._configs = configs
+        self._report = report
+        self._known: dict[str, tuple[Mapping[str, str], GroupSettings]] = {}
+        self._default = self._work_out("", _NO_TEXTS)
+
+    def of(self, group_id: str) -> GroupSettings:
+        texts = self._view().group_configs.get(group_id)
+        if texts is None:
+            return self._default
+        known = self._known.get(group_id)
+        if known is None or known[0] is not texts:
+            known = self._known[group_id] = (texts, self._work_out(group_id, texts))
+        return known[1]
+
+    def forget_deleted(self, view: CatalogView) -> None:
+        """Drops what is known of groups that have no configs any more."""
+        for group_id in [group_id for group_id in self._known if group_id not in view.group_configs]:
+            del self._known[group_id]
+
+    def _work_out(self, group_id: str, texts: Mapping[str, str]) -> GroupSettings:
+        try:
+            values = effective_group_config(self._configs, texts)
+        except InvalidConfig as problem:  # the coordinator refuses such values, so this is another version's catalog
+            self._report(f"group {group_id!r} has a config that this leader cannot use, so it gets defaults: {problem}")
+            values = effective_group_config(self._configs, _NO_TEXTS)
+        return GroupSettings(
+            lock_duration_ms=values.integer("share.record.lock.duration.ms"),
+            delivery_count_limit=values.integer("share.delivery.count.limit"),
+            max_record_locks=values.integer("share.partition.max.record.locks"),
+            auto_offset_reset=values.text("share.auto.offset.reset"),
+            renew_enabled=values.boolean("share.renew.acknowledge.enable"),
+        )

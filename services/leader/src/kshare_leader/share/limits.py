@@ -1,0 +1,26 @@
+"""Every limit, interval and retry of the leader's share-partitions, in one place."""
+
+from __future__ import annotations
+
+SHARE_PARTITIONS_LIMIT = 20_000
+"""Share-partitions served by one leader; a fetch of one more is answered with UNKNOWN_SERVER_ERROR."""
+WAITING_FETCHES_LIMIT = 10_000
+"""Fetches that wait for records; one more is answered at once, without records."""
+SHARE_PARTITIONS_PER_WRITE_LIMIT = 100
+"""Share-partitions in one WriteShareGroupState request."""
+READ_CHUNK_BYTES = 1 << 20
+"""How much of a log is read at once."""
+RETRY_INTERVAL_MS = 50
+"""The first wait before a state RPC is sent again; it doubles up to RETRY_INTERVAL_MAX_MS."""
+RETRY_INTERVAL_MAX_MS = 1_000
+STATE_CALL_TIMEOUT_MS = 2_000
+"""How long one attempt of a state RPC may take; the whole is limited by share.coordinator.write.timeout.ms."""
+FAILED_WRITE_PAUSE_MS = 1_000
+"""How long lock timeouts wait after a write that the share coordinator refused."""
+IDLE_CHECK_INTERVAL_MS = 60_000
+IDLE_UNLOAD_MS = 300_000
+"""A share-partition that nobody uses for so long is taken out of memory."""
+PROBLEMS_LIMIT = 20
+"""Share-partitions that the health check names."""
+SLOW_LOAD_MS = 10_000
+"""A share-partition that loads for longer is a problem in the health check."""

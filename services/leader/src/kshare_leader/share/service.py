@@ -1,0 +1,89 @@
+"""The leader's share-partitions as one object: the RPCs ShareFetch, ShareAcknowledge and ReleaseShareSession.
+
+The pieces: `directory` knows which share-partitions are served; `served_partition` is one of them; `state_store` reads
+and writes their state at the share coordinators; `handlers/share_*.py` translate requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kshare_core.configs import Configs
+from kshare_leader.handlers.share_acknowledge import acknowledge
+from kshare_leader.handlers.share_fetch import ShareFetchCall
+from kshare_leader.handlers.share_session import release_session
+from kshare_leader.ports import TopicLogs
+from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_leader.share.group_settings import GroupSettingsSource
+from kshare_leader.share.state_store import ShareStateStore
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.network import Channel, Payload
+from kshare_runtime.ports import Environment
+
+
+class ShareService:
+    """See the module's text. To be made and used on one event loop.
+
+    `logs` are the logs that this leader has open, `view` the newest catalog, `channel` gives the channel to a share
+    coordinator's address, `configs` are the broker configs; `report` takes sentences for the log.
+    """
+
+    def __init__(
+        self,
+        *,
+        logs: TopicLogs,
+        view: Callable[[], CatalogView],
+        channel: Callable[[str], Channel],
+        node_id: int,
+        configs: Configs,
+        environment: Environment,
+        report: Callable[[str], None],
+    ) -> None:
+        self._store = ShareStateStore(
+            view=view,
+            channel=channel,
+            random=environment.random,
+            report=report,
+            write_timeout_ms=configs.integer("share.coordinator.write.timeout.ms"),
+        )
+        self._directory = SharePartitionDirectory(
+            logs=logs,
+            view=view,
+            store=self._store,
+            settings=GroupSettingsSource(view=view, configs=configs, report=report),
+            node_id=node_id,
+            wall_now_ms=environment.clock.now_ms,
+            report=report,
+        )
+
+    async def share_fetch(
+        self, request: leader_pb2.ShareFetchRequest, payload: memoryview
+    ) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
+        """Handler of SHARE_FETCH."""
+        return await ShareFetchCall(self._directory, request).run()
+
+    async def share_acknowledge(
+        self, request: leader_pb2.ShareAcknowledgeRequest, payload: memoryview
+    ) -> leader_pb2.ShareAcknowledgeResponse:
+        """Handler of SHARE_ACKNOWLEDGE."""
+        return await acknowledge(self._directory, request)
+
+    async def release_share_session(
+        self, request: leader_pb2.ReleaseShareSessionRequest, payload: memoryview
+    ) -> leader_pb2.ReleaseShareSessionResponse:
+        """Handler of RELEASE_SHARE_SESSION."""
+        return await release_session(self._directory, request)
+
+    def on_view(self, old: CatalogView, new: CatalogView) -> None:
+        """To be called for each new view of the catalog, in order."""
+        self._directory.on_view(old, new)
+
+    async def stop(self) -> None:
+        """Stops serving: waiting requests are answered, writes under way are given up."""
+        self._directory.stop()
+        await self._store.stop()
+
+    def problems(self) -> list[str]:
+        """What is wrong now; empty: healthy."""
+        return self._directory.problems()

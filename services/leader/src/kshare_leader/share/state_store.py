@@ -1,0 +1,333 @@
+"""The share coordinators as the leader sees them: reads and writes of share-partition state, with retries.
+
+Writes that become ready in the same turn of the event loop and go to the same share coordinator travel in one
+WriteShareGroupState request for each group. A write is sent again until it is known to be durable or refused, or until
+share.coordinator.write.timeout.ms is over; sending it twice does no harm, for it says the state and not the change.
+
+What a write may end with:
+- DURABLE: it is stored.
+- REFUSED: the share coordinator said no, and no attempt before can have been stored.
+- FENCED: somebody newer owns the share-partition.
+- UNKNOWN: some attempt may have been stored, or may still be. Only reading the state anew can tell.
+A transient error code also leaves the outcome unknown: a share coordinator that lost its lease after its fsync answers
+NOT_COORDINATOR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import SharePartitionKey
+from kshare_core.states import RecordState
+from kshare_leader.machine.state_write import StateBatch, StateWrite
+from kshare_leader.share.limits import (
+    RETRY_INTERVAL_MAX_MS,
+    RETRY_INTERVAL_MS,
+    SHARE_PARTITIONS_PER_WRITE_LIMIT,
+    STATE_CALL_TIMEOUT_MS,
+)
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.network import CallFailed, Channel, ChannelUnavailable
+
+_TRANSIENT = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+_STATES = frozenset(int(state) for state in RecordState)
+_FENCED = frozenset({ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+class Outcome(Enum):
+    """How a write ended; see the module's text."""
+
+    DURABLE = auto()
+    REFUSED = auto()
+    FENCED = auto()
+    UNKNOWN = auto()
+
+
+class WriteEnd(NamedTuple):
+    """`error` is what waiting clients get (Kafka's SharePartition.fetchPersisterError), None when durable."""
+
+    outcome: Outcome
+    error: KafkaError | None = None
+
+
+class SharePartitionState(NamedTuple):
+    """What ReadShareGroupState returned."""
+
+    state_epoch: int
+    start_offset: int
+    state_batches: list[StateBatch]
+
+
+class WriteSource(Protocol):
+    """A share-partition that has something to store."""
+
+    @property
+    def key(self) -> SharePartitionKey: ...
+    @property
+    def state_epoch(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def is_dropped(self) -> bool: ...
+
+    def next_write(self) -> StateWrite | None: ...
+
+    def write_ended(self, write: StateWrite, end: WriteEnd) -> None: ...
+
+
+class _Attempt:
+    """A write under way."""
+
+    __slots__ = ("attempts", "deadline", "may_be_stored", "source", "write")
+
+    def __init__(self, source: WriteSource, write: StateWrite, deadline: float) -> None:
+        self.source = source
+        self.write = write
+        self.deadline = deadline
+        self.attempts = 0
+        self.may_be_stored = False
+
+
+class ShareStateStore:
+    """See the module's text. `write_timeout_ms` is share.coordinator.write.timeout.ms."""
+
+    def __init__(
+        self,
+        *,
+        view: Callable[[], CatalogView],
+        channel: Callable[[str], Channel],
+        random: random.Random,
+        report: Callable[[str], None],
+        write_timeout_ms: int,
+    ) -> None:
+        self._view = view
+        self._channel = channel
+        self._random = random
+        self._report = report
+        self._write_timeout_ms = write_timeout_ms
+        self._ready: dict[SharePartitionKey, WriteSource] = {}
+        self._flush_handle: asyncio.Handle | None = None
+        self._retries: dict[asyncio.TimerHandle, None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._stopped = False
+
+    async def stop(self) -> None:
+        """Ends everything that is under way; whoever waits for a write is not told."""
+        self._stopped = True
+        for timer in self._retries:
+            timer.cancel()
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Reading
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> SharePartitionState:
+        """The stored state; waits for as long as no share coordinator can be asked. Raises KafkaError for the rest."""
+        attempts = 0
+        while True:
+            problem = "no live share coordinator owns its state"
+            address = self._view().share_coordinator_address(key)
+            if address is not None:
+                try:
+                    return await self._read_once(address, key, leader_epoch)
+                except KafkaError as error:
+                    if error.code not in _TRANSIENT:
+                        raise _for_clients(error) from error
+                    problem = str(error)
+                except CallFailed as failure:
+                    problem = f"{address}: {failure}"
+            if attempts == 0:
+                self._report(f"the state of share-partition {key} cannot be read yet, trying again: {problem}")
+            attempts += 1
+            await asyncio.sleep(self._pause(attempts))
+
+    async def _read_once(self, address: str, key: SharePartitionKey, leader_epoch: int) -> SharePartitionState:
+        request = messages.ReadShareGroupStateRequest(group_id=key.group_id)
+        request.partitions.add(topic_id=key.topic_id, partition=key.partition, leader_epoch=leader_epoch)
+        answer, _ = await self._channel(address).call(READ_SHARE_GROUP_STATE, request, timeout_ms=STATE_CALL_TIMEOUT_MS)
+        for result in answer.results:
+            if result.topic_id == key.topic_id and result.partition == key.partition:
+                if result.error_code != ErrorCode.NONE:
+                    raise KafkaError(_code(result.error_code), result.error_message)
+                batches = [_state_batch(batch) for batch in result.state_batches]
+                return SharePartitionState(result.state_epoch, result.start_offset, batches)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{address} answered without share-partition {key}")
+
+    # Writing
+
+    def schedule(self, source: WriteSource) -> None:
+        """Asks `source` for its next write at the end of this turn of the event loop, and sends it."""
+        if self._stopped:
+            return
+        self._ready[source.key] = source
+        if self._flush_handle is None:
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_handle = None
+        ready, self._ready = self._ready, {}
+        deadline = asyncio.get_running_loop().time() + self._write_timeout_ms / 1000
+        attempts = []
+        for source in ready.values():
+            write = None if source.is_dropped else source.next_write()
+            if write is not None:
+                attempts.append(_Attempt(source, write, deadline))
+        self._send_all(attempts)
+
+    def _send_all(self, attempts: Sequence[_Attempt]) -> None:
+        view = self._view()
+        by_target: dict[tuple[str, str], list[_Attempt]] = {}
+        homeless: list[_Attempt] = []
+        for attempt in attempts:
+            key = attempt.source.key
+            address = view.share_coordinator_address(key)
+            if address is None:
+                homeless.append(attempt)
+            else:
+                by_target.setdefault((address, key.group_id), []).append(attempt)
+        loop = asyncio.get_running_loop()
+        for (address, group_id), group in by_target.items():
+            for start in range(0, len(group), SHARE_PARTITIONS_PER_WRITE_LIMIT):
+                part = group[start : start + SHARE_PARTITIONS_PER_WRITE_LIMIT]
+                task = loop.create_task(self._send(address, group_id, part))
+                self._tasks[task] = None
+                task.add_done_callback(self._forget_task)
+        self._retry(homeless, "no live share coordinator owns the state")
+
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._report(f"a bug ended a write of share-partition state: {error!r}")
+
+    async def _send(self, address: str, group_id: str, attempts: Sequence[_Attempt]) -> None:
+        remaining_ms = (attempts[0].deadline - asyncio.get_running_loop().time()) * 1000
+        timeout_ms = max(1, min(STATE_CALL_TIMEOUT_MS, int(remaining_ms)))
+        request = _write_request(group_id, attempts)
+        try:
+            answer, _ = await self._channel(address).call(WRITE_SHARE_GROUP_STATE, request, timeout_ms=timeout_ms)
+        except ChannelUnavailable as failure:
+            for attempt in attempts:
+                attempt.may_be_stored = True
+            self._retry(attempts, f"{address}: {failure}")
+            return
+        except CallFailed as failure:
+            for attempt in attempts:
+                self._end_unknown(attempt, f"{address}: {failure}")
+            return
+        results = {(result.topic_id, result.partition): result for result in answer.results}
+        again: list[_Attempt] = []
+        for attempt in attempts:
+            key = attempt.source.key
+            result = results.get((key.topic_id, key.partition))
+            if result is None or _code(result.error_code) in _TRANSIENT:
+                attempt.may_be_stored = True
+                again.append(attempt)
+            elif result.error_code == ErrorCode.NONE:
+                attempt.source.write_ended(attempt.write, WriteEnd(Outcome.DURABLE))
+            else:
+                self._end_with_error(attempt, KafkaError(_code(result.error_code), result.error_message))
+        self._retry(again, f"{address} cannot write it now")
+
+    def _end_with_error(self, attempt: _Attempt, error: KafkaError) -> None:
+        if error.code in _FENCED or error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            outcome = Outcome.FENCED
+        else:
+            outcome = Outcome.UNKNOWN if attempt.may_be_stored else Outcome.REFUSED
+        self._report(f"share-partition {attempt.source.key} cannot store its state: {error}")
+        attempt.source.write_ended(attempt.write, WriteEnd(outcome, _for_clients(error)))
+
+    def _end_unknown(self, attempt: _Attempt, problem: str) -> None:
+        text = f"share-partition {attempt.source.key} does not know whether its state is stored: {problem}"
+        self._report(text)
+        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        attempt.source.write_ended(attempt.write, WriteEnd(Outcome.UNKNOWN, error))
+
+    def _retry(self, attempts: Sequence[_Attempt], problem: str) -> None:
+        loop = asyncio.get_running_loop()
+        again: list[_Attempt] = []
+        for attempt in attempts:
+            attempt.attempts += 1
+            if attempt.source.is_dropped:
+                continue
+            if loop.time() >= attempt.deadline:
+                self._end_unknown(attempt, problem)
+            else:
+                again.append(attempt)
+        if not again or self._stopped:
+            return
+
+        def send_again() -> None:
+            self._retries.pop(timer, None)
+            self._send_all(again)
+
+        pause = self._pause(max(attempt.attempts for attempt in again))
+        earliest_end = min(attempt.deadline for attempt in again)
+        timer = loop.call_at(min(loop.time() + pause, earliest_end), send_again)
+        self._retries[timer] = None
+
+    def _pause(self, attempts: int) -> float:
+        """Seconds before the next attempt: doubled each time, from half of it to the whole."""
+        interval_ms = min(RETRY_INTERVAL_MS << min(attempts - 1, 10), RETRY_INTERVAL_MAX_MS)
+        return interval_ms * (0.5 + self._random.random() / 2) / 1000
+
+
+def _write_request(group_id: str, attempts: Sequence[_Attempt]) -> messages.WriteShareGroupStateRequest:
+    request = messages.WriteShareGroupStateRequest(group_id=group_id)
+    for attempt in attempts:
+        source, write = attempt.source, attempt.write
+        partition = request.partitions.add(
+            topic_id=source.key.topic_id,
+            partition=source.key.partition,
+            state_epoch=source.state_epoch,
+            leader_epoch=source.leader_epoch,
+            start_offset=write.start_offset,
+            delivery_complete_count=write.delivery_complete_count,
+        )
+        for first, last, state, delivery_count in write.state_batches:
+            partition.state_batches.add(
+                first_offset=first, last_offset=last, delivery_state=state, delivery_count=delivery_count
+            )
+    return request
+
+
+def _state_batch(batch: messages.StateBatch) -> StateBatch:
+    if batch.delivery_state not in _STATES or batch.first_offset > batch.last_offset:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the share coordinator returned a bad state batch: {batch}")
+    return StateBatch(
+        batch.first_offset, batch.last_offset, RecordState(batch.delivery_state), max(batch.delivery_count, 0)
+    )
+
+
+def _code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _for_clients(error: KafkaError) -> KafkaError:
+    """The error that clients get for one of the share coordinator (Kafka's SharePartition.fetchPersisterError)."""
+    if error.code in _FENCED:
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
+    if error.code in _TRANSIENT:
+        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+    if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR):
+        return error
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
