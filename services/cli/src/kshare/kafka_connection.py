@@ -22,6 +22,7 @@ from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from kio.schema.share_group_describe.v1.response import DescribedGroup, ShareGroupDescribeResponse
 from kio.schema.types import GroupId
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
 from kio.static.primitive import i8, i32
 
 from kshare.addresses import Address, parse_address
@@ -79,8 +80,10 @@ class KafkaConnection:
                 )
             response: Response = self._read(self._receive(length), response_type)
             return response
-        except (OSError, ValueError, struct.error) as error:
+        except OSError as error:
             raise ConnectionFailed(f"{self._address} did not answer {type(request).__name__}: {error}") from None
+        except (SerialError, ValueError) as error:
+            raise ConnectionFailed(f"{self._address} sent no {response_type.__name__}: {error}") from None
 
     def _receive(self, count: int) -> bytes:
         parts = bytearray()

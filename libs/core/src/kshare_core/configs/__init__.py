@@ -1,8 +1,8 @@
 """Kafka's config names, types, defaults and ranges, for brokers, topics and groups, and kshare's own (`kshare.*`).
 
 Read first: `definition` (what one config is, and how a text becomes a value), then `broker`, `topic`, `group` and
-`kshare_own` (the tables; their rows are in `broker_*`, `topic_rows` and `group_rows`),
-`process` (all that a process may be told). `Configs` is a set of values over a table; ask it by name: `configs.integer("num.partitions")`.
+`kshare_own` (the tables; their rows are in `broker_*`, `topic_rows` and `group_rows`), `process` (all that a process
+may be told). `Configs` is a set of values over a table; ask it by name: `configs.integer("num.partitions")`.
 """
 
 from kshare_core.configs.broker import BROKER_CONFIGS, check_broker_configs

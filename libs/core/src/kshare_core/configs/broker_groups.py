@@ -158,7 +158,13 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     integer("offsets.topic.num.partitions", 50, low=1),
     short("offsets.topic.replication.factor", 3, low=1),
     integer("offsets.topic.segment.bytes", 104857600, low=1),
-    integer("producer.id.expiration.check.interval.ms", 600000, low=1, internal=True),
+    integer(
+        "producer.id.expiration.check.interval.ms",
+        600000,
+        low=1,
+        text="How often idempotent producers to forget are looked for.",
+        internal=True,
+    ),
     integer(
         "producer.id.expiration.ms",
         86400000,

@@ -14,14 +14,13 @@ class RoleProcesses:
     """Starts the roles in order, and stops them the other way round."""
 
     def __init__(self, directory: DataDirectory, plan: ClusterPlan, write_line: Callable[[str], None]) -> None:
-        self._logs = [RotatingLog(directory.log_file(role)) for role in ROLES]
         self._processes = [
             SupervisedProcess(
                 process_plan,
                 write_line=lambda name, text: write_line(f"{name:>17} | {text}"),
-                log=log,
+                log=RotatingLog(directory.log_file(process_plan.name)),
             )
-            for process_plan, log in zip(process_plans(directory, plan), self._logs, strict=True)
+            for process_plan in process_plans(directory, plan)
         ]
         self.ready_files: Sequence[Path] = [directory.ready_file(role) for role in ROLES]
 
@@ -32,5 +31,3 @@ class RoleProcesses:
     async def stop(self) -> None:
         for process in reversed(self._processes):
             await process.stop()
-        for log in self._logs:
-            log.close()

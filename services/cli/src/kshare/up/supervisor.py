@@ -84,21 +84,24 @@ class SupervisedProcess:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"supervise-{self.name}")
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL after the grace; returns when the process is gone."""
+        """SIGTERM, and SIGKILL after the grace; returns when the process is gone and its log closed."""
         self._stopping = True
-        if self._task is None:
-            return
+        if self._task is not None:
+            await self._end(self._task)
+        self._log.close()
+
+    async def _end(self, task: asyncio.Task[None]) -> None:
         if self._process is None:  # between two lives
-            self._task.cancel()
+            task.cancel()
         else:
             self._signal(signal.SIGTERM)
-        done, _ = await asyncio.wait([self._task], timeout=STOP_GRACE_S)
+        done, _ = await asyncio.wait([task], timeout=STOP_GRACE_S)
         if not done:
             self._write_line("supervisor", f"{self.name} did not stop within {STOP_GRACE_S:g} s; killing it")
             self._signal(signal.SIGKILL)
-            await asyncio.wait([self._task])
+            await asyncio.wait([task])
         with suppress(asyncio.CancelledError):
-            self._task.result()
+            task.result()
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid is not None:

@@ -1,0 +1,136 @@
+"""What a user sees when a command cannot work: one line, and an exit code."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kshare.addresses import Address
+from kshare.commands.topics import parse_configs
+from kshare.demo.reports import parse_report
+from kshare.failure import CommandFailed
+from kshare.kafka_connection import ConnectionFailed, read_metadata
+from kshare.main import main
+from kshare.up.console import Console
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of `kshare` with these arguments."""
+    monkeypatch.setattr(sys, "argv", ["kshare", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["up", "--listen", "nowhere"], "--listen must be HOST:PORT"),
+        (["up", "--config", "missing.properties"], "configuration missing.properties"),
+        (["consume", "t", "--group", "g", "--accept", "--reject"], "give only one of --accept"),
+        (["topics", "list", "--bootstrap", "x"], "--bootstrap must be HOST:PORT"),
+        (["groups", "list", "--bootstrap", "x"], "--bootstrap must be HOST:PORT"),
+        (["topics", "create", "t", "--config", "x"], "--config must be NAME=VALUE"),
+    ],
+)
+def test_bad_use_is_one_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if arguments[0] == "up":
+        arguments = [*arguments, "--data-dir", "data"]
+    assert run(monkeypatch, *arguments) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1 and error.startswith("kshare: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("num.partition=3", "num.partition; did you mean num.partitions"),
+        ("num.partitions=none", "num.partitions: Not a number"),
+        ("group.share.session.timeout.ms=1", "group.share.min.session.timeout.ms"),
+        ("a=\\u1", "line 1"),
+    ],
+)
+def test_a_bad_configuration_is_refused_by_file_and_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, words: str
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(content)
+    assert run(monkeypatch, "up", "--data-dir", str(tmp_path / "data"), "--config", str(config)) == 2
+    error = capsys.readouterr().err
+    assert str(config) in error and words in error and error.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_nobody_there_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert run(monkeypatch, "groups", "list", "--bootstrap", f"127.0.0.1:{port}") == 1
+    assert capsys.readouterr().err.startswith(f"kshare: cannot connect to 127.0.0.1:{port}")
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[Address]:
+    """A server that answers one request with these bytes, and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield Address("127.0.0.1", server.getsockname()[1])
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak the Kafka protocol"),
+        (struct.pack(">i", 20) + b"short", "closed the connection"),
+        (struct.pack(">iib", 5, 77, 0), "answered another request"),
+        (struct.pack(">iib", 8, 1, 0) + b"\xff\xff\xff", "sent no MetadataResponse"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(answer: bytes, words: str) -> None:
+    with answering(answer) as address, pytest.raises(ConnectionFailed, match=words):
+        read_metadata(address, timeout_s=10)
+
+
+def test_topic_configs_of_the_command_line() -> None:
+    assert parse_configs(["a=1", "b=x=y"]) == {"a": "1", "b": "x=y"}
+    with pytest.raises(CommandFailed, match="'=1'"):
+        parse_configs(["=1"])
+
+
+@pytest.mark.parametrize("line", [b"", b"%4|1700|FAIL|rdkafka", b"{}", b"[1]", b"\xff"])
+def test_lines_that_are_no_reports_are_left_alone(line: bytes) -> None:
+    assert parse_report(line) is None
+
+
+def test_lines_reach_the_console_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console()
+    for number in range(100):
+        console.write(str(number))
+    console.close()
+    assert capsys.readouterr().out.split() == [str(number) for number in range(100)]

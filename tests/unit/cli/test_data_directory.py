@@ -1,0 +1,127 @@
+"""One `kshare up` on a directory at a time; ports that stay; addresses."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from kshare.addresses import Address, bind_problem, free_port, parse_address
+from kshare.failure import BAD_USE, CommandFailed
+from kshare.up.data_directory import DataDirectory, write_atomically
+from kshare.up.plan import GATEWAY, ROLES, plan_cluster, role_command
+
+
+def test_a_directory_has_one_user_at_a_time(tmp_path: Path) -> None:
+    first = DataDirectory(tmp_path / "data")
+    with pytest.raises(CommandFailed, match=f"in use.*{os.getpid()}") as refused:
+        DataDirectory(tmp_path / "data")
+    assert refused.value.exit_code == BAD_USE
+    first.close()
+    DataDirectory(tmp_path / "data").close()
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    with pytest.raises(CommandFailed, match="cannot use data directory"):
+        DataDirectory(tmp_path / "data")
+
+
+def test_ready_files_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    directory.ready_file("leader").write_text("")
+    directory.close()
+    directory = DataDirectory(tmp_path)
+    assert not directory.ready_file("leader").exists()
+    directory.close()
+
+
+def test_ports_stay_the_same_and_differ_from_each_other(tmp_path: Path) -> None:
+    plans = []
+    for _ in range(2):
+        directory = DataDirectory(tmp_path)
+        plans.append(plan_cluster(directory, Address("127.0.0.1", 0), None, None))
+        directory.close()
+    assert plans[0] == plans[1]
+    ports = [plans[0].client_address.port, *(address.port for address in plans[0].role_addresses.values())]
+    assert len(set(ports)) == len(ROLES) == 4
+
+
+def test_a_remembered_port_that_another_program_took_is_replaced(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        directory.remember_ports({"leader": taken})
+        plan = plan_cluster(directory, Address("127.0.0.1", 0), None, None)
+        assert plan.role_addresses["leader"].port != taken
+    directory.close()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"leader": "x"}'])
+def test_a_broken_ports_file_is_as_good_as_none(tmp_path: Path, content: str) -> None:
+    directory = DataDirectory(tmp_path)
+    (tmp_path / "ports.json").write_text(content)
+    assert directory.remembered_ports() == {}
+    directory.close()
+
+
+def test_a_client_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = Address("127.0.0.1", other.getsockname()[1])
+        with pytest.raises(CommandFailed, match=f"cannot listen on {address}") as refused:
+            plan_cluster(directory, address, None, None)
+    assert refused.value.exit_code == BAD_USE
+    directory.close()
+
+
+def test_every_role_is_told_where_the_coordinator_is(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    plan = plan_cluster(directory, Address("127.0.0.1", 0), Address("example.org", 9), tmp_path / "c.properties")
+    for role in ROLES:
+        command = role_command(directory, plan, role)
+        assert command[1:3] == ["-m", f"kshare_{role.replace('-', '_')}"]
+        options = dict(zip(command[3::2], command[4::2], strict=True))
+        assert options["--coordinator-address"] == plan.coordinator_address
+        assert options["--config"] == str(tmp_path / "c.properties")
+        if role == GATEWAY:
+            assert (options["--advertised-host"], options["--advertised-port"]) == ("example.org", "9")
+            assert options["--client-listen"] == str(plan.client_address)
+    directory.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("localhost:9092", Address("localhost", 9092)),
+        ("[::1]:0", Address("::1", 0)),
+        ("0.0.0.0:1", Address("0.0.0.0", 1)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text, what="--listen") == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "localhost", ":9092", "localhost:", "localhost:65536", "localhost:-1", "localhost:1x"]
+)
+def test_bad_addresses_are_refused_by_name(text: str) -> None:
+    with pytest.raises(CommandFailed, match="--listen must be HOST:PORT"):
+        parse_address(text, what="--listen")
+
+
+def test_no_port_is_free_at_a_host_of_somebody_else() -> None:
+    assert bind_problem(Address("192.0.2.1", 0)) is not None
+    with pytest.raises(CommandFailed, match=r"cannot listen on 192\.0\.2\.1"):
+        free_port("192.0.2.1")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "ready", "127.0.0.1:1")
+    assert (tmp_path / "ready").read_text() == "127.0.0.1:1"
+    assert [path.name for path in tmp_path.iterdir()] == ["ready"]
+    with pytest.raises(CommandFailed, match="cannot write"):
+        write_atomically(tmp_path / "nowhere" / "ready", "")
