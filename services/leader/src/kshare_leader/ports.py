@@ -55,7 +55,10 @@ class TopicLog(Protocol):
         ...
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record whose timestamp is `timestamp_ms` or later, None where there is none."""
+        """The first record whose timestamp is `timestamp_ms` or later, None where there is none.
+
+        Raises StorageFailure, and KafkaError CORRUPT_MESSAGE where the records on the way cannot be opened.
+        """
         ...
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -1,0 +1,44 @@
+"""`python -m kshare_leader --node-id … --data-dir … --coordinator-address … [--config FILE] …`: one leader."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from kshare_core.configs import InvalidConfig, process_configs
+from kshare_leader.node import LeaderNode
+from kshare_leader.settings import LeaderSettings
+from kshare_rpc.network import Network
+from kshare_runtime.ports import Environment
+from kshare_servicekit.process import role_main
+from kshare_servicekit.process_settings import ProcessSettings, SettingsError
+
+_logger = logging.getLogger(__name__)
+
+
+def build(environment: Environment, network: Network, settings: ProcessSettings) -> LeaderNode:
+    """The node that the process runs; SettingsError names what is missing, unknown or has a bad value."""
+    if settings.coordinator_address is None:
+        raise SettingsError(
+            "--coordinator-address (or KSHARE_COORDINATOR_ADDRESS) is missing: the coordinator's host:port"
+        )
+    try:
+        configs, warnings = process_configs(settings.properties())
+    except InvalidConfig as error:
+        raise SettingsError(f"{settings.config}: {error}") from error
+    for warning in warnings:
+        _logger.warning("%s: %s", settings.config, warning)
+    return LeaderNode(
+        environment=environment,
+        network=network,
+        settings=LeaderSettings(
+            node_id=settings.node_id,
+            listen=settings.listen,
+            coordinator_address=settings.coordinator_address,
+            configs=configs,
+        ),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(role_main("leader", ProcessSettings, build))
