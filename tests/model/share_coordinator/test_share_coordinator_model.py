@@ -1,0 +1,255 @@
+"""Any interleaving of the five RPCs, failed writes and restarts equals a dictionary with an entry for each offset."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.identifiers import SharePartitionKey
+from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.ports import KeyValueStore
+from kshare_runtime.rocks_store import RocksStore
+from kshare_share_coordinator.machine.operations import (
+    DeleteState,
+    InitializeState,
+    Operation,
+    ReadState,
+    ReadStateSummary,
+    Result,
+    WriteState,
+)
+from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
+from kshare_share_coordinator.machine.state_batches import StateBatch, is_canonical
+from support.share_coordinator_shell import TOPIC_ID, ShareCoordinatorShell
+
+KEYS = [SharePartitionKey(group, TOPIC_ID, partition) for group in ("a", "b") for partition in (0, 1)]
+
+
+@dataclass
+class NaiveState:
+    """What one share-partition must be."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """(delivery count, delivery state) by offset."""
+
+    def copy(self) -> NaiveState:
+        return NaiveState(
+            self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count, dict(self.offsets)
+        )
+
+
+class NaiveShareCoordinator:
+    """The rules again, offset by offset, without records."""
+
+    def __init__(self) -> None:
+        self.states: dict[SharePartitionKey, NaiveState] = {}
+
+    def copy(self) -> NaiveShareCoordinator:
+        copied = NaiveShareCoordinator()
+        copied.states = {key: state.copy() for key, state in self.states.items()}
+        return copied
+
+    def run(self, operation: Operation) -> tuple[ErrorCode, NaiveState | None]:
+        state = self.states.get(operation.key)
+        match operation:
+            case InitializeState():
+                return self._initialize(operation, state), None
+            case WriteState():
+                return self._write(operation, state), None
+            case ReadState():
+                return self._read(operation, state)
+            case DeleteState():
+                self.states.pop(operation.key, None)
+                return ErrorCode.NONE, None
+            case ReadStateSummary():
+                return ErrorCode.NONE, state.copy() if state else NaiveState(0, 0, -1, -1)
+
+    def _initialize(self, operation: InitializeState, state: NaiveState | None) -> ErrorCode:
+        if state and operation.state_epoch < state.state_epoch:
+            return ErrorCode.FENCED_STATE_EPOCH
+        if state is None or operation.state_epoch > state.state_epoch:
+            leader_epoch = state.leader_epoch if state else 0
+            count = -1 if operation.start_offset == -1 else 0
+            self.states[operation.key] = NaiveState(operation.state_epoch, leader_epoch, operation.start_offset, count)
+        return ErrorCode.NONE
+
+    def _read(self, operation: ReadState, state: NaiveState | None) -> tuple[ErrorCode, NaiveState | None]:
+        if state is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if operation.leader_epoch not in (-1, state.leader_epoch):
+            if operation.leader_epoch < state.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH, None
+            state.leader_epoch = operation.leader_epoch
+        return ErrorCode.NONE, state.copy()
+
+    def _write(self, operation: WriteState, state: NaiveState | None) -> ErrorCode:
+        if any(batch.first_offset > batch.last_offset for batch in operation.state_batches):
+            return ErrorCode.INVALID_REQUEST
+        if state is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if operation.leader_epoch < state.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if operation.state_epoch < state.state_epoch:
+            return ErrorCode.FENCED_STATE_EPOCH
+        if not 0 <= operation.start_offset < state.start_offset:
+            state.delivery_complete_count = operation.delivery_complete_count
+        state.leader_epoch, state.state_epoch = operation.leader_epoch, operation.state_epoch
+        state.start_offset = max(state.start_offset, operation.start_offset)
+        for batch in operation.state_batches:
+            for offset in range(batch.first_offset, batch.last_offset + 1):
+                found = (batch.delivery_count, batch.delivery_state)
+                state.offsets[offset] = max(state.offsets.get(offset, found), found)
+        state.offsets = {offset: found for offset, found in state.offsets.items() if offset >= state.start_offset}
+        return ErrorCode.NONE
+
+
+keys = st.sampled_from(KEYS)
+epochs = st.integers(0, 4)
+start_offsets = st.integers(-1, 120)
+state_batches = st.builds(
+    lambda first, length, state, count: StateBatch(first, first + length, state, count),
+    st.integers(0, 150),
+    st.integers(-1, 25),
+    st.sampled_from([0, 2, 4]),
+    st.integers(0, 3),
+)
+# Single offsets with gaps: makes states that are too large to be written as snapshots.
+combs = st.builds(
+    lambda first, state, count: [StateBatch(first + 3 * i, first + 3 * i, state, count) for i in range(20)],
+    st.integers(0, 90),
+    st.sampled_from([0, 2, 4]),
+    st.integers(0, 3),
+)
+operations: st.SearchStrategy[Operation] = st.one_of(
+    st.builds(InitializeState, keys, epochs, start_offsets),
+    st.builds(ReadState, keys, st.integers(-1, 4)),
+    st.builds(
+        WriteState,
+        keys,
+        epochs,
+        epochs,
+        st.one_of(st.just(-1), start_offsets),
+        st.integers(-1, 5),
+        st.one_of(st.lists(state_batches, max_size=6), combs),
+    ),
+    st.builds(ReadStateSummary, keys),
+)
+
+
+class ShareCoordinatorModel(RuleBasedStateMachine):
+    """Over a MemoryStore, whose writes can be made to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.naive = NaiveShareCoordinator()
+        self.disk = MemoryDisk()
+        self.shell = ShareCoordinatorShell(self.open_store(), updates_per_snapshot=3, cached_states_limit=2)
+
+    def open_store(self) -> KeyValueStore:
+        return self.disk.open_store("test")
+
+    @initialize()
+    def begin(self) -> None:
+        self.turn([InitializeState(KEYS[0], 1, -1), InitializeState(KEYS[1], 1, 10)])
+
+    @rule(turn=st.lists(operations, min_size=1, max_size=5))
+    def turn(self, turn: list[Operation]) -> None:
+        results = self.shell.turn(*turn)
+        for operation, result in zip(turn, results, strict=True):
+            self.compare(operation, result, *self.naive.run(operation))
+
+    @rule(key=keys, batch_lists=st.lists(st.lists(state_batches, max_size=4), min_size=1, max_size=6))
+    def leader_writes(self, key: SharePartitionKey, batch_lists: list[list[StateBatch]]) -> None:
+        """Writes that are not fenced, one turn each, so that updates pile up."""
+        state = self.naive.states.get(key)
+        for batches in batch_lists if state else []:
+            assert state is not None
+            self.turn([WriteState(key, state.state_epoch, state.leader_epoch, -1, 0, batches)])
+
+    @rule(key=keys)
+    def delete(self, key: SharePartitionKey) -> None:
+        self.turn([DeleteState(key)])
+
+    @rule()
+    def restart(self) -> None:
+        self.shell.store.close()
+        self.shell.restart(self.open_store())
+
+    @rule(turn=st.lists(operations, min_size=1, max_size=5))
+    def turn_on_a_full_disk(self, turn: list[Operation]) -> None:
+        """Nothing of a turn stays that could not be written."""
+        attempt = self.naive.copy()
+        self.disk.fail_next_writes(1)
+        try:
+            results = self.shell.turn(*turn)
+        except StorageFailure:
+            return
+        self.disk.fail_next_writes(0)
+        for operation, result in zip(turn, results, strict=True):
+            self.compare(operation, result, *attempt.run(operation))
+        assert attempt.states == self.naive.states, "a change was answered without a write"
+
+    @invariant()
+    def every_summary_is_right(self) -> None:
+        for key in KEYS:
+            operation = ReadStateSummary(key)
+            self.compare(operation, self.shell.run(operation), *self.naive.run(operation))
+
+    def compare(self, operation: Operation, result: Result, error_code: ErrorCode, state: NaiveState | None) -> None:
+        assert result.error_code == error_code, operation
+        if state is None:
+            assert result.state is None
+            return
+        assert result.state is not None
+        if isinstance(operation, ReadState):  # the answer has no leader epoch
+            state.leader_epoch = result.state.leader_epoch
+        assert naive_form(result.state) == state
+        assert is_canonical(result.state.state_batches)
+
+    def teardown(self) -> None:
+        self.shell.store.close()
+
+
+def naive_form(state: ShareGroupOffset) -> NaiveState:
+    offsets = {
+        offset: (batch.delivery_count, batch.delivery_state)
+        for batch in state.state_batches
+        for offset in range(batch.first_offset, batch.last_offset + 1)
+    }
+    return NaiveState(state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count, offsets)
+
+
+class ShareCoordinatorOnRocksModel(ShareCoordinatorModel):
+    """Over RocksDB: what was answered is there after every restart."""
+
+    def open_store(self) -> KeyValueStore:
+        if not hasattr(self, "directory"):
+            self.directory = tempfile.TemporaryDirectory()
+        return RocksStore(Path(self.directory.name) / "store")
+
+    def turn_on_a_full_disk(self, turn: list[Operation]) -> None:
+        """Not a rule here: RocksDB's disk cannot be told to fail."""
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.directory.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("model", "examples", "steps"), [(ShareCoordinatorModel, 150, 30), (ShareCoordinatorOnRocksModel, 8, 15)]
+)
+def test_any_interleaving_equals_the_naive_model(model: type[ShareCoordinatorModel], examples: int, steps: int) -> None:
+    case = model.TestCase
+    case.settings = settings(max_examples=examples, stateful_step_count=steps, deadline=None)
+    case().runTest()
