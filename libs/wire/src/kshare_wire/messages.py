@@ -367,7 +367,9 @@ def _struct_reader(struct_type: type, api_key: int, request: bool) -> Callable[[
     ]
     tags = {plan.tag: (plan.name, _field_reader(plan, api_key, request)) for plan in plans if plan.tag is not None}
     flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
-    message_type = type(struct_type.__name__, (Message,), dict(_field_defaults(api_key, request)[struct_type.__name__]))
+    message_type: type[Message] = type(
+        struct_type.__name__, (Message,), dict(_field_defaults(api_key, request)[struct_type.__name__])
+    )
 
     def read(source: _Input) -> Message:
         values: dict[str, Any] = {}

@@ -1,0 +1,196 @@
+"""Record batches that the gateway holds, from read-ahead and from earlier answers (DESIGN.md section 3).
+
+Batches of a log never change, so nothing is ever invalidated; the oldest used ones go when the total passes the limit
+(`kshare.gateway.cache.bytes`). A ShareFetch names at most NAMED_RUNS runs of offsets near the place where the partition
+is read, so that requests stay small; while it is under way the partition is pinned, because the leader's answer relies
+on what was named. Batches are looked up by their base offset.
+
+`split_batches` cuts the payload of a Fetch by the batches' headers: the length is at bytes 8 to 12, the last offset's
+delta at bytes 23 to 27 (Kafka's record batch format, magic 2).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from typing import NamedTuple
+
+from kshare_core.identifiers import TopicPartition
+
+NAMED_RUNS = 8
+BATCH_HEADER_SIZE = 61
+_LENGTH_OFFSET = 12
+_HEAD = struct.Struct(">qi")
+_DELTA = struct.Struct(">i")
+
+
+class CachedBatch(NamedTuple):
+    """A whole record batch as it is in the log."""
+
+    base_offset: int
+    last_offset: int
+    data: memoryview
+
+
+class OffsetRun(NamedTuple):
+    """Both ends are included."""
+
+    first_offset: int
+    last_offset: int
+
+
+def split_batches(payload: memoryview) -> list[CachedBatch]:
+    """The whole batches at the start of a payload; the rest, which may be half a batch, is left out."""
+    batches = []
+    position, end = 0, len(payload)
+    while position + BATCH_HEADER_SIZE <= end:
+        base_offset, length = _HEAD.unpack_from(payload, position)
+        stop = position + _LENGTH_OFFSET + length
+        if stop > end or length < BATCH_HEADER_SIZE - _LENGTH_OFFSET:
+            break
+        (delta,) = _DELTA.unpack_from(payload, position + 23)
+        batches.append(CachedBatch(base_offset, base_offset + delta, payload[position:stop]))
+        position = stop
+    return batches
+
+
+class _Partition:
+    """What is cached of one partition: batches by base offset, and the runs that they make."""
+
+    __slots__ = ("batches", "first_offsets", "last_offsets", "next_offset", "pins")
+
+    def __init__(self) -> None:
+        self.batches: dict[int, CachedBatch] = {}
+        self.first_offsets: list[int] = []
+        self.last_offsets: list[int] = []
+        self.next_offset = 0
+        self.pins = 0
+
+    def add_run(self, first: int, last: int) -> bool:
+        """Joins the run with its neighbours; False where it overlaps one."""
+        index = bisect_right(self.first_offsets, first)
+        if index and self.last_offsets[index - 1] >= first:
+            return False
+        if index < len(self.first_offsets) and self.first_offsets[index] <= last:
+            return False
+        joins_left = index > 0 and self.last_offsets[index - 1] + 1 == first
+        joins_right = index < len(self.first_offsets) and self.first_offsets[index] == last + 1
+        if joins_left and joins_right:
+            self.last_offsets[index - 1] = self.last_offsets[index]
+            del self.first_offsets[index], self.last_offsets[index]
+        elif joins_left:
+            self.last_offsets[index - 1] = last
+        elif joins_right:
+            self.first_offsets[index] = first
+        else:
+            self.first_offsets.insert(index, first)
+            self.last_offsets.insert(index, last)
+        return True
+
+    def remove_run(self, first: int, last: int) -> None:
+        """Takes offsets out of the run that holds them all."""
+        index = bisect_right(self.first_offsets, first) - 1
+        run_first, run_last = self.first_offsets[index], self.last_offsets[index]
+        if run_first == first and run_last == last:
+            del self.first_offsets[index], self.last_offsets[index]
+        elif run_first == first:
+            self.first_offsets[index] = last + 1
+        elif run_last == last:
+            self.last_offsets[index] = first - 1
+        else:
+            self.last_offsets[index] = first - 1
+            self.first_offsets.insert(index + 1, last + 1)
+            self.last_offsets.insert(index + 1, run_last)
+
+
+class BatchCache:
+    """The cache; see the module's text. `limit_bytes` counts record bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._order: OrderedDict[tuple[TopicPartition, int], None] = OrderedDict()
+        self.size_bytes = 0
+
+    def put(self, key: TopicPartition, batch: CachedBatch) -> None:
+        """Keeps a batch, unless it is held already or would be more than the whole limit."""
+        if len(batch.data) > self._limit_bytes:
+            return
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = _Partition()
+        if batch.base_offset in partition.batches or not partition.add_run(batch.base_offset, batch.last_offset):
+            return
+        partition.batches[batch.base_offset] = batch
+        self._order[(key, batch.base_offset)] = None
+        self.size_bytes += len(batch.data)
+        if self.size_bytes > self._limit_bytes:
+            self._evict()
+
+    def get(self, key: TopicPartition, base_offset: int) -> CachedBatch | None:
+        partition = self._partitions.get(key)
+        batch = partition and partition.batches.get(base_offset)
+        if batch:
+            self._order.move_to_end((key, base_offset))
+        return batch or None
+
+    def pin(self, key: TopicPartition) -> list[OffsetRun]:
+        """The runs to name in a request; until `unpin`, none of the partition's batches goes."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = _Partition()
+        partition.pins += 1
+        firsts = partition.first_offsets
+        if len(firsts) <= NAMED_RUNS:
+            return list(map(OffsetRun, firsts, partition.last_offsets))
+        start = max(0, bisect_left(partition.last_offsets, partition.next_offset) - NAMED_RUNS // 2)
+        stop = start + NAMED_RUNS
+        return list(map(OffsetRun, firsts[start:stop], partition.last_offsets[start:stop]))
+
+    def unpin(self, key: TopicPartition) -> None:
+        partition = self._partitions[key]
+        partition.pins -= 1
+        self._forget_if_empty(key, partition)
+
+    def advance(self, key: TopicPartition, next_offset: int) -> int:
+        """Notes where the partition is read next; returns the first offset from there on that is not cached."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            return next_offset
+        partition.next_offset = next_offset
+        index = bisect_right(partition.first_offsets, next_offset) - 1
+        if index >= 0 and partition.last_offsets[index] >= next_offset:
+            return partition.last_offsets[index] + 1
+        return next_offset
+
+    def drop_topic(self, topic_id: bytes) -> None:
+        """Forgets a topic that was deleted."""
+        for key in [key for key in self._partitions if key.topic_id == topic_id]:
+            partition = self._partitions[key]
+            for base_offset in list(partition.batches):
+                self._remove(key, partition, base_offset)
+            self._forget_if_empty(key, partition)
+
+    def _evict(self) -> None:
+        """Removes the oldest used batches until the total is under the limit; pinned ones count as used just now."""
+        for _ in range(len(self._order)):
+            if self.size_bytes <= self._limit_bytes:
+                return
+            key, base_offset = entry = next(iter(self._order))
+            partition = self._partitions[key]
+            if partition.pins:
+                self._order.move_to_end(entry)
+                continue
+            self._remove(key, partition, base_offset)
+            self._forget_if_empty(key, partition)
+
+    def _remove(self, key: TopicPartition, partition: _Partition, base_offset: int) -> None:
+        batch = partition.batches.pop(base_offset)
+        partition.remove_run(batch.base_offset, batch.last_offset)
+        del self._order[(key, base_offset)]
+        self.size_bytes -= len(batch.data)
+
+    def _forget_if_empty(self, key: TopicPartition, partition: _Partition) -> None:
+        if not partition.batches and partition.pins == 0:
+            del self._partitions[key]

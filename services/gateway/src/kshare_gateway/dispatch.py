@@ -1,0 +1,85 @@
+"""Which handler serves which API. Its keys are those of `kshare_wire.api_versions`; a test compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kshare_core.errors import KafkaError
+from kshare_gateway.handlers import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_groups,
+    list_offsets,
+    metadata,
+    produce,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
+)
+from kshare_gateway.request_context import RequestContext
+from kshare_wire.api_versions import ApiKey
+from kshare_wire.messages import Body, Message
+
+RECORD_BEARING_APIS = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+"""Their answers are large; a connection has one of them under way at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """Either `answer_now`, which cannot wait or fail, or `handle` with `failed`, its answer to an error as a whole.
+
+    `handle` returns None where the request gets no answer (Produce with acks = 0).
+    """
+
+    name: str
+    answer_now: Callable[[RequestContext, Message], Body] | None = None
+    handle: Callable[[RequestContext, Message], Awaitable[Body | None]] | None = None
+    failed: Callable[[RequestContext, Message, KafkaError], Body | None] | None = None
+
+
+HANDLERS: dict[ApiKey, Handler] = {
+    ApiKey.PRODUCE: Handler(name="Produce", handle=produce.handle, failed=produce.failed),
+    ApiKey.FETCH: Handler(name="Fetch", handle=fetch.handle, failed=fetch.failed),
+    ApiKey.LIST_OFFSETS: Handler(name="ListOffsets", handle=list_offsets.handle, failed=list_offsets.failed),
+    ApiKey.METADATA: Handler(name="Metadata", handle=metadata.handle, failed=metadata.failed),
+    ApiKey.FIND_COORDINATOR: Handler(
+        name="FindCoordinator", handle=find_coordinator.handle, failed=find_coordinator.failed
+    ),
+    ApiKey.LIST_GROUPS: Handler(name="ListGroups", handle=list_groups.handle, failed=list_groups.failed),
+    ApiKey.API_VERSIONS: Handler(name="ApiVersions", answer_now=api_versions.answer_now),
+    ApiKey.CREATE_TOPICS: Handler(name="CreateTopics", handle=create_topics.handle, failed=create_topics.failed),
+    ApiKey.DELETE_TOPICS: Handler(name="DeleteTopics", handle=delete_topics.handle, failed=delete_topics.failed),
+    ApiKey.INIT_PRODUCER_ID: Handler(
+        name="InitProducerId", handle=init_producer_id.handle, failed=init_producer_id.failed
+    ),
+    ApiKey.DESCRIBE_CONFIGS: Handler(
+        name="DescribeConfigs", handle=describe_configs.handle, failed=describe_configs.failed
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(
+        name="IncrementalAlterConfigs",
+        handle=incremental_alter_configs.handle,
+        failed=incremental_alter_configs.failed,
+    ),
+    ApiKey.DESCRIBE_CLUSTER: Handler(
+        name="DescribeCluster", handle=describe_cluster.handle, failed=describe_cluster.failed
+    ),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Handler(
+        name="ShareGroupHeartbeat", handle=share_group_heartbeat.handle, failed=share_group_heartbeat.failed
+    ),
+    ApiKey.SHARE_GROUP_DESCRIBE: Handler(
+        name="ShareGroupDescribe", handle=share_group_describe.handle, failed=share_group_describe.failed
+    ),
+    ApiKey.SHARE_FETCH: Handler(name="ShareFetch", handle=share_fetch.handle, failed=share_fetch.failed),
+    ApiKey.SHARE_ACKNOWLEDGE: Handler(
+        name="ShareAcknowledge", handle=share_acknowledge.handle, failed=share_acknowledge.failed
+    ),
+}

@@ -1,0 +1,127 @@
+"""What all handlers of one gateway share: the catalog, the way to leaders, share sessions, the cache, tasks.
+
+Where clients go: every gateway serves every partition, but clients want one broker for each. `client_broker` spreads
+the partitions of one leader over as few gateways as possible (one, where there are no more gateways than leaders), so
+that a ShareFetch mostly has one leader and can wait there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from kshare_core.configs import Configs
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.batch_cache import BatchCache
+from kshare_gateway.sessions import ShareSessionTable
+from kshare_gateway.settings import GatewaySettings
+from kshare_rpc.catalog import CatalogFollower, CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.network import Method, Payload, Request, Response
+
+CALL_TIMEOUT_MS = 10_000
+"""How long a leader or the coordinator may take beyond the time that the request itself asks it to wait."""
+MAXIMUM_WAIT_MS = 60_000
+"""Requests that ask to wait longer are answered after this time, with nothing."""
+
+log = logging.getLogger("kshare_gateway")
+
+
+class Gateway:
+    """See the module's text."""
+
+    def __init__(self, *, settings: GatewaySettings, incarnation: str, catalog: CatalogFollower) -> None:
+        self.settings = settings
+        self.configs: Configs = settings.configs
+        self.node_id = settings.node_id
+        self.incarnation = incarnation
+        self.catalog = catalog
+        self.sessions = ShareSessionTable(self.configs.integer("group.share.max.share.sessions"))
+        self.cache = BatchCache(self.configs.integer("kshare.gateway.cache.bytes"))
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    @property
+    def view(self) -> CatalogView:
+        return self.catalog.view
+
+    async def call_leader(
+        self,
+        address: str,
+        method: Method[Request, Response],
+        request: Request,
+        payload: Payload = (),
+        *,
+        wait_ms: int = 0,
+    ) -> tuple[Response, memoryview]:
+        """The leader's answer; CallFailed or one of its kinds where there is none."""
+        channel = self.catalog.channel(address)
+        return await channel.call(method, request, payload, timeout_ms=CALL_TIMEOUT_MS + wait_ms)
+
+    async def call_coordinator(
+        self, method: Method[Request, Response], request: Request, *, timeout_ms: int = CALL_TIMEOUT_MS
+    ) -> Response:
+        """The coordinator's answer; CallFailed or one of its kinds where there is none."""
+        answer, _ = await self.catalog.coordinator.call(method, request, timeout_ms=timeout_ms)
+        return answer
+
+    def leader_of(self, key: TopicPartition) -> tuple[str, ErrorCode]:
+        """The address of a partition's leader, or why there is none: the code that makes clients look again."""
+        view = self.view
+        topic = view.topics_by_id.get(key.topic_id)
+        if topic is None:
+            return "", ErrorCode.UNKNOWN_TOPIC_ID
+        if not 0 <= key.partition < len(topic.partitions):
+            return "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        address = view.leader_address(key)
+        return (address, ErrorCode.NONE) if address else ("", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def session_owner(self, group_id: str, member_id: str) -> leader_pb2.ShareSessionOwner:
+        return leader_pb2.ShareSessionOwner(
+            group_id=group_id, member_id=member_id, gateway_id=self.node_id, gateway_incarnation=self.incarnation
+        )
+
+    def record_lock_duration_ms(self, group_id: str) -> int:
+        """share.record.lock.duration.ms of a group, else the broker's group.share.record.lock.duration.ms."""
+        text = self.view.group_configs.get(group_id, {}).get("share.record.lock.duration.ms")
+        return int(text) if text else self.configs.integer("group.share.record.lock.duration.ms")
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Runs work in the background; what it raises is logged."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._background_done)
+        return task
+
+    async def finish_background(self, grace_ms: int) -> None:
+        """Lets background work end for `grace_ms`, then cancels it."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=grace_ms / 1000)
+        rest = list(self._tasks)
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+    def _background_done(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s failed: %s", task.get_name(), error, exc_info=error)
+
+
+def client_broker(view: CatalogView, topic: coordinator_pb2.Topic, partition: int) -> int:
+    """The gateway that clients are told for a partition, -1 where there is none; see the module's text."""
+    gateways = view.gateways()
+    if not gateways:
+        return -1
+    leaders = sorted(node.node_id for node in view.nodes if node.role == coordinator_pb2.ROLE_LEADER)
+    leader_id = topic.partitions[partition].leader_node_id
+    rank = leaders.index(leader_id) if leader_id in leaders else 0
+    candidates = gateways[rank :: max(1, len(leaders))] or [gateways[rank % len(gateways)]]
+    start = int.from_bytes(topic.topic_id[-4:], "big")
+    return candidates[(start + partition) % len(candidates)].node_id
+
+
+def bounded_wait_ms(asked_ms: int) -> int:
+    return min(max(0, asked_ms), MAXIMUM_WAIT_MS)

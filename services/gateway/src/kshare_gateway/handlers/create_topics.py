@@ -1,0 +1,113 @@
+"""CreateTopics (key 19), versions 2 to 7: done by the coordinator, answered when this gateway knows the topics.
+
+A manual assignment counts its partitions; which broker is named does not matter, since every gateway serves every
+partition, but it must be a live one. The answer's replication factor is 1. Where the coordinator gives no answer the
+topics get REQUEST_TIMED_OUT, because they may have been created.
+"""
+
+from __future__ import annotations
+
+from kshare_core.configs import InvalidConfig, config_text, effective_topic_config
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import CREATE_TOPICS
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+_TOPIC_CONFIG, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    gateway = context.gateway
+    refused = [body for topic in request.topics if (body := _problem(gateway, topic)) is not None]
+    refused_names = {body["name"] for body in refused}
+    wanted = coordinator_pb2.CreateTopicsRequest(
+        topics=[_creatable(topic) for topic in request.topics if topic.name not in refused_names],
+        validate_only=request.validate_only,
+    )
+    results: list[Body] = []
+    if wanted.topics:
+        timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
+        try:
+            answer = await gateway.call_coordinator(CREATE_TOPICS, wanted, timeout_ms=timeout_ms)
+        except CallFailed as failure:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator gave no answer: {failure}") from failure
+        results = [_result(gateway, result) for result in answer.topics]
+        if not request.validate_only:
+            await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
+    return {"topics": [*results, *refused]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"topics": [_refusal(topic.name, error.code, error.message) for topic in request.topics]}
+
+
+def _problem(gateway: Gateway, topic: Message) -> Body | None:
+    """What is wrong with a manual assignment; the coordinator checks all else."""
+    if not topic.assignments:
+        return None
+    live = {node.node_id for node in gateway.view.gateways()}
+    indexes = sorted(assignment.partition_index for assignment in topic.assignments)
+    brokers = [broker for assignment in topic.assignments for broker in assignment.broker_ids]
+    code, text = ErrorCode.INVALID_REPLICA_ASSIGNMENT, ""
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        code, text = ErrorCode.INVALID_REQUEST, "Partitions and replication factor must be -1 with an assignment"
+    elif indexes != list(range(len(indexes))):
+        text = f"Partitions {indexes} are not numbered from 0 without a gap"
+    elif any(len(assignment.broker_ids) != 1 for assignment in topic.assignments):
+        code, text = ErrorCode.INVALID_REPLICATION_FACTOR, "Each partition must have exactly one replica"
+    elif unknown := sorted(set(brokers) - live):
+        text = f"Brokers {unknown} are not alive; {sorted(live)} are"
+    return _refusal(topic.name, code, text) if text else None
+
+
+def _creatable(topic: Message) -> coordinator_pb2.CreateTopicsRequest.CreatableTopic:
+    return coordinator_pb2.CreateTopicsRequest.CreatableTopic(
+        name=topic.name,
+        num_partitions=len(topic.assignments) or topic.num_partitions,
+        replication_factor=-1 if topic.assignments else topic.replication_factor,
+        configs=[
+            coordinator_pb2.ConfigEntry(name=config.name, value=config.value)
+            for config in topic.configs
+            if config.value is not None
+        ],
+        assigned_partitions=[assignment.partition_index for assignment in topic.assignments],
+    )
+
+
+def _result(gateway: Gateway, result: coordinator_pb2.CreateTopicsResponse.CreatableTopicResult) -> Body:
+    if result.error_code:
+        return _refusal(result.name, result.error_code, result.error_message)
+    return {
+        "name": result.name,
+        "topic_id": result.topic_id,
+        "num_partitions": result.num_partitions,
+        "replication_factor": 1,
+        "configs": _configs(gateway, {entry.name: entry.value for entry in result.configs}),
+    }
+
+
+def _configs(gateway: Gateway, texts: dict[str, str]) -> list[Body] | None:
+    """All values that the topic has; None (not given) where the coordinator took one that this gateway cannot read."""
+    try:
+        configs = effective_topic_config(gateway.configs, texts)
+    except InvalidConfig:
+        return None
+    return [
+        {
+            "name": name,
+            "value": config_text(configs[name]),
+            "config_source": _TOPIC_CONFIG
+            if name in texts
+            else _STATIC_BROKER_CONFIG
+            if configs.is_inherited(name)
+            else _DEFAULT_CONFIG,
+        }
+        for name in configs
+    ]
+
+
+def _refusal(name: str, code: int, message: str) -> Body:
+    return {"name": name, "error_code": code, "error_message": message, "num_partitions": -1, "replication_factor": -1}

@@ -1,0 +1,189 @@
+"""Fetch (key 1), versions 4 to 18: records of ordinary consumers, from the partitions' leaders at once.
+
+Topics by name up to version 12, by id from 13 on. Always answered without a fetch session (session id 0), so every
+request names its partitions in full; a request of a session is FETCH_SESSION_ID_NOT_FOUND. With one leader the request
+waits there; with several, all are asked without waiting, and then to wait where they bring too little, until the first
+that has records. Fetching has no effect, so that what the others bring later is simply dropped. Replicas cannot fetch.
+A leader that gives no answer is NOT_LEADER_OR_FOLLOWER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.methods import FETCH
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Buffer, Message
+
+FIRST_VERSION_WITH_IDS = 13
+FULL_SESSION_EPOCHS = (-1, 0)
+
+_Key = tuple[bytes | str, int]
+_Wanted = leader_pb2.FetchRequest.Partition
+_Bodies = dict[TopicPartition, Body]
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    if context.version >= 7 and (request.session_id != 0 or request.session_epoch not in FULL_SESSION_EPOCHS):
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"There is no fetch session {request.session_id}")
+    results: dict[_Key, Body] = {}
+    by_leader: dict[str, list[_Wanted]] = {}
+    asked_for: dict[TopicPartition, bytes | str] = {}
+    for asked, partition in _partitions(context, request):
+        topic_id, code = _topic_id(context.gateway, asked)
+        key = TopicPartition(topic_id, partition.partition)
+        address, code = ("", code) if code else context.gateway.leader_of(key)
+        if code:
+            results[(asked, partition.partition)] = _refusal(partition.partition, code)
+            continue
+        asked_for[key] = asked
+        by_leader.setdefault(address, []).append(_wanted(key, partition))
+    for key, body in (await _fetch(context.gateway, by_leader, request, may_wait=not results)).items():
+        results[(asked_for[key], key.partition)] = body
+    return _body(context, request, results)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    if context.version >= 7:
+        return {"error_code": error.code}
+    results = {
+        (asked, partition.partition): _refusal(partition.partition, error.code)
+        for asked, partition in _partitions(context, request)
+    }
+    return _body(context, request, results)
+
+
+def _asked(context: RequestContext, topic: Message) -> bytes | str:
+    asked: bytes | str = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.topic
+    return asked
+
+
+def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[bytes | str, Message]]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield _asked(context, topic), partition
+
+
+def _topic_id(gateway: Gateway, asked: bytes | str) -> tuple[bytes, ErrorCode]:
+    if isinstance(asked, bytes):
+        return asked, ErrorCode.NONE
+    topic = gateway.view.topics_by_name.get(asked)
+    return (b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else (topic.topic_id, ErrorCode.NONE)
+
+
+def _wanted(key: TopicPartition, partition: Message) -> _Wanted:
+    return _Wanted(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        current_leader_epoch=partition.current_leader_epoch,
+        fetch_offset=partition.fetch_offset,
+        partition_max_bytes=partition.partition_max_bytes,
+    )
+
+
+async def _fetch(
+    gateway: Gateway, by_leader: Mapping[str, Sequence[_Wanted]], request: Message, *, may_wait: bool
+) -> _Bodies:
+    wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
+    share = max(1, request.max_bytes // max(1, len(by_leader)))
+    if len(by_leader) == 1:
+        ((address, wanted),) = by_leader.items()
+        return await _fetch_at(gateway, address, wanted, request, share, wait_ms)
+    calls = [_fetch_at(gateway, address, wanted, request, share, 0) for address, wanted in by_leader.items()]
+    found: _Bodies = {}
+    for bodies in await asyncio.gather(*calls):
+        found.update(bodies)
+    if not by_leader or wait_ms == 0 or _is_enough(found, request.min_bytes):
+        return found
+    waiting = [
+        gateway.spawn(_fetch_at(gateway, address, wanted, request, share, wait_ms), "fetch")
+        for address, wanted in by_leader.items()
+    ]
+    for finished in asyncio.as_completed(waiting):
+        bodies = await finished
+        found.update(bodies)
+        if _is_enough(bodies, 1):
+            break
+    return found
+
+
+def _is_enough(bodies: _Bodies, minimum_bytes: int) -> bool:
+    size = 0
+    for body in bodies.values():
+        if body["error_code"]:
+            return True
+        size += sum(map(len, body["records"]))
+    return size >= minimum_bytes
+
+
+async def _fetch_at(
+    gateway: Gateway, address: str, wanted: Sequence[_Wanted], request: Message, max_bytes: int, wait_ms: int
+) -> _Bodies:
+    asked = leader_pb2.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=request.isolation_level,
+        partitions=wanted,
+    )
+    try:
+        answer, payload = await gateway.call_leader(address, FETCH, asked, wait_ms=wait_ms)
+    except CallFailed as failure:
+        log.warning("Fetch at leader %s failed: %s", address, failure)
+        return {
+            TopicPartition(entry.topic_id, entry.partition): _refusal(entry.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            for entry in wanted
+        }
+    bodies: _Bodies = {}
+    position = 0
+    for entry in answer.partitions:
+        stop = position + entry.records_length
+        records: list[Buffer] = [payload[position:stop]] if entry.records_length else []
+        position = stop
+        bodies[TopicPartition(entry.topic_id, entry.partition)] = {
+            "partition_index": entry.partition,
+            "error_code": entry.error_code,
+            "high_watermark": entry.high_watermark,
+            "last_stable_offset": entry.last_stable_offset,
+            "log_start_offset": entry.log_start_offset,
+            "aborted_transactions": [
+                {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
+                for aborted in entry.aborted_transactions
+            ]
+            if request.isolation_level
+            else None,
+            "preferred_read_replica": -1,
+            "records": records,
+        }
+    return bodies
+
+
+def _refusal(index: int, code: int) -> Body:
+    return {
+        "partition_index": index,
+        "error_code": code,
+        "high_watermark": -1,
+        "last_stable_offset": -1,
+        "log_start_offset": -1,
+        "aborted_transactions": None,
+        "preferred_read_replica": -1,
+        "records": [],
+    }
+
+
+def _body(context: RequestContext, request: Message, results: Mapping[_Key, Body]) -> Body:
+    topics: list[Body] = []
+    for topic in request.topics:
+        asked = _asked(context, topic)
+        partitions = [
+            results.get((asked, entry.partition)) or _refusal(entry.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            for entry in topic.partitions
+        ]
+        topics.append({"topic": topic.topic, "topic_id": topic.topic_id, "partitions": partitions})
+    return {"responses": topics}

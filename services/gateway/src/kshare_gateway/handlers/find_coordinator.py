@@ -1,0 +1,65 @@
+"""FindCoordinator (key 10), versions 0 to 6: every gateway serves every group, so the one that was asked is the answer.
+
+Key types: 0 group, 2 share (KIP-932; the key must be "group:topicId:partition", else INVALID_REQUEST). Transactions (1)
+are not served yet: COORDINATOR_NOT_AVAILABLE, which a transactional producer reports when its timeout is over.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import parse_topic_id
+from kshare_gateway.gateway import Gateway
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_wire.messages import Body, Message
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+FIRST_VERSION_WITH_SHARE = 6
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    if context.version >= 4:
+        return {
+            "coordinators": [{"key": key, **_find(context, request.key_type, key)} for key in request.coordinator_keys]
+        }
+    return _find(context, request.key_type, request.key)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    entry = _refused(error.code, error.message)
+    if context.version >= 4:
+        return {"coordinators": [{"key": key, **entry} for key in request.coordinator_keys]}
+    return entry
+
+
+def _find(context: RequestContext, key_type: int, key: str) -> dict[str, object]:
+    if key_type == TRANSACTION:
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not supported")
+    if key_type not in (GROUP, SHARE) or (key_type == SHARE and context.version < FIRST_VERSION_WITH_SHARE):
+        return _refused(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not allowed in version {context.version}")
+    if key_type == SHARE and not _is_share_key(key):
+        return _refused(ErrorCode.INVALID_REQUEST, f"Key {key!r} is not of the form group:topicId:partition")
+    node = _node(context.gateway)
+    if node is None:
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This gateway is not in the catalog yet")
+    return {"node_id": node.node_id, "host": node.advertised_host, "port": node.advertised_port}
+
+
+def _node(gateway: Gateway) -> coordinator_pb2.Node | None:
+    return gateway.view.node(coordinator_pb2.ROLE_GATEWAY, gateway.node_id)
+
+
+def _refused(code: ErrorCode, message: str) -> dict[str, object]:
+    return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
+
+
+def _is_share_key(key: str) -> bool:
+    """Kafka's SharePartitionKey.validate; the group may hold colons itself."""
+    parts = key.rsplit(":", 2)
+    if len(parts) != 3 or not parts[0]:
+        return False
+    try:
+        parse_topic_id(parts[1])
+        return int(parts[2]) >= 0
+    except ValueError:
+        return False

@@ -1,0 +1,123 @@
+"""ListOffsets (key 2), versions 1 to 11: asked from the partitions' leaders at once.
+
+Times as in Kafka: -1 latest, -2 earliest, -3 the record with the greatest timestamp (version 7 on), -4 earliest local
+(8 on; nothing is tiered, so the earliest), -5 and -6 (9 and 11 on; what is tiered: nothing, so offset -1). Other
+negative times are UNSUPPORTED_VERSION. A leader that gives no answer is NOT_LEADER_OR_FOLLOWER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.methods import LIST_OFFSETS
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+EARLIEST, EARLIEST_LOCAL = -2, -4
+_FIRST_VERSION_OF_TIME = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+_TIERED_TIMES = (-5, -6)
+
+_Wanted = leader_pb2.ListOffsetsRequest.Partition
+_Key = tuple[str, int]
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    gateway = context.gateway
+    results: dict[_Key, Body] = {}
+    by_leader: dict[str, list[_Wanted]] = {}
+    names: dict[bytes, str] = {}
+    for name, entry in _partitions(request):
+        topic = gateway.view.topics_by_name.get(name)
+        immediate = _answer_now(context, entry)
+        if topic is None:
+            results[(name, entry.partition_index)] = _refusal(entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            continue
+        address, code = gateway.leader_of(TopicPartition(topic.topic_id, entry.partition_index))
+        if code or immediate is not None:
+            results[(name, entry.partition_index)] = _refusal(entry, code) if code else immediate or {}
+            continue
+        names[topic.topic_id] = name
+        by_leader.setdefault(address, []).append(
+            _Wanted(
+                topic_id=topic.topic_id,
+                partition=entry.partition_index,
+                current_leader_epoch=entry.current_leader_epoch,
+                timestamp=EARLIEST if entry.timestamp == EARLIEST_LOCAL else entry.timestamp,
+            )
+        )
+    calls = [_list_at(gateway, address, wanted, request.isolation_level) for address, wanted in by_leader.items()]
+    for answers in await asyncio.gather(*calls):
+        for topic_id, body in answers:
+            results[(names[topic_id], body["partition_index"])] = body
+    return _body(request, results)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return _body(
+        request, {(name, entry.partition_index): _refusal(entry, error.code) for name, entry in _partitions(request)}
+    )
+
+
+def _partitions(request: Message) -> Iterator[tuple[str, Message]]:
+    for topic in request.topics:
+        for entry in topic.partitions:
+            yield topic.name, entry
+
+
+def _answer_now(context: RequestContext, entry: Message) -> Body | None:
+    """The answer to times that need no leader."""
+    if entry.timestamp >= 0:
+        return None
+    first_version = _FIRST_VERSION_OF_TIME.get(entry.timestamp)
+    if first_version is None or context.version < first_version:
+        return _refusal(entry, ErrorCode.UNSUPPORTED_VERSION)
+    return _refusal(entry, ErrorCode.NONE) if entry.timestamp in _TIERED_TIMES else None
+
+
+async def _list_at(
+    gateway: Gateway, address: str, wanted: Sequence[_Wanted], isolation_level: int
+) -> list[tuple[bytes, Body]]:
+    request = leader_pb2.ListOffsetsRequest(isolation_level=isolation_level, partitions=wanted)
+    try:
+        answer, _ = await gateway.call_leader(address, LIST_OFFSETS, request)
+    except CallFailed as failure:
+        log.warning("ListOffsets at leader %s failed: %s", address, failure)
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return [(entry.topic_id, {"partition_index": entry.partition, "error_code": code}) for entry in wanted]
+    return [
+        (
+            entry.topic_id,
+            {
+                "partition_index": entry.partition,
+                "error_code": entry.error_code,
+                "timestamp": -1 if entry.error_code else entry.timestamp,
+                "offset": -1 if entry.error_code else entry.offset,
+                "leader_epoch": -1 if entry.error_code else entry.leader_epoch,
+            },
+        )
+        for entry in answer.partitions
+    ]
+
+
+def _refusal(entry: Message, code: int) -> Body:
+    return {"partition_index": entry.partition_index, "error_code": code}
+
+
+def _body(request: Message, results: dict[_Key, Body]) -> Body:
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                results.get((topic.name, entry.partition_index)) or _refusal(entry, ErrorCode.UNKNOWN_SERVER_ERROR)
+                for entry in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    return {"topics": topics}

@@ -1,0 +1,121 @@
+"""Metadata (key 3), versions 0 to 13: gateways as brokers, topics and their partitions from the catalog.
+
+All topics (null; in version 0 an empty list), by name, or by id (from version 10 on). An unknown name is created where
+the request (version 4 on; before, always) and auto.create.topics.enable allow it, and answered when this gateway knows
+it. A partition without a live leader has LEADER_NOT_AVAILABLE. The leader that clients are told is a gateway
+(`client_broker`); replicas and in-sync replicas are that one gateway. Authorized operations are not given.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, client_broker, log
+from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN, controller_id, metadata_brokers
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import CREATE_TOPICS
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import ZERO_ID, Body, Message
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_valid_topic_name(name: str) -> bool:
+    """org.apache.kafka.common.internals.Topic.validate."""
+    return name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    gateway = context.gateway
+    asked = request.topics
+    if asked is None or (context.version == 0 and not asked):
+        topics = [_describe(gateway, topic) for _, topic in sorted(gateway.view.topics_by_name.items())]
+    else:
+        may_create = context.version < 4 or request.allow_auto_topic_creation
+        if may_create and gateway.configs.boolean("auto.create.topics.enable"):
+            await _create_missing(gateway, asked)
+        topics = [_asked_topic(gateway, entry) for entry in asked]
+    return _body(gateway, topics)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    topics: list[Body] = [
+        {"error_code": error.code, "name": entry.name, "topic_id": entry.topic_id} for entry in request.topics or ()
+    ]
+    return {**_body(context.gateway, topics), "error_code": error.code}
+
+
+def _body(gateway: Gateway, topics: list[Body]) -> Body:
+    return {
+        "brokers": metadata_brokers(gateway),
+        "cluster_id": gateway.view.cluster_id,
+        "controller_id": controller_id(gateway),
+        "topics": topics,
+        "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+    }
+
+
+def _asked_topic(gateway: Gateway, entry: Message) -> Body:
+    if entry.name is None or entry.topic_id != ZERO_ID:
+        topic = gateway.view.topics_by_id.get(entry.topic_id)
+        missing = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = gateway.view.topics_by_name.get(entry.name)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None and not is_valid_topic_name(entry.name):
+            missing = ErrorCode.INVALID_TOPIC_EXCEPTION
+    if topic is None:
+        return {"error_code": missing, "name": entry.name, "topic_id": entry.topic_id}
+    return _describe(gateway, topic)
+
+
+def _describe(gateway: Gateway, topic: coordinator_pb2.Topic) -> Body:
+    view = gateway.view
+    partitions = []
+    for index, partition in enumerate(topic.partitions):
+        has_leader = view.leader_address(TopicPartition(topic.topic_id, index)) is not None
+        broker = client_broker(view, topic, index)
+        reachable = has_leader and broker >= 0
+        partitions.append(
+            {
+                "error_code": ErrorCode.NONE if reachable else ErrorCode.LEADER_NOT_AVAILABLE,
+                "partition_index": index,
+                "leader_id": broker if reachable else -1,
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": [broker],
+                "isr_nodes": [broker],
+            }
+        )
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.internal,
+        "partitions": partitions,
+        "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+    }
+
+
+async def _create_missing(gateway: Gateway, asked: list[Message]) -> None:
+    """Asks the coordinator for topics that are not known; what it refuses is then answered as unknown."""
+    names = dict.fromkeys(entry.name for entry in asked if entry.name is not None and entry.topic_id == ZERO_ID)
+    missing = [name for name in names if name not in gateway.view.topics_by_name and is_valid_topic_name(name)]
+    if not missing:
+        return
+    request = coordinator_pb2.CreateTopicsRequest(
+        topics=[
+            coordinator_pb2.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+            for name in missing
+        ]
+    )
+    try:
+        answer = await gateway.call_coordinator(CREATE_TOPICS, request)
+    except CallFailed as failure:
+        log.warning("topics %s could not be created: %s", missing, failure)
+        return
+    for result in answer.topics:
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            log.warning("topic %s could not be created: %s", result.name, result.error_message)
+    await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)

@@ -1,0 +1,144 @@
+"""Produce (key 0), versions 3 to 13: record bytes go to the partitions' leaders uncopied, to several at once.
+
+Topics by name up to version 12, by id from 13 on. acks 1 and -1 are answered when the batch is durable. With acks 0
+there is no answer; where something fails the connection is closed, as in Kafka, so that the producer notices. A
+partition without records is INVALID_RECORD. Transactions are not served yet: INVALID_TXN_STATE for every partition. A
+leader that gives no answer is NOT_LEADER_OR_FOLLOWER, which producers try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
+from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.methods import PRODUCE
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import ZERO_ID, Body, Message
+
+_ACKS = (-1, 0, 1)
+FIRST_VERSION_WITH_IDS = 13
+
+_Records = dict[TopicPartition, memoryview]
+_Results = dict[tuple[bytes | str, int], Body]
+"""Of each topic, by id or name as it was asked for, and partition: the partition's answer."""
+
+
+async def handle(context: RequestContext, request: Message) -> Body | None:
+    results: _Results = {}
+    by_leader: dict[str, _Records] = {}
+    asked_for: dict[TopicPartition, bytes | str] = {}
+    for topic, asked, partition in _partitions(context, request):
+        key = (asked, partition.index)
+        where, problem = _place(context, request, topic, asked, partition)
+        if problem is not None:
+            results[key] = _refusal(partition.index, problem)
+            continue
+        address, leader_key = where
+        by_leader.setdefault(address, {})[leader_key] = partition.records
+        asked_for[leader_key] = asked
+    calls = [_produce(context.gateway, address, records, request) for address, records in by_leader.items()]
+    for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
+        for leader_key, body in answers.items():
+            results[(asked_for[leader_key], leader_key.partition)] = body
+    return _finished(context, request, results)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body | None:
+    results = {
+        (asked, partition.index): _refusal(partition.index, error)
+        for _, asked, partition in _partitions(context, request)
+    }
+    return _finished(context, request, results)
+
+
+def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[Message, bytes | str, Message]]:
+    for topic in request.topic_data:
+        asked = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.name
+        for partition in topic.partition_data:
+            yield topic, asked, partition
+
+
+def _place(
+    context: RequestContext, request: Message, topic: Message, asked: bytes | str, partition: Message
+) -> tuple[tuple[str, TopicPartition], KafkaError | None]:
+    """The leader's address and the partition as it knows it, or what is wrong."""
+    nowhere = ("", TopicPartition(ZERO_ID, -1))
+    if request.transactional_id is not None:
+        return nowhere, KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported")
+    if request.acks not in _ACKS:
+        return nowhere, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; allowed are -1, 0 and 1")
+    if not partition.records:
+        return nowhere, KafkaError(ErrorCode.INVALID_RECORD, "A partition needs at least one record batch")
+    topic_id = asked if isinstance(asked, bytes) else None
+    if isinstance(asked, str):
+        known = context.gateway.view.topics_by_name.get(asked)
+        if known is None:
+            return nowhere, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {asked}")
+        topic_id = known.topic_id
+    assert topic_id is not None
+    key = TopicPartition(topic_id, partition.index)
+    address, code = context.gateway.leader_of(key)
+    if code:
+        return nowhere, KafkaError(code, f"Partition {partition.index} has no leader that is known")
+    return (address, key), None
+
+
+async def _produce(gateway: Gateway, address: str, records: _Records, request: Message) -> dict[TopicPartition, Body]:
+    wanted = leader_pb2.ProduceRequest(acks=request.acks, timeout_ms=request.timeout_ms)
+    for key, data in records.items():
+        wanted.partitions.add(topic_id=key.topic_id, partition=key.partition, records_length=len(data))
+    wait_ms = min(max(0, request.timeout_ms), 2 * CALL_TIMEOUT_MS)
+    try:
+        answer, _ = await gateway.call_leader(address, PRODUCE, wanted, list(records.values()), wait_ms=wait_ms)
+    except CallFailed as failure:
+        log.warning("Produce at leader %s failed: %s", address, failure)
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader gave no answer: {failure}")
+        return {key: _refusal(key.partition, error) for key in records}
+    return {TopicPartition(entry.topic_id, entry.partition): _accepted(entry) for entry in answer.partitions}
+
+
+def _accepted(entry: leader_pb2.ProduceResponse.Partition) -> Body:
+    return {
+        "index": entry.partition,
+        "error_code": entry.error_code,
+        "error_message": entry.error_message or None,
+        "base_offset": -1 if entry.error_code else entry.base_offset,
+        "log_append_time_ms": -1 if entry.error_code else entry.log_append_time_ms,
+        "log_start_offset": -1 if entry.error_code else entry.log_start_offset,
+    }
+
+
+def _refusal(index: int, error: KafkaError) -> Body:
+    return {
+        "index": index,
+        "error_code": error.code,
+        "error_message": error.message,
+        "base_offset": -1,
+        "log_append_time_ms": -1,
+        "log_start_offset": -1,
+    }
+
+
+def _finished(context: RequestContext, request: Message, results: _Results) -> Body | None:
+    """The answer in the order of the request; a partition that the leader left out has no answer to trust."""
+    topics: list[Body] = []
+    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's answer left this partition out")
+    for topic in request.topic_data:
+        asked = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.name
+        bodies = [
+            results.get((asked, partition.index)) or _refusal(partition.index, missing)
+            for partition in topic.partition_data
+        ]
+        topics.append({"name": topic.name, "topic_id": topic.topic_id, "partition_responses": bodies})
+    if request.acks != 0:
+        return {"responses": topics}
+    for topic_body in topics:
+        for body in topic_body["partition_responses"]:
+            if body["error_code"]:
+                raise ConnectionMustClose(f"Produce with acks 0 failed: {body['error_message']}")
+    return None

@@ -1,0 +1,141 @@
+"""ShareFetch (key 78), versions 1 and 2; sessions in `sessions`, leaders in `share_fetching`.
+
+The answer has only partitions with records, errors or acknowledgements; every acknowledged partition is in it, because
+librdkafka takes one that is missing as INVALID_RECORD_STATE. The same topic may be listed several times. The final
+epoch (-1) processes acknowledgements, then releases what the member holds, then answers. A request with IsRenewAck
+(version 2) must have maxBytes, minBytes, maxRecords and maxWait 0 and fetches nothing.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.handlers.share_requests import (
+    NO_LEADER,
+    Acknowledgements,
+    add_acknowledgements,
+    by_topic,
+    close_session,
+    lock_timeout_ms,
+    merged,
+    session_key,
+)
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.sessions import FINAL_EPOCH, INITIAL_EPOCH, ListedPartition, ShareSession, ShareSessionKey
+from kshare_gateway.share_fetching import FetchTerms, LeaderAnswer, PartitionAnswer
+from kshare_wire.messages import Body, Message
+
+FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS = 2
+"""See `sessions`."""
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    key = session_key(request)
+    if request.is_renew_ack:
+        _check_renewal(request)
+    listed, acknowledgements = _read_topics(context, request)
+    sessions = context.gateway.sessions
+    if request.share_session_epoch == FINAL_EPOCH:
+        session = sessions.expect(key, context.connection_id)
+        answers = await context.share_fetcher.acknowledge(session, acknowledgements, is_renew_ack=request.is_renew_ack)
+        await close_session(context, key)
+        return _body(context, key, answers)
+    session = await _session(context, request, key, listed, acknowledgements)
+    fetched = [] if request.is_renew_ack else session.rotated()
+    answers = await context.share_fetcher.fetch(session, _terms(request), fetched, acknowledgements)
+    return _body(context, key, answers)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code, "error_message": error.message}
+
+
+async def _session(
+    context: RequestContext,
+    request: Message,
+    key: ShareSessionKey,
+    listed: list[ListedPartition],
+    acknowledgements: Acknowledgements,
+) -> ShareSession:
+    sessions = context.gateway.sessions
+    if request.share_session_epoch != INITIAL_EPOCH:
+        forgotten = [
+            TopicPartition(topic.topic_id, partition)
+            for topic in request.forgotten_topics_data
+            for partition in topic.partitions
+        ]
+        return sessions.update(key, request.share_session_epoch, listed, forgotten, context.connection_id)
+    session, replaced = sessions.open(
+        key, context.connection_id, listed, has_acknowledgements=any(acknowledgements.values())
+    )
+    if replaced is not None and replaced.connection_id == context.connection_id:
+        context.share_fetcher.inherit(replaced, session)
+    elif replaced is not None:
+        # Its connection is as good as lost; what it held must be free before this session acquires under the same name.
+        await context.share_fetcher.release(replaced)
+    return session
+
+
+def _read_topics(context: RequestContext, request: Message) -> tuple[list[ListedPartition], Acknowledgements]:
+    listed: list[ListedPartition] = []
+    acknowledgements: Acknowledgements = {}
+    for topic in request.topics:
+        for entry in topic.partitions:
+            key = TopicPartition(topic.topic_id, entry.partition_index)
+            batches = entry.acknowledgement_batches
+            joins = not batches or context.version >= FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS
+            listed.append(ListedPartition(key, joins))
+            if batches:
+                add_acknowledgements(acknowledgements, key, batches)
+    return listed, acknowledgements
+
+
+def _check_renewal(request: Message) -> None:
+    for name in ("max_bytes", "min_bytes", "max_records", "max_wait_ms"):
+        if getattr(request, name):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A ShareFetch with IsRenewAck must have {name} 0; it has {getattr(request, name)}",
+            )
+
+
+def _terms(request: Message) -> FetchTerms:
+    return FetchTerms(
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        max_records=request.max_records,
+        batch_size=request.batch_size,
+        share_acquire_mode=request.share_acquire_mode,
+        is_renew_ack=request.is_renew_ack,
+    )
+
+
+def _body(context: RequestContext, key: ShareSessionKey, answers: list[LeaderAnswer]) -> Body:
+    partitions = merged(answers)
+    return {
+        "acquisition_lock_timeout_ms": lock_timeout_ms(context, key.group_id, answers),
+        "responses": by_topic(
+            (partition.key.topic_id, _partition(partition)) for partition in partitions if partition.says_something
+        ),
+    }
+
+
+def _partition(answer: PartitionAnswer) -> Body:
+    return {
+        "partition_index": answer.key.partition,
+        "error_code": answer.error_code,
+        "error_message": answer.error_message,
+        "acknowledge_error_code": answer.acknowledge_error_code,
+        "acknowledge_error_message": answer.acknowledge_error_message,
+        "current_leader": NO_LEADER,
+        "records": answer.records,
+        "acquired_records": [
+            {
+                "first_offset": run.first_offset,
+                "last_offset": run.last_offset,
+                "delivery_count": run.delivery_count,
+            }
+            for run in answer.acquired
+        ],
+    }

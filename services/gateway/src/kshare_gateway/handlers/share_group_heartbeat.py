@@ -1,0 +1,49 @@
+"""ShareGroupHeartbeat (key 76), version 1: handed to the coordinator with the client's id and address.
+
+Where the coordinator gives no answer the member gets COORDINATOR_NOT_AVAILABLE and asks again; codes that librdkafka
+takes as fatal come only from the coordinator itself.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import SHARE_GROUP_HEARTBEAT
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    names = request.subscribed_topic_names
+    wanted = coordinator_pb2.ShareGroupHeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        rack_id=request.rack_id or "",
+        has_subscribed_topic_names=names is not None,
+        subscribed_topic_names=names or (),
+        client_id=context.client_id,
+        client_host=context.client_host,
+    )
+    try:
+        answer = await context.gateway.call_coordinator(SHARE_GROUP_HEARTBEAT, wanted)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    assignment = {
+        "topic_partitions": [
+            {"topic_id": topic.topic_id, "partitions": list(topic.partitions)} for topic in answer.assignment
+        ]
+    }
+    return {
+        "error_code": answer.error_code,
+        "error_message": answer.error_message or None,
+        "member_id": answer.member_id or request.member_id,
+        "member_epoch": answer.member_epoch,
+        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
+        "assignment": assignment if answer.has_assignment else None,
+    }
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code, "error_message": error.message, "member_id": request.member_id}

@@ -1,0 +1,82 @@
+"""What ShareFetch and ShareAcknowledge have in common: who asks, what is acknowledged, and how a session ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.sessions import ShareSessionKey
+from kshare_gateway.share_fetching import LeaderAnswer, PartitionAnswer
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_wire.messages import Body, Message
+
+MAXIMUM_MEMBER_ID_LENGTH = 36
+NO_LEADER: Body = {"leader_id": -1, "leader_epoch": -1}
+"""Every gateway serves every partition, so no client has to go to another one; they look again by Metadata."""
+
+Acknowledgements = dict[TopicPartition, list[leader_pb2.AcknowledgementBatch]]
+
+
+def session_key(request: Message) -> ShareSessionKey:
+    """The session's name; INVALID_REQUEST as in Kafka (a group, and a member id of 1 to 36 characters)."""
+    group_id, member_id = request.group_id, request.member_id
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+    if not member_id or len(member_id) > MAXIMUM_MEMBER_ID_LENGTH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+    return ShareSessionKey(group_id, member_id)
+
+
+def add_acknowledgements(found: Acknowledgements, key: TopicPartition, batches: Sequence[Message]) -> None:
+    """Adds a partition's batches; the leader checks them."""
+    found.setdefault(key, []).extend(
+        leader_pb2.AcknowledgementBatch(
+            first_offset=batch.first_offset,
+            last_offset=batch.last_offset,
+            # Types are signed on the wire; one below zero becomes a number that the leader refuses.
+            acknowledge_types=bytes(kind & 0xFF for kind in batch.acknowledge_types),
+        )
+        for batch in batches
+    )
+
+
+def merged(answers: Iterable[LeaderAnswer]) -> list[PartitionAnswer]:
+    """One answer for each partition: its acknowledgements' result and what was fetched may come apart."""
+    found: dict[TopicPartition, PartitionAnswer] = {}
+    for answer in answers:
+        for partition in answer.partitions:
+            first = found.setdefault(partition.key, partition)
+            if first is partition:
+                continue
+            if partition.acquired or partition.error_code:
+                first.error_code, first.error_message = partition.error_code, partition.error_message
+                first.acquired, first.records = partition.acquired, partition.records
+            if partition.is_acknowledged:
+                first.is_acknowledged = True
+                first.acknowledge_error_code = partition.acknowledge_error_code
+                first.acknowledge_error_message = partition.acknowledge_error_message
+    return list(found.values())
+
+
+def by_topic(partitions: Iterable[tuple[bytes, Body]]) -> list[Body]:
+    """Partition entries under their topics, in the order in which topics first appear."""
+    topics: dict[bytes, list[Body]] = {}
+    for topic_id, body in partitions:
+        topics.setdefault(topic_id, []).append(body)
+    return [{"topic_id": topic_id, "partitions": bodies} for topic_id, bodies in topics.items()]
+
+
+def lock_timeout_ms(context: RequestContext, group_id: str, answers: Iterable[LeaderAnswer]) -> int:
+    """How long records stay with the member: as the leaders say, else as the group's config does."""
+    said = max((answer.lock_timeout_ms for answer in answers), default=0)
+    return said or context.gateway.record_lock_duration_ms(group_id)
+
+
+async def close_session(context: RequestContext, key: ShareSessionKey) -> None:
+    """Ends a session after its last acknowledgements were processed."""
+    session = context.gateway.sessions.get(key)
+    if session is not None and session.connection_id == context.connection_id:
+        context.gateway.sessions.remove(key)
+        await context.share_fetcher.release(session)

@@ -1,0 +1,167 @@
+"""The whole gateway: the socket that clients connect to, their connections, and what all of them share.
+
+Order of the start: the socket is bound (so that the advertised port is known), the node registers, the first view of
+the catalog comes, and only then clients are accepted. `new_connection` is the protocol of one client; the socket uses
+it, and so does a simulation with transports of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from kshare_gateway.connection import ClientConnection, ConnectionEnvironment
+from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.settings import GatewaySettings
+from kshare_gateway.share_fetching import ShareFetcher
+from kshare_rpc.catalog import CatalogFollower, CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.network import Network
+from kshare_runtime.ports import Environment
+from kshare_wire.framing import RequestHeader
+
+RELEASE_GRACE_MS = 2_000
+"""How long the end of the process waits for the leaders to release what the clients held."""
+
+
+class GatewayNode:
+    """A gateway; see DESIGN.md section 2 for what every node has."""
+
+    def __init__(self, *, environment: Environment, network: Network, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._incarnation = f"{environment.random.getrandbits(128):032x}"
+        self._catalog_problem: str | None = None
+        self._catalog = CatalogFollower(
+            network=network,
+            coordinator_address=settings.coordinator_address,
+            on_view=self._new_view,
+            on_problem=self._note_catalog_problem,
+        )
+        self._gateway = Gateway(settings=settings, incarnation=self._incarnation, catalog=self._catalog)
+        self._share_fetcher = ShareFetcher(self._gateway)
+        self._connections: dict[int, ClientConnection] = {}
+        self._last_connection_id = 0
+        self._server: asyncio.Server | None = None
+        self._address = ""
+        self._is_started = False
+        self._is_stopping = False
+        configs = settings.configs
+        self._connection_limit = configs.integer("max.connections")
+        self._environment = ConnectionEnvironment(
+            maximum_frame_length=configs.integer("socket.request.max.bytes"),
+            maximum_idle_ms=configs.integer("connections.max.idle.ms"),
+            admit=self._admit,
+            lost=self._connection_lost,
+            context=self._context,
+            spawn=self._spawn,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where clients connect ("host:port"), with the port that was really bound."""
+        assert self._address, "the gateway is not started, or has no client_listen"
+        return self._address
+
+    def new_connection(self) -> ClientConnection:
+        """The protocol of a new client connection."""
+        self._last_connection_id += 1
+        return ClientConnection(self._last_connection_id, self._environment)
+
+    async def start(self) -> None:
+        """Binds, registers, and returns when clients are accepted."""
+        settings = self._settings
+        host, port = "", 0
+        if settings.client_listen:
+            host, _, port_text = settings.client_listen.rpartition(":")
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(
+                self.new_connection, host.strip("[]"), int(port_text), start_serving=False
+            )
+            port = self._server.sockets[0].getsockname()[1]
+            self._address = f"{host}:{port}"
+        await self._catalog.start(
+            coordinator_pb2.Node(
+                role=coordinator_pb2.ROLE_GATEWAY,
+                node_id=settings.node_id,
+                incarnation=self._incarnation,
+                advertised_host=settings.advertised_host or host,
+                advertised_port=settings.advertised_port or port,
+                rack=self._rack(),
+            )
+        )
+        if self._server is not None:
+            await self._server.start_serving()
+        self._is_started = True
+
+    async def stop(self, grace_ms: int) -> None:
+        """Answers requests under way for `grace_ms`, closes all connections, and releases what their members held."""
+        self._is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections.values()):
+            connection.stop_reading()
+        await self._gateway.finish_background(grace_ms)
+        for connection in list(self._connections.values()):
+            connection.close()
+        for connection_id in list(self._connections):
+            self._release_sessions(connection_id)
+        await self._gateway.finish_background(RELEASE_GRACE_MS)
+        await self._catalog.stop()
+
+    def problems(self) -> list[str]:
+        """Why the node is not healthy; empty when it is."""
+        if not self._is_started:
+            waiting_for = f": {self._catalog_problem}" if self._catalog_problem else ""
+            return [f"the gateway is not started{waiting_for}"]
+        catalog = self._catalog
+        now = asyncio.get_running_loop().time()
+        if catalog.heard_at is None or now - catalog.heard_at > catalog.lease_ms / 1000:
+            return [f"nothing was heard from the coordinator for {catalog.lease_ms} ms: {self._catalog_problem}"]
+        return []
+
+    def _rack(self) -> str:
+        rack = self._settings.configs["broker.rack"]
+        return rack if isinstance(rack, str) else ""
+
+    def _context(self, connection: ClientConnection, header: RequestHeader) -> RequestContext:
+        return RequestContext(
+            self._gateway,
+            self._share_fetcher,
+            connection.connection_id,
+            connection.client_host,
+            header.client_id,
+            header.version,
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._gateway.spawn(work, name)
+
+    def _admit(self, connection: ClientConnection) -> str | None:
+        if self._is_stopping:
+            return "the gateway is stopping"
+        if len(self._connections) >= self._connection_limit:
+            return f"there are {self._connection_limit} connections already (max.connections)"
+        self._connections[connection.connection_id] = connection
+        return None
+
+    def _connection_lost(self, connection: ClientConnection) -> None:
+        del self._connections[connection.connection_id]
+        self._release_sessions(connection.connection_id)
+
+    def _release_sessions(self, connection_id: int) -> None:
+        for session in self._gateway.sessions.connection_lost(connection_id):
+            log.info("share session %s ended with connection %d", session.key, connection_id)
+            self._gateway.spawn(self._share_fetcher.release(session), "release of a share session")
+
+    def _new_view(self, old: CatalogView, new: CatalogView) -> None:
+        self._catalog_problem = None
+        for topic_id in old.topics_by_id:
+            if topic_id not in new.topics_by_id:
+                self._gateway.cache.drop_topic(topic_id)
+
+    def _note_catalog_problem(self, text: str) -> None:
+        if text != self._catalog_problem:
+            log.warning("the catalog cannot be followed: %s", text)
+        self._catalog_problem = text

@@ -1,0 +1,68 @@
+"""Reads on while the client works, so that the next ShareFetch needs control only (DESIGN.md section 3).
+
+After an answer with records, where less is cached ahead of the partition's next offset than that answer took, one
+`Fetch` in the background brings about twice as many bytes, at least READ_AHEAD_MINIMUM_BYTES. There is never more than
+one under way for a partition, and none when the log has nothing more (the high watermark). What it brings goes to the
+cache and nowhere else; when it fails nothing is lost, the leader then sends the bytes with its answer.
+"""
+
+from __future__ import annotations
+
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.batch_cache import split_batches
+from kshare_gateway.gateway import Gateway, log
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.methods import FETCH
+from kshare_rpc.network import CallFailed
+
+READ_AHEAD_MINIMUM_BYTES = 1024 * 1024
+READ_AHEAD_MAXIMUM_BYTES = 8 * 1024 * 1024
+
+
+class ReadAhead:
+    """See the module's text."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._limit_bytes = gateway.configs.integer("kshare.gateway.cache.bytes")
+        self._under_way: dict[TopicPartition, None] = {}
+
+    def after_answer(
+        self, key: TopicPartition, address: str, answer: leader_pb2.ShareFetchResponse.Partition, taken_bytes: int
+    ) -> None:
+        """Notes where the partition is read next and starts a Fetch where little is cached ahead."""
+        if not self._limit_bytes or not answer.acquired_records:
+            return
+        next_offset = answer.next_fetch_offset
+        start = self._gateway.cache.advance(key, next_offset)
+        taken_records = sum(run.last_offset - run.first_offset + 1 for run in answer.acquired_records)
+        if start >= answer.high_watermark or start - next_offset > taken_records or key in self._under_way:
+            return
+        size = min(max(READ_AHEAD_MINIMUM_BYTES, 2 * taken_bytes), READ_AHEAD_MAXIMUM_BYTES, self._limit_bytes)
+        self._under_way[key] = None
+        self._gateway.spawn(self._fetch(key, address, start, size), "read-ahead")
+
+    async def _fetch(self, key: TopicPartition, address: str, offset: int, size: int) -> None:
+        request = leader_pb2.FetchRequest(
+            max_bytes=size,
+            partitions=[
+                leader_pb2.FetchRequest.Partition(
+                    topic_id=key.topic_id,
+                    partition=key.partition,
+                    current_leader_epoch=-1,
+                    fetch_offset=offset,
+                    partition_max_bytes=size,
+                )
+            ],
+        )
+        try:
+            _, payload = await self._gateway.call_leader(address, FETCH, request)
+        except CallFailed as failure:
+            log.info("read-ahead of partition %d at %s failed: %s", key.partition, address, failure)
+            return
+        finally:
+            del self._under_way[key]
+        if key.topic_id not in self._gateway.view.topics_by_id:
+            return
+        for batch in split_batches(payload):
+            self._gateway.cache.put(key, batch)

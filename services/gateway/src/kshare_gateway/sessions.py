@@ -1,0 +1,196 @@
+"""Share sessions (KIP-932, "Share sessions"): pure, no sockets, no clock.
+
+A session is named by (group, member) and belongs to the connection that opened it.
+
+- Epoch 0 opens one with all partitions in full. It replaces a session of the same member, also one of an older
+  connection; the older connection's end then no longer concerns the session (KAFKA-19950). Acknowledgements are not
+  allowed with it. Where the table is full: SHARE_SESSION_LIMIT_REACHED.
+- Epoch n goes on with it: partitions listed are added, those forgotten are removed, and the next request must carry
+  n + 1; after 2^31 - 1 comes 1. Another epoch is INVALID_SHARE_SESSION_EPOCH, no session SHARE_SESSION_NOT_FOUND.
+- Epoch -1 closes it. The caller processes the acknowledgements first and then calls `remove`, so that records which
+  the same request accepts are not released before (KAFKA-17396).
+- ShareAcknowledge never opens a session: epoch 0 is INVALID_SHARE_SESSION_EPOCH there.
+
+Which partitions join: a listed partition without acknowledgements joins. One that is listed only with acknowledgements
+is there to be acknowledged, and librdkafka (ShareFetch v1) never forgets such a partition, so that it must not join, or
+its records would go to a member that does not expect them (franz-go 1352). From ShareFetch v2 on it joins, because the
+Java client sends one entry where it both adds and acknowledges a partition, and itself forgets what it only
+acknowledges. In both cases what the same request forgets is not in the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAXIMUM_EPOCH = (1 << 31) - 1
+MAXIMUM_PARTITIONS_PER_SESSION = 100_000
+
+
+class ShareSessionKey(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+class ListedPartition(NamedTuple):
+    """A partition of a ShareFetch request; `joins`: it is listed to be fetched, not only to be acknowledged."""
+
+    partition: TopicPartition
+    joins: bool
+
+
+class ShareSession:
+    """One session: its partitions in the order in which they joined, and the epoch that the next request must have."""
+
+    __slots__ = ("connection_id", "key", "next_epoch", "partitions", "rotation")
+
+    def __init__(self, key: ShareSessionKey, connection_id: int, partitions: dict[TopicPartition, None]) -> None:
+        self.key = key
+        self.connection_id = connection_id
+        self.partitions = partitions
+        self.next_epoch = 1
+        self.rotation = 0
+
+    def rotated(self) -> list[TopicPartition]:
+        """All partitions, each time beginning with another one, so that every one is tried first in its turn."""
+        partitions = list(self.partitions)
+        if not partitions:
+            return partitions
+        start = self.rotation % len(partitions)
+        self.rotation = start + 1
+        return partitions[start:] + partitions[:start]
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch after `epoch`; 1 after 2^31 - 1, since 0 and negative ones mean something else."""
+    return 1 if epoch >= MAXIMUM_EPOCH else epoch + 1
+
+
+class ShareSessionTable:
+    """The sessions of one gateway, at most `limit` (group.share.max.share.sessions)."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sessions: dict[ShareSessionKey, ShareSession] = {}
+        self._of_connection: dict[int, dict[ShareSessionKey, ShareSession]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, key: ShareSessionKey) -> ShareSession | None:
+        return self._sessions.get(key)
+
+    def open(
+        self,
+        key: ShareSessionKey,
+        connection_id: int,
+        listed: Sequence[ListedPartition],
+        *,
+        has_acknowledgements: bool,
+    ) -> tuple[ShareSession, ShareSession | None]:
+        """A new session (epoch 0), and the one that it replaces if there was one.
+
+        INVALID_REQUEST with acknowledgements or too many partitions, SHARE_SESSION_LIMIT_REACHED in a full table.
+        """
+        if has_acknowledgements:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "A ShareFetch that opens a session (epoch 0) cannot carry acknowledgements"
+            )
+        partitions = {entry.partition: None for entry in listed}
+        _check_size(len(partitions))
+        replaced = self.remove(key)
+        if len(self._sessions) >= self._limit:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"This gateway has {len(self._sessions)} share sessions, as many as group.share.max.share.sessions",
+            )
+        session = ShareSession(key, connection_id, partitions)
+        self._insert(session)
+        return session, replaced
+
+    def update(
+        self,
+        key: ShareSessionKey,
+        epoch: int,
+        listed: Iterable[ListedPartition],
+        forgotten: Iterable[TopicPartition],
+        connection_id: int,
+    ) -> ShareSession:
+        """The session after an incremental ShareFetch; see the module's text for who joins."""
+        session = self._expect(key, epoch, connection_id)
+        added = [entry.partition for entry in listed if entry.joins and entry.partition not in session.partitions]
+        _check_size(len(session.partitions) + len(added))
+        for partition in added:
+            session.partitions[partition] = None
+        for partition in forgotten:
+            session.partitions.pop(partition, None)
+        session.next_epoch = next_epoch(session.next_epoch)
+        return session
+
+    def acknowledge(self, key: ShareSessionKey, epoch: int, connection_id: int) -> ShareSession:
+        """The session of a ShareAcknowledge that neither opens nor closes it; its epoch goes on like any other's."""
+        if epoch == INITIAL_EPOCH:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A ShareAcknowledge cannot open a share session (epoch 0)"
+            )
+        session = self._expect(key, epoch, connection_id)
+        session.next_epoch = next_epoch(session.next_epoch)
+        return session
+
+    def expect(self, key: ShareSessionKey, connection_id: int) -> ShareSession:
+        """The session that a request with the final epoch closes; SHARE_SESSION_NOT_FOUND where there is none."""
+        session = self._sessions.get(key)
+        if session is None or session.connection_id != connection_id:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_NOT_FOUND,
+                f"No share session of member {key.member_id} in group {key.group_id} on this connection",
+            )
+        return session
+
+    def remove(self, key: ShareSessionKey) -> ShareSession | None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            of_connection = self._of_connection[session.connection_id]
+            del of_connection[key]
+            if not of_connection:
+                del self._of_connection[session.connection_id]
+        return session
+
+    def is_current(self, session: ShareSession) -> bool:
+        """Whether the session was neither closed nor replaced."""
+        return self._sessions.get(session.key) is session
+
+    def connection_lost(self, connection_id: int) -> list[ShareSession]:
+        """Removes and returns the sessions that still belong to the connection."""
+        return [
+            session
+            for key in list(self._of_connection.get(connection_id, ()))
+            if (session := self.remove(key)) is not None
+        ]
+
+    def _insert(self, session: ShareSession) -> None:
+        self._sessions[session.key] = session
+        self._of_connection.setdefault(session.connection_id, {})[session.key] = session
+
+    def _expect(self, key: ShareSessionKey, epoch: int, connection_id: int) -> ShareSession:
+        session = self.expect(key, connection_id)
+        if session.next_epoch != epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                f"Share session of member {key.member_id} in group {key.group_id}: "
+                f"expected epoch {session.next_epoch}, got {epoch}",
+            )
+        return session
+
+
+def _check_size(count: int) -> None:
+    if count > MAXIMUM_PARTITIONS_PER_SESSION:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"A share session of {count} partitions; at most {MAXIMUM_PARTITIONS_PER_SESSION} are allowed",
+        )

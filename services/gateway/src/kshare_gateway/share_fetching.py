@@ -1,0 +1,461 @@
+"""ShareFetch at the leaders, for the sessions of one gateway.
+
+With one leader the request waits there. With several, only what will be delivered may be acquired, because every
+acquisition counts as a delivery. So the leaders are first asked one after the other without waiting, until one has
+records; where none has, all are asked to wait, and the first that wakes is the answer. What the others bring later is
+kept and is the answer to the session's next ShareFetch; meanwhile they are not asked again.
+
+Acknowledgements go first, to every leader at once, and their results are in the answer whatever the fetch brings.
+
+The end of a session (final epoch, lost connection, replacement by another connection) releases what its member holds at
+every leader that the session used. Calls that are still under way then are not cancelled, as the leader could not be
+told; the records that they still bring are released one by one when they arrive (by acknowledgements of type RELEASE,
+so that nothing is taken from a newer session of the same member).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_core.states import AcknowledgeType
+from kshare_gateway.batch_cache import CachedBatch
+from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
+from kshare_gateway.read_ahead import ReadAhead
+from kshare_gateway.sessions import ShareSession
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.methods import RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Buffer
+
+Acknowledgements = Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]]
+AcquiredRecords = leader_pb2.ShareFetchResponse.AcquiredRecords
+
+UNAVAILABLE_PAUSE_MS = 200
+"""That a leader is away is answered only after this time (or the request's wait), so that nobody asks in a circle."""
+_RELEASE = bytes([AcknowledgeType.RELEASE])
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchTerms:
+    """What a ShareFetch asks for, as in its request."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    share_acquire_mode: int
+    is_renew_ack: bool
+
+
+@dataclass(slots=True)
+class PartitionAnswer:
+    """What one partition's entry in the response will be; `records` are whole batches in order."""
+
+    key: TopicPartition
+    error_code: int = 0
+    error_message: str | None = None
+    acknowledge_error_code: int = 0
+    acknowledge_error_message: str | None = None
+    acquired: Sequence[AcquiredRecords] = ()
+    records: list[Buffer] = field(default_factory=list)
+    is_acknowledged: bool = False
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.acquired or self.error_code or self.is_acknowledged)
+
+
+@dataclass(slots=True)
+class LeaderAnswer:
+    """The answer of one leader. `unavailable`: it gave none, and the partitions say so."""
+
+    address: str
+    partitions: list[PartitionAnswer]
+    lock_timeout_ms: int = 0
+    unavailable: bool = False
+
+    @property
+    def has_records(self) -> bool:
+        return any(partition.acquired for partition in self.partitions)
+
+    @property
+    def has_errors(self) -> bool:
+        return any(partition.error_code for partition in self.partitions)
+
+
+@dataclass(slots=True)
+class _SessionCalls:
+    """The leaders that a session has used, answers that came too late, and calls that still wait."""
+
+    addresses: dict[str, None] = field(default_factory=dict)
+    kept: deque[LeaderAnswer] = field(default_factory=deque)
+    waiting: dict[str, asyncio.Task[LeaderAnswer]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Partitions by the address of their leader, and the answers of those without one."""
+
+    fetch: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    acknowledge: dict[str, dict[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]]] = field(
+        default_factory=dict
+    )
+    failed: list[PartitionAnswer] = field(default_factory=list)
+
+
+class ShareFetcher:
+    """See the module's text."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._read_ahead = ReadAhead(gateway)
+        self._calls: dict[ShareSession, _SessionCalls] = {}
+
+    async def fetch(
+        self,
+        session: ShareSession,
+        terms: FetchTerms,
+        fetched: Sequence[TopicPartition],
+        acknowledgements: Acknowledgements,
+    ) -> list[LeaderAnswer]:
+        """The answers of all leaders involved; a partition may be in two of them, once acknowledged, once fetched."""
+        if not self._gateway.sessions.is_current(session):
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session ended before its fetch began")
+        plan = self._plan(fetched, acknowledgements)
+        calls = self._calls.setdefault(session, _SessionCalls())
+        terms.max_wait_ms = bounded_wait_ms(terms.max_wait_ms)
+        addresses = {**dict.fromkeys(plan.fetch), **dict.fromkeys(plan.acknowledge)}
+        calls.addresses.update(addresses)
+        answers: list[LeaderAnswer] = []
+        if plan.failed:
+            answers.append(LeaderAnswer("", plan.failed))
+        if len(addresses) == 1 and not calls.kept and not calls.waiting:
+            (address,) = addresses
+            wait_ms = 0 if plan.failed else terms.max_wait_ms
+            acknowledged = plan.acknowledge.get(address, {})
+            answers.append(
+                await self._call(session, address, plan.fetch.get(address, ()), acknowledged, terms, wait_ms)
+            )
+        elif addresses or calls.kept or calls.waiting:
+            answers.extend(await self._fetch_at_several(session, calls, plan, terms, wait=not plan.failed))
+        await self._pause_if_nothing_else(answers, terms)
+        if not self._gateway.sessions.is_current(session):
+            self._give_back(session, answers, lambda key: True)
+        else:
+            self._give_back(session, answers, lambda key: key not in session.partitions)
+        return answers
+
+    async def acknowledge(
+        self, session: ShareSession, acknowledgements: Acknowledgements, *, is_renew_ack: bool
+    ) -> list[LeaderAnswer]:
+        """The results of acknowledgements alone, from all leaders involved."""
+        plan = self._plan((), acknowledgements)
+        works = [
+            self._acknowledge(session, address, partitions, is_renew_ack=is_renew_ack)
+            for address, partitions in plan.acknowledge.items()
+        ]
+        answers = [await works[0]] if len(works) == 1 else list(await asyncio.gather(*works))
+        if plan.failed:
+            answers.append(LeaderAnswer("", plan.failed))
+        return answers
+
+    async def release(self, session: ShareSession) -> None:
+        """Ends what a session has at the leaders; the session itself is out of the table already."""
+        calls = self._calls.pop(session, None)
+        if calls is None:
+            return
+        for task in calls.waiting.values():
+            task.add_done_callback(lambda done: self._give_back_late(session, done))
+        await asyncio.gather(*(self._release_at(session, address) for address in calls.addresses))
+
+    def inherit(self, old: ShareSession, new: ShareSession) -> None:
+        """Gives what the replaced session of the same member and connection has at the leaders to the new one."""
+        calls = self._calls.pop(old, None)
+        if calls is not None:
+            self._calls[new] = calls
+
+    def _plan(self, fetched: Sequence[TopicPartition], acknowledgements: Acknowledgements) -> _Plan:
+        plan = _Plan()
+        leader_of = self._gateway.leader_of
+        failed: dict[TopicPartition, PartitionAnswer] = {}
+        for key in fetched:
+            address, code = leader_of(key)
+            if code:
+                failed[key] = PartitionAnswer(key, error_code=code)
+            else:
+                plan.fetch.setdefault(address, []).append(key)
+        for key, batches in acknowledgements.items():
+            address, code = leader_of(key)
+            if code:
+                answer = failed.setdefault(key, PartitionAnswer(key))
+                answer.acknowledge_error_code, answer.is_acknowledged = code, True
+            else:
+                plan.acknowledge.setdefault(address, {})[key] = batches
+        plan.failed = list(failed.values())
+        return plan
+
+    # Several leaders
+
+    async def _fetch_at_several(
+        self, session: ShareSession, calls: _SessionCalls, plan: _Plan, terms: FetchTerms, *, wait: bool
+    ) -> list[LeaderAnswer]:
+        acknowledging = [
+            asyncio.ensure_future(self._acknowledge(session, address, batches, is_renew_ack=terms.is_renew_ack))
+            for address, batches in plan.acknowledge.items()
+        ]
+        answers: list[LeaderAnswer] = []
+        if not terms.is_renew_ack:
+            answers = await self._first_records(session, calls, plan.fetch, terms, wait=wait)
+        return [*answers, *(await asyncio.gather(*acknowledging))]
+
+    async def _first_records(
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        fetch: Mapping[str, Sequence[TopicPartition]],
+        terms: FetchTerms,
+        *,
+        wait: bool,
+    ) -> list[LeaderAnswer]:
+        _harvest(calls)
+        if calls.kept:
+            return [calls.kept.popleft()]
+        answers: list[LeaderAnswer] = []
+        deadline = asyncio.get_running_loop().time() + terms.max_wait_ms / 1000
+        for address, keys in fetch.items():
+            if address in calls.waiting:
+                continue
+            answer = await self._call(session, address, keys, {}, terms, 0)
+            answers.append(answer)
+            if answer.has_records:
+                return answers
+        if wait and not any(answer.has_errors for answer in answers):
+            answers.extend(await self._first_awake(session, calls, fetch, terms, deadline))
+        return answers
+
+    async def _first_awake(
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        fetch: Mapping[str, Sequence[TopicPartition]],
+        terms: FetchTerms,
+        deadline: float,
+    ) -> list[LeaderAnswer]:
+        loop = asyncio.get_running_loop()
+        remaining_ms = round((deadline - loop.time()) * 1000)
+        if remaining_ms <= 0 or not self._gateway.sessions.is_current(session):
+            return []
+        for address, keys in fetch.items():
+            if address not in calls.waiting:
+                work = self._call(session, address, keys, {}, terms, remaining_ms)
+                calls.waiting[address] = self._gateway.spawn(work, "share-fetch")
+        while calls.waiting and not calls.kept:
+            timeout = deadline - loop.time()
+            if timeout <= 0:
+                break
+            await asyncio.wait(calls.waiting.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            _harvest(calls)
+        return [calls.kept.popleft()] if calls.kept else []
+
+    # One leader
+
+    async def _call(
+        self,
+        session: ShareSession,
+        address: str,
+        fetched: Sequence[TopicPartition],
+        acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+        terms: FetchTerms,
+        wait_ms: int,
+    ) -> LeaderAnswer:
+        gateway = self._gateway
+        request = leader_pb2.ShareFetchRequest(
+            owner=gateway.session_owner(*session.key),
+            max_wait_ms=wait_ms,
+            min_bytes=terms.min_bytes,
+            max_bytes=terms.max_bytes,
+            max_records=terms.max_records,
+            batch_size=terms.batch_size,
+            share_acquire_mode=terms.share_acquire_mode,
+            is_renew_ack=terms.is_renew_ack,
+        )
+        cache = gateway.cache
+        for key in fetched:
+            partition = request.partitions.add(topic_id=key.topic_id, partition=key.partition, fetch=True)
+            for run in cache.pin(key):
+                partition.cached.add(first_offset=run.first_offset, last_offset=run.last_offset)
+            if key in acknowledged:
+                partition.acknowledgement_batches.extend(acknowledged[key])
+        only_acknowledged = [key for key in acknowledged if key not in fetched] if acknowledged else ()
+        for key in only_acknowledged:
+            request.partitions.add(
+                topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=acknowledged[key]
+            )
+        try:
+            answer, payload = await gateway.call_leader(address, SHARE_FETCH, request, wait_ms=wait_ms)
+            return self._read(session, address, answer, payload, acknowledged)
+        except CallFailed as failure:
+            log.warning("ShareFetch at leader %s failed: %s", address, failure)
+            return LeaderAnswer(
+                address, _unavailable([*fetched, *only_acknowledged], fetched, acknowledged), unavailable=True
+            )
+        finally:
+            for key in fetched:
+                cache.unpin(key)
+
+    def _read(
+        self,
+        session: ShareSession,
+        address: str,
+        answer: leader_pb2.ShareFetchResponse,
+        payload: memoryview,
+        acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+    ) -> LeaderAnswer:
+        partitions: list[PartitionAnswer] = []
+        position = 0
+        for entry in answer.partitions:
+            key = TopicPartition(entry.topic_id, entry.partition)
+            result = PartitionAnswer(
+                key,
+                entry.error_code,
+                entry.error_message or None,
+                entry.acknowledge_error_code,
+                entry.acknowledge_error_message or None,
+                entry.acquired_records,
+                is_acknowledged=key in acknowledged,
+            )
+            partitions.append(result)
+            position = self._read_batches(result, entry, payload, position)
+            if len(result.records) != len(entry.batches):
+                log.error("partition %d at leader %s: it left out a batch that is not cached", key.partition, address)
+                self._release_records(session, address, [result])
+                result.error_code, result.acquired, result.records = ErrorCode.UNKNOWN_SERVER_ERROR, (), []
+                continue
+            self._read_ahead.after_answer(key, address, entry, sum(map(len, result.records)))
+        return LeaderAnswer(address, partitions, answer.acquisition_lock_timeout_ms)
+
+    def _read_batches(
+        self,
+        result: PartitionAnswer,
+        entry: leader_pb2.ShareFetchResponse.Partition,
+        payload: memoryview,
+        position: int,
+    ) -> int:
+        """Collects the partition's batches from payload and cache; returns where the next one's payload begins."""
+        cache, records = self._gateway.cache, result.records
+        for batch in entry.batches:
+            if batch.inline:
+                stop = position + batch.length
+                data = payload[position:stop]
+                position = stop
+                cache.put(result.key, CachedBatch(batch.base_offset, batch.last_offset, data))
+                records.append(data)
+            elif (cached := cache.get(result.key, batch.base_offset)) is not None:
+                records.append(cached.data)
+        return position
+
+    async def _acknowledge(
+        self,
+        session: ShareSession,
+        address: str,
+        partitions: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+        *,
+        is_renew_ack: bool,
+    ) -> LeaderAnswer:
+        request = leader_pb2.ShareAcknowledgeRequest(
+            owner=self._gateway.session_owner(*session.key), is_renew_ack=is_renew_ack
+        )
+        for key, batches in partitions.items():
+            request.partitions.add(topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=batches)
+        try:
+            answer, _ = await self._gateway.call_leader(address, SHARE_ACKNOWLEDGE, request)
+        except CallFailed as failure:
+            log.warning("ShareAcknowledge at leader %s failed: %s", address, failure)
+            return LeaderAnswer(address, _unavailable(list(partitions), (), partitions), unavailable=True)
+        results = [
+            PartitionAnswer(
+                TopicPartition(entry.topic_id, entry.partition),
+                acknowledge_error_code=entry.error_code,
+                acknowledge_error_message=entry.error_message or None,
+                is_acknowledged=True,
+            )
+            for entry in answer.partitions
+        ]
+        return LeaderAnswer(address, results, answer.acquisition_lock_timeout_ms)
+
+    async def _release_at(self, session: ShareSession, address: str) -> None:
+        request = leader_pb2.ReleaseShareSessionRequest(owner=self._gateway.session_owner(*session.key))
+        try:
+            answer, _ = await self._gateway.call_leader(address, RELEASE_SHARE_SESSION, request)
+        except CallFailed as failure:
+            log.warning("leader %s did not release the records of %s: %s", address, session.key, failure)
+            return
+        if answer.error_code:
+            log.warning("leader %s did not release the records of %s: code %d", address, session.key, answer.error_code)
+
+    # What nobody will get
+
+    def _give_back(
+        self, session: ShareSession, answers: Sequence[LeaderAnswer], unwanted: Callable[[TopicPartition], bool]
+    ) -> None:
+        """Takes the records of unwanted partitions out of the answers and releases them."""
+        for answer in answers:
+            dropped = [part for part in answer.partitions if part.acquired and unwanted(part.key)]
+            if dropped:
+                self._release_records(session, answer.address, dropped)
+                for partition in dropped:
+                    partition.acquired, partition.records = (), []
+
+    def _give_back_late(self, session: ShareSession, task: asyncio.Task[LeaderAnswer]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._give_back(session, [task.result()], lambda key: True)
+
+    def _release_records(self, session: ShareSession, address: str, partitions: Sequence[PartitionAnswer]) -> None:
+        batches = {
+            partition.key: [
+                leader_pb2.AcknowledgementBatch(
+                    first_offset=run.first_offset, last_offset=run.last_offset, acknowledge_types=_RELEASE
+                )
+                for run in partition.acquired
+            ]
+            for partition in partitions
+        }
+        self._gateway.spawn(
+            self._acknowledge(session, address, batches, is_renew_ack=False), "release of undelivered records"
+        )
+
+    async def _pause_if_nothing_else(self, answers: Sequence[LeaderAnswer], terms: FetchTerms) -> None:
+        if any(answer.unavailable for answer in answers) and not any(answer.has_records for answer in answers):
+            await asyncio.sleep(min(UNAVAILABLE_PAUSE_MS, terms.max_wait_ms) / 1000)
+
+
+def _harvest(calls: _SessionCalls) -> None:
+    """Keeps what waiting calls brought; those that brought nothing are forgotten."""
+    for address in [address for address, task in calls.waiting.items() if task.done()]:
+        answer = calls.waiting.pop(address).result()
+        if answer.has_records or answer.has_errors:
+            calls.kept.append(answer)
+
+
+def _unavailable(
+    keys: Sequence[TopicPartition],
+    fetched: Sequence[TopicPartition],
+    acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+) -> list[PartitionAnswer]:
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    wanted = dict.fromkeys(fetched)
+    return [
+        PartitionAnswer(
+            key,
+            error_code=code if key in wanted else ErrorCode.NONE,
+            acknowledge_error_code=code if key in acknowledged else ErrorCode.NONE,
+            is_acknowledged=key in acknowledged,
+        )
+        for key in keys
+    ]
