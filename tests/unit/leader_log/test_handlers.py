@@ -15,6 +15,7 @@ from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
 from kshare_leader.handlers.produce import PARTITIONS_LIMIT, ProduceHandler
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.tail import TailCache
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_wire.record_batches import read_headers
@@ -144,14 +145,15 @@ def fetch_request(*offsets: tuple[TopicPartition, int], **options: int) -> leade
 BATCH = build_batch([b"x" * 100, b"y" * 100])
 
 
-async def filled_logs() -> PartitionLogs:
-    """Three batches of two records in each of the two partitions that are led here."""
-    logs = new_logs()
+async def filled_logs(*, tail_bytes: int = 1 << 20) -> PartitionLogs:
+    """Three batches of two records in each of the two partitions that are led here, in memory up to `tail_bytes`."""
+    logs = new_logs(tails=TailCache(partition_limit_bytes=tail_bytes))
     for _ in range(3):
         await produce(logs, (KEY, BATCH), (SECOND, BATCH))
     return logs
 
 
+@pytest.mark.parametrize("tail_bytes", [0, 1 << 20], ids=["disk", "memory"])
 @pytest.mark.parametrize(
     ("offset", "max_bytes", "partition_max_bytes", "expected"),
     [
@@ -168,10 +170,10 @@ async def filled_logs() -> PartitionLogs:
     ],
 )
 def test_partitions_share_the_bytes_and_the_first_always_gets_on(
-    offset: int, max_bytes: int, partition_max_bytes: int, expected: tuple[list[int], list[int]]
+    offset: int, max_bytes: int, partition_max_bytes: int, expected: tuple[list[int], list[int]], tail_bytes: int
 ) -> None:
     async def test() -> None:
-        handler = FetchHandler(await filled_logs())
+        handler = FetchHandler(await filled_logs(tail_bytes=tail_bytes))
         request = fetch_request(
             (KEY, offset), (SECOND, offset), max_bytes=max_bytes, partition_max_bytes=partition_max_bytes
         )
