@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,7 @@ from google.protobuf.message import Message
 
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
-from kshare_core.configs import Configs
-from kshare_core.configs.broker import BROKER_CONFIGS
-from kshare_core.configs.kshare_own import KSHARE_CONFIGS
+from kshare_core.configs import Configs, process_configs
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_leader.node import LeaderNode
@@ -29,6 +27,7 @@ from support.simulation.connections import ClientListeners
 from support.simulation.history import Acquired, History, StateWritten
 from support.simulation.hosts import BuildNode, Node, SimulatedHost
 from support.simulation.loop import VirtualLoop
+from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedFabric
 
 RPC_PORT = 9000
@@ -51,16 +50,6 @@ class Shape:
     def host_names(self) -> list[str]:
         counts = (1, self.share_coordinators, self.leaders, self.gateways)
         return [f"{role}-{number + 1}" for role, count in zip(ROLES, counts, strict=True) for number in range(count)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutation:
-    """Rules that are broken on purpose, to see that the simulation notices."""
-
-    wrap: Mapping[str, Callable[[Node], Node]] = field(default_factory=dict)
-    """By role: changes a node before it starts."""
-    unsynced_roles: tuple[str, ...] = ()
-    """Roles whose disks take writes that are not durable yet."""
 
 
 def _settings(role: str, number: int, configs: Configs) -> Any:
@@ -108,7 +97,7 @@ class Cluster:
         self.listeners = ClientListeners(self.fabric)
         self._clients: dict[str, ClusterClient] = {}
         self._mutation = mutation or Mutation()
-        self.configs = Configs({**BROKER_CONFIGS, **KSHARE_CONFIGS}, dict(shape.configs))
+        self.configs, _ = process_configs(shape.configs)
         self.hosts = {name: self._host(name) for name in shape.host_names()}
 
     def _host(self, name: str) -> SimulatedHost:
@@ -125,10 +114,11 @@ class Cluster:
 
     def _build(self, role: str, number: int) -> BuildNode:
         settings = _settings(role, number, self.configs)
-        wrap = self._mutation.wrap.get(role, lambda node: node)
 
         def build(environment: Environment, network: Network, host: SimulatedHost) -> Node:
-            return wrap(NODES[role](environment=environment, network=network, settings=settings))
+            network = self._mutation.network(role, network)
+            node: Node = NODES[role](environment=environment, network=network, settings=settings)
+            return node
 
         return build
 

@@ -7,17 +7,19 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
+from kshare_core.errors import StorageFailure
 from kshare_rpc.network import Network
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment
 from support.simulation.connections import ClientListeners
 from support.simulation.loop import Incarnation, VirtualLoop
-from support.simulation.network import SimulatedFabric, SimulatedNetwork
+from support.simulation.network import SimulatedFabric, SimulatedNetwork, in_no_host
 
 EPOCH_MS = 1_767_225_600_000
 """Wall time at virtual time zero: 2026-01-01."""
 
 SYNC_INTERVAL_S = 2.0
+SUPERVISOR_PAUSE_S = 1.0
 STOP_GRACE_MS = 1_000
 STOP_LIMIT_S = 10.0
 
@@ -94,9 +96,24 @@ class SimulatedHost:
             open_store=self.disk.open_store,
         )
         self.node = self._build(environment, SimulatedNetwork(self.fabric, incarnation), self)
-        await self.node.start()
+        try:
+            await self.node.start()
+        except StorageFailure as failure:
+            self._give_up(failure)
+            return
         self.fabric.note(f"{incarnation} is up")
         self._on_started(self)
+
+    def _give_up(self, failure: StorageFailure) -> None:
+        """A process that cannot start ends, and its supervisor starts it again."""
+        loop = self.fabric.loop
+        self.fabric.note(f"{self.incarnation} cannot start: {failure}")
+        in_no_host(loop, loop.time(), self.crash)
+        in_no_host(loop, loop.time() + SUPERVISOR_PAUSE_S, self._start_again)
+
+    def _start_again(self) -> None:
+        if not self.running:
+            self.start()
 
     async def _sync_now_and_then(self) -> None:
         """The disk that lies writes back what it kept in memory, as a page cache does."""

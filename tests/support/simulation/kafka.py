@@ -97,10 +97,11 @@ class KafkaClient:
         header_kind = response_type.__header_schema__  # type: ignore[attr-defined]
         assert header_kind in (ResponseHeaderV0, ResponseHeaderV1)
         view = memoryview(frame)
-        _, offset = _reader(header_kind)(view, 0)
-        response, end = _reader(response_type)(view, offset)
-        if end != len(frame):
-            raise AssertionError(f"{len(frame) - end} bytes after a {response_type.__name__}")
+        _, header_length = _reader(header_kind)(view, 0)
+        response, length = _reader(response_type)(view, header_length)
+        if header_length + length != len(frame):
+            rest = len(frame) - header_length - length
+            raise AssertionError(f"{rest} bytes after a {response_type.__name__}")
         return response  # type: ignore[no-any-return]
 
     def close(self) -> None:

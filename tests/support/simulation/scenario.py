@@ -19,12 +19,13 @@ from kshare_rpc.network import CallFailed
 from support.simulation.admin import Admin
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.clients import TopicMetadata
-from support.simulation.cluster import OBSERVER, RPC_PORT, Cluster, Mutation, Shape
+from support.simulation.cluster import OBSERVER, RPC_PORT, Cluster, Shape
 from support.simulation.faults import Fault, FaultInjector, draw_faults
 from support.simulation.history import History, Note
 from support.simulation.kafka import ReadRecord
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.member import Behaviour, ShareMember
+from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
 from support.simulation.producer import Producer
 

@@ -1,0 +1,209 @@
+"""Rules broken on purpose, to see that the simulation notices. Production code is not touched: a mutation lies
+between a node and its network or its disk.
+
+`MutatedNetwork` hands a node's calls and handlers to a mutation, which may change what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from kshare_rpc.generated.kshare.v1 import leader_pb2, share_coordinator_pb2
+from kshare_rpc.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.network import CallFailed, Channel, Handler, Method, Network, Payload, Server, Service
+
+WrapHandler = Callable[[Handler], Handler]
+Call = Callable[..., Awaitable[tuple[Any, memoryview]]]
+WrapCall = Callable[[Call], Call]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """What is broken. The factories make a new wrapper for each life of a node."""
+
+    unsynced_roles: tuple[str, ...] = ()
+    """Roles whose disks say that a write is durable before it is."""
+    handlers: Mapping[str, Callable[[], Mapping[Method[Any, Any], WrapHandler]]] = field(default_factory=dict)
+    """By role."""
+    calls: Mapping[str, Mapping[Method[Any, Any], WrapCall]] = field(default_factory=dict)
+    """By role."""
+
+    def network(self, role: str, network: Network) -> Network:
+        """The network that a node of this role gets."""
+        if role not in self.handlers and role not in self.calls:
+            return network
+        return MutatedNetwork(network, self.handlers.get(role, dict)(), self.calls.get(role, {}))
+
+
+class MutatedNetwork:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        network: Network,
+        handlers: Mapping[Method[Any, Any], WrapHandler],
+        calls: Mapping[Method[Any, Any], WrapCall],
+    ) -> None:
+        self._network = network
+        self._handlers = handlers
+        self._calls = calls
+
+    def connect(self, address: str) -> Channel:
+        return MutatedChannel(self._network.connect(address), self._calls)
+
+    async def serve(self, address: str, services: Sequence[Service]) -> Server:
+        changed = [dataclasses.replace(service, handlers=self._changed(service.handlers)) for service in services]
+        return await self._network.serve(address, changed)
+
+    def _changed(self, handlers: Mapping[Method[Any, Any], Handler]) -> dict[Method[Any, Any], Handler]:
+        return {
+            method: self._handlers[method](handler) if method in self._handlers else handler
+            for method, handler in handlers.items()
+        }
+
+
+class MutatedChannel:
+    """A channel whose calls of some methods are changed."""
+
+    def __init__(self, channel: Channel, calls: Mapping[Method[Any, Any], WrapCall]) -> None:
+        self._channel = channel
+        self._calls = calls
+
+    async def call(
+        self, method: Method[Any, Any], request: Any, payload: Payload = (), *, timeout_ms: int
+    ) -> tuple[Any, memoryview]:
+        call: Call = self._channel.call
+        if method in self._calls:
+            call = self._calls[method](call)
+        return await call(method, request, payload, timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def _believe_writes_at_once(call: Call) -> Call:
+    """The leader goes on as if its write were durable, while it is under way."""
+
+    async def changed(
+        method: Method[Any, Any], request: Any, payload: Payload = (), *, timeout_ms: int
+    ) -> tuple[Any, memoryview]:
+        copy = share_coordinator_pb2.WriteShareGroupStateRequest.FromString(request.SerializeToString())
+
+        async def write_later() -> None:
+            await asyncio.sleep(0.2)
+            try:
+                await call(method, copy, payload, timeout_ms=timeout_ms)
+            except CallFailed:
+                return
+
+        asyncio.get_running_loop().create_task(write_later())
+        answer = share_coordinator_pb2.WriteShareGroupStateResponse()
+        for partition in request.partitions:
+            answer.results.add(topic_id=partition.topic_id, partition=partition.partition)
+        return answer, memoryview(b"")
+
+    return changed
+
+
+def _drop_acknowledgements(handler: Handler) -> Handler:
+    """The leader says that acknowledgements were taken, and forgets some of them."""
+    seen = 0
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        nonlocal seen
+        seen += 1
+        if seen % 5:
+            return await handler(request, payload)
+        answer = leader_pb2.ShareAcknowledgeResponse()
+        for partition in request.partitions:
+            answer.partitions.add(topic_id=partition.topic_id, partition=partition.partition)
+        return answer
+
+    return changed
+
+
+def _give_to_two(handler: Handler) -> Handler:
+    """Every few fetches a member gets what another member has just got: locks mean nothing."""
+    last: list[tuple[str, Any]] = []
+    seen = 0
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        nonlocal seen
+        seen += 1
+        others = [answer for member, answer in last if member != request.owner.member_id]
+        if others and seen % 7 == 0:
+            last.clear()
+            return others[-1]  # type: ignore[no-any-return]
+        for partition in request.partitions:
+            del partition.cached[:]
+        answer = await handler(request, payload)
+        message = answer[0] if isinstance(answer, tuple) else answer
+        if any(partition.acquired_records for partition in message.partitions):  # type: ignore[attr-defined]
+            last.append((request.owner.member_id, answer))
+        return answer
+
+    return changed
+
+
+class _OldWrites:
+    """Writes of share-partition state that come a second time, as from a stream that was cut long ago.
+
+    With `fenced` the second one carries the epoch of its sender, else the newest one: as if epochs were not compared.
+    """
+
+    def __init__(self, *, fenced: bool) -> None:
+        self._fenced = fenced
+        self._old: dict[tuple[str, bytes, int], list[Any]] = {}
+
+    def __call__(self, handler: Handler) -> Handler:
+        async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+            answer = await handler(request, payload)
+            for partition in request.partitions:
+                old = self._old.setdefault((request.group_id, partition.topic_id, partition.partition), [])
+                old.append(partition)
+                for found in old:
+                    if found.leader_epoch < partition.leader_epoch:
+                        old.remove(found)
+                        again = share_coordinator_pb2.WriteShareGroupStateRequest(group_id=request.group_id)
+                        again.partitions.add().CopyFrom(found)
+                        if not self._fenced:
+                            again.partitions[0].leader_epoch = partition.leader_epoch
+                        await handler(again, memoryview(b""))
+                        break
+            return answer
+
+        return changed
+
+
+def _old_writes(*, fenced: bool) -> Mutation:
+    # One memory for all lives of the share coordinator: what is under way on a network outlives it.
+    old_writes = _OldWrites(fenced=fenced)
+    return Mutation(handlers={"share-coordinator": lambda: {WRITE_SHARE_GROUP_STATE: old_writes}})
+
+
+BROKEN_RULES: Mapping[str, Callable[[], Mutation]] = {
+    "the share coordinator answers before its write is durable": lambda: Mutation(
+        unsynced_roles=("share-coordinator",)
+    ),
+    "the leader answers a produce before it is durable": lambda: Mutation(unsynced_roles=("leader",)),
+    "the leader answers acknowledgements before their state is durable": lambda: Mutation(
+        calls={"leader": {WRITE_SHARE_GROUP_STATE: _believe_writes_at_once}}
+    ),
+    "the leader forgets acknowledgements": lambda: Mutation(
+        handlers={"leader": lambda: {SHARE_ACKNOWLEDGE: _drop_acknowledgements}}
+    ),
+    "a record is given to two members": lambda: Mutation(handlers={"leader": lambda: {SHARE_FETCH: _give_to_two}}),
+    "the leader epoch of a write is not compared": lambda: _old_writes(fenced=False),
+}
+"""What is broken; each makes a new mutation for one run."""
+
+HARMLESS: Mapping[str, Callable[[], Mutation]] = {
+    "old writes come again": lambda: _old_writes(fenced=True),
+}
+"""Faults that the rules have to stand."""
