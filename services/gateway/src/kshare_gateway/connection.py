@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.dispatch import HANDLERS, RECORD_BEARING_APIS
@@ -81,8 +81,7 @@ class ClientConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
         peer = transport.get_extra_info("peername")
         if peer:
             self.client_host = f"/{peer[0]}"
