@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import LIST_OFFSETS, PRODUCE, RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.methods import LIST_GROUPS, LIST_OFFSETS, PRODUCE, RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import CallFailed, CallTimeout, Channel, ChannelUnavailable, Handler, Network, Server, Service
 
 TIMEOUT_MS = 10_000
@@ -171,6 +171,17 @@ def test_a_method_that_is_not_served(play: Play) -> None:
         with pytest.raises(CallFailed, match="no method 'Leader/ListOffsets'") as caught:
             await channel.call(LIST_OFFSETS, leader_pb2.ListOffsetsRequest(), timeout_ms=TIMEOUT_MS)
         assert not isinstance(caught.value, ChannelUnavailable)
+        assert await acknowledge(channel) == 1
+
+    play(scene)
+
+
+def test_a_service_that_is_not_served(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        for _ in range(2):
+            with pytest.raises(CallFailed, match="no method 'Coordinator/ListGroups'") as caught:
+                await channel.call(LIST_GROUPS, coordinator_pb2.ListGroupsRequest(), timeout_ms=TIMEOUT_MS)
+            assert not isinstance(caught.value, ChannelUnavailable)
         assert await acknowledge(channel) == 1
 
     play(scene)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -299,19 +300,54 @@ def test_a_server_that_starts_later_is_found_soon() -> None:
     asyncio.run(main())
 
 
-class Answering:
-    """A server that answers each frame with bytes of the test's choice."""
+def test_a_unary_call_under_way_has_the_grace_of_a_stop() -> None:
+    async def main() -> None:
+        async with scene() as (leader, server, channel):
+            acknowledge = unary(channel, "ShareAcknowledge", leader_pb2.ShareAcknowledgeResponse)
+            call = asyncio.ensure_future(acknowledge(leader_pb2.ShareAcknowledgeRequest()))
+            while not leader.entered:
+                await asyncio.sleep(0)
+            stop = asyncio.ensure_future(server.stop(TIMEOUT_MS))
+            await asyncio.wait([stop], timeout=2 * grpc_network.FLUSH_AT_STOP_MS / 1000)
+            leader.go_on.set()
+            assert (await call).acquisition_lock_timeout_ms == 5
+            await stop
 
-    def __init__(self, answer: Callable[[FrameHeader], bytes]) -> None:
-        self._answer = answer
+    asyncio.run(main())
+
+
+def test_a_caller_that_has_gone_leaves_its_calls_and_no_errors() -> None:
+    async def main() -> None:
+        problems: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        async with scene() as (leader, server, channel):
+            stream = exchange(channel)
+            await stream.write(encode_frame(FrameHeader(correlation_id=1, method="Leader/ShareAcknowledge")))
+            while not leader.entered:
+                await asyncio.sleep(0)
+            stream.cancel()
+            await channel.close()
+            stop = asyncio.ensure_future(server.stop(TIMEOUT_MS))
+            await asyncio.wait([stop], timeout=0.1)
+            assert not stop.done()  # the call still runs
+            leader.go_on.set()
+            await stop
+        gc.collect()
+        assert leader.errors == []
+        assert problems == []
+
+    asyncio.run(main())
+
+
+class Answering:
+    """A server whose Exchange stream is the test's own."""
+
+    def __init__(self, serve: Callable[[Any, Any], Awaitable[None]]) -> None:
+        self._serve = serve
         self._server = grpc.aio.server()
 
     async def __aenter__(self) -> str:
-        async def serve(_: Any, context: Any) -> None:
-            while (data := await context.read()) is not grpc.aio.EOF:
-                await context.write(self._answer(decode_frame(data)[0]))
-
-        handlers: dict[str, Any] = {"Exchange": grpc.stream_stream_rpc_method_handler(serve)}
+        handlers: dict[str, Any] = {"Exchange": grpc.stream_stream_rpc_method_handler(self._serve)}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("kshare.v1.Leader", handlers),))
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
@@ -319,6 +355,16 @@ class Answering:
 
     async def __aexit__(self, *_: object) -> None:
         await self._server.stop(None)
+
+
+def each_frame(answer: Callable[[FrameHeader], bytes]) -> Callable[[Any, Any], Awaitable[None]]:
+    """Answers each frame with bytes of the test's choice."""
+
+    async def serve(_: Any, context: Any) -> None:
+        while (data := await context.read()) is not grpc.aio.EOF:
+            await context.write(answer(decode_frame(data)[0]))
+
+    return serve
 
 
 @pytest.mark.parametrize(
@@ -334,12 +380,39 @@ class Answering:
 )
 def test_bad_answers(answer: Callable[[FrameHeader], bytes], kind: type[Exception], text: str) -> None:
     async def main() -> None:
-        async with Answering(answer) as address:
+        async with Answering(each_frame(answer)) as address:
             channel = GrpcNetwork().connect(address)
             for _ in range(2):
                 with pytest.raises(kind, match=text) as caught:
                     await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
                 assert type(caught.value) is kind
+            await channel.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.CANCELLED, grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE])
+def test_a_stream_that_the_other_side_ends_is_opened_again(code: grpc.StatusCode) -> None:
+    async def main() -> None:
+        streams = 0
+
+        async def serve(_: Any, context: Any) -> None:
+            nonlocal streams
+            streams += 1
+            header, _ = decode_frame(await context.read())
+            if streams < 3:
+                if code is not grpc.StatusCode.OK:
+                    await context.abort(code, "on purpose")
+                return
+            await context.write(encode_frame(FrameHeader(correlation_id=header.correlation_id)))
+            await context.read()
+
+        async with Answering(serve) as address:
+            channel = GrpcNetwork().connect(address)
+            for _ in range(2):
+                with pytest.raises(ChannelUnavailable, match="was lost"):
+                    await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
+            await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
             await channel.close()
 
     asyncio.run(main())
@@ -351,7 +424,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
         return encode_frame(FrameHeader(correlation_id=correlation_id))
 
     async def main() -> None:
-        async with Answering(answer) as address:
+        async with Answering(each_frame(answer)) as address:
             channel = GrpcNetwork().connect(address)
             await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
             with pytest.raises(ChannelUnavailable, match="no answer in 50 ms"):

@@ -28,8 +28,7 @@ from typing import Any, Generic
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
@@ -181,25 +180,39 @@ class GrpcChannel:
             await self._work()
             service = self._calls[self._unsent[0]].method.service
             exchange: Any = self._grpc_channel.stream_stream(f"/{PACKAGE}.{service}/Exchange")
-            reason = await self._exchange(exchange())
-            self._fail_all(f"the stream to {self._address} was lost: {reason}")
+            await self._exchange(exchange(), service)
             await asyncio.sleep(RECONNECT_INTERVAL_MS / 1000)
 
-    async def _exchange(self, stream: Any) -> str:
-        """Carries calls until the stream ends; returns why it did."""
+    async def _exchange(self, stream: Any, service: str) -> None:
+        """Carries calls of any service on the stream of one, until it ends and all that wait have failed."""
         writer = asyncio.get_running_loop().create_task(self._write(stream), name=f"channel-{self._address}-writer")
+        try:
+            reason = await self._read(stream, service)
+            # Before anything else runs: a call that is made from now on belongs to the next stream.
+            self._fail_all(f"the stream to {self._address} was lost: {reason}")
+        finally:
+            writer.cancel()
+            stream.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _read(self, stream: Any, service: str) -> str:
+        """Hands out answers until the stream ends; returns why it did."""
         try:
             while (data := await stream.read()) is not grpc.aio.EOF:
                 self._answered(data)
             return "the other side ended it"
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                self._fail_unserved(service)
             return f"{error.code().name} {error.details()}"
         except FrameError as error:
             return f"the answer is no frame: {error}"
-        finally:
-            writer.cancel()
-            stream.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+        except asyncio.CancelledError:
+            # gRPC raises this also where it is the other side that cancelled the stream.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return "the other side cancelled it"
 
     async def _write(self, stream: Any) -> None:
         try:
@@ -240,6 +253,13 @@ class GrpcChannel:
             text = f"{call.method.path} at {self._address}: the answer is no {call.method.response_type.__name__}"
             call.future.set_exception(CallFailed(f"{text}: {error}"))
 
+    def _fail_unserved(self, service: str) -> None:
+        """Fails the calls of a service that the other side does not have, for good."""
+        for call in self._calls.values():
+            if call.method.service == service and not call.future.done():
+                text = f"the server at {self._address} has no method {call.method.path!r}"
+                call.future.set_exception(CallFailed(text))
+
     def _fail_all(self, text: str) -> None:
         calls, self._calls = self._calls, {}
         self._unsent.clear()
@@ -258,7 +278,7 @@ class GrpcServer:
             method.path: (method, handler) for service in services for method, handler in service.handlers.items()
         }
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
-        self._health = HealthServicer()
+        self._health = health.aio.HealthServicer()
         self._health_task: asyncio.Task[None] | None = None
         self._address = ""
         self._stopping = False
@@ -356,12 +376,17 @@ class GrpcServer:
             if method.has_payload and "payload" in method.request_type.DESCRIPTOR.fields_by_name:
                 payload = request.payload
                 request.ClearField("payload")
+            task = asyncio.current_task()
+            assert task is not None
+            self._under_way[task] = None
             try:
                 result = await handler(request, memoryview(payload))
             except Exception as error:
                 self._on_handler_error(method.path, error)
                 await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
                 raise
+            finally:
+                del self._under_way[task]
             message, pieces = result if isinstance(result, tuple) else (result, ())
             return _with_payload(message, pieces)
 

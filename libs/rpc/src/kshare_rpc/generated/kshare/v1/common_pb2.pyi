@@ -119,7 +119,9 @@ class FrameHeader(_message.Message):
     message: _builtins.bytes
     """The serialized request or response message."""
     failure: _builtins.str
-    """Not empty in an answer: the call failed before the handler could give a Kafka error code; the text says why."""
+    """Not empty in an answer: the call failed before the handler could give a Kafka error code; the text says why.
+    It starts with "refused: " where the server is stopping, so that calling again, here or elsewhere, may help.
+    """
     traceparent: _builtins.str
     """A W3C trace context of the caller, empty when there is none."""
     def __init__(
