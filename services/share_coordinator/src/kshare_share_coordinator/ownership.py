@@ -63,7 +63,7 @@ class Ownership:
         view = self._lease.view
         if not view.version:
             return Result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the share coordinator has no catalog yet")
-        if view.state_partition_count != self._count:
+        if not self._has_count():
             problem = self._adopt(view.state_partition_count)
             if problem:
                 return Result(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem)
@@ -89,9 +89,12 @@ class Ownership:
 
     def problems(self) -> list[str]:
         """For the health check."""
-        problems = [self._count_problem] if self._count_problem else []
+        problems = [self._count_problem] if self._count_problem and not self._has_count() else []
         expired = self.lease_refusal() if self._lease.view.version else None
         return [*problems, expired.error_message] if expired else problems
+
+    def _has_count(self) -> bool:
+        return 0 < self._count == self._lease.view.state_partition_count
 
     def _adopt(self, count: int) -> str | None:
         self._count_problem = self._adoption_problem(count)

@@ -1,0 +1,42 @@
+"""`python -m kshare_share_coordinator --node-id … --data-dir … …`: the share coordinator as a process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from kshare_core.configs import InvalidConfig, process_configs
+from kshare_rpc.network import Network
+from kshare_runtime.ports import Environment
+from kshare_servicekit.process import role_main
+from kshare_servicekit.process_settings import ProcessSettings, SettingsError
+from kshare_share_coordinator.node import ShareCoordinatorNode
+from kshare_share_coordinator.settings import ShareCoordinatorSettings
+
+log = logging.getLogger(__name__)
+
+
+def build(environment: Environment, network: Network, settings: ProcessSettings) -> ShareCoordinatorNode:
+    """The node that the process runs; SettingsError names what is missing, unknown or has a bad value."""
+    if settings.coordinator_address is None:
+        raise SettingsError("--coordinator-address is missing: the coordinator's host:port for gRPC")
+    try:
+        configs, warnings = process_configs(settings.properties())
+    except InvalidConfig as error:
+        raise SettingsError(f"{settings.config}: {error}") from error
+    for warning in warnings:
+        log.warning("%s: %s", settings.config, warning)
+    return ShareCoordinatorNode(
+        environment=environment,
+        network=network,
+        settings=ShareCoordinatorSettings(
+            node_id=settings.node_id,
+            listen=settings.listen,
+            coordinator_address=settings.coordinator_address,
+            configs=configs,
+        ),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(role_main("share-coordinator", ProcessSettings, build))
