@@ -207,12 +207,6 @@ class GrpcChannel:
             return f"{error.code().name} {error.details()}"
         except FrameError as error:
             return f"the answer is no frame: {error}"
-        except asyncio.CancelledError:
-            # gRPC raises this also where it is the other side that cancelled the stream.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return "the other side cancelled it"
 
     async def _write(self, stream: Any) -> None:
         try:
