@@ -75,7 +75,8 @@ class Deadlines(Generic[Key]):
         now = asyncio.get_running_loop().time()
         late = now - planned
         if late * 1000 > STALL_MS:
-            self._deadlines = {key: deadline + late for key, deadline in self._deadlines.items()}
+            moved = late + STALL_MS / 1000
+            self._deadlines = {key: deadline + moved for key, deadline in self._deadlines.items()}
         expired: list[Key] = []
         while self._heap and self._heap[0][0] <= now:
             scheduled, _, key = heapq.heappop(self._heap)

@@ -1,0 +1,134 @@
+"""IncrementalAlterConfigs: operations, errors, bounds, and that a resource is changed as a whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from kshare_coordinator.machine import commands
+from kshare_core.errors import ErrorCode as E
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from support.coordinator_driver import CoordinatorDriver
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC, BROKER, GROUP = 2, 4, 32
+LOCK = "share.record.lock.duration.ms"
+
+Change = tuple[str, int, str | None]
+
+
+def resource(kind: int, name: str, *changes: Change) -> pb.IncrementalAlterConfigsRequest.Resource:
+    return pb.IncrementalAlterConfigsRequest.Resource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            pb.IncrementalAlterConfigsRequest.AlterableConfig(
+                name=config, config_operation=operation, value=value or "", value_is_null=value is None
+            )
+            for config, operation, value in changes
+        ],
+    )
+
+
+def alter(
+    driver: CoordinatorDriver, *resources: pb.IncrementalAlterConfigsRequest.Resource, validate_only: bool = False
+) -> list[E]:
+    request = pb.IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
+    answer = driver.run(commands.IncrementalAlterConfigs(request=request))
+    for result in answer.results:
+        assert bool(result.error_code) == bool(result.error_message)
+    return [E(result.error_code) for result in answer.results]
+
+
+def topic_configs(driver: CoordinatorDriver, name: str = "t") -> dict[str, str]:
+    return {entry.name: entry.value for entry in driver.state.topics[driver.state.topic_ids[name]].configs}
+
+
+@pytest.fixture
+def driver() -> CoordinatorDriver:
+    made = CoordinatorDriver()
+    made.create_topic("t", 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (resource(TOPIC, "missing", ("retention.ms", SET, "1")), E.UNKNOWN_TOPIC_OR_PARTITION),
+        (resource(TOPIC, "t", ("no.such.config", SET, "1")), E.INVALID_CONFIG),
+        (resource(TOPIC, "t", ("no.such.config", DELETE, None)), E.INVALID_CONFIG),
+        (resource(TOPIC, "t", ("retention.ms", SET, "soon")), E.INVALID_CONFIG),
+        (resource(TOPIC, "t", ("retention.ms", SET, None)), E.INVALID_REQUEST),
+        (resource(TOPIC, "t", ("retention.ms", APPEND, "1")), E.INVALID_CONFIG),
+        (resource(TOPIC, "t", ("retention.ms", 7, "1")), E.INVALID_REQUEST),
+        (resource(TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None)), E.INVALID_REQUEST),
+        (resource(TOPIC, "t", ("cleanup.policy", APPEND, "nonsense")), E.INVALID_CONFIG),
+        (resource(GROUP, "", (LOCK, SET, "20000")), E.INVALID_REQUEST),
+        (resource(GROUP, "g", ("no.such.config", SET, "1")), E.INVALID_CONFIG),
+        (resource(GROUP, "g", (LOCK, SET, "14999")), E.INVALID_CONFIG),
+        (resource(GROUP, "g", (LOCK, SET, "60001")), E.INVALID_CONFIG),
+        (resource(GROUP, "g", ("share.auto.offset.reset", SET, "sometime")), E.INVALID_CONFIG),
+        (resource(GROUP, "g", ("share.isolation.level", SET, "read_half")), E.INVALID_CONFIG),
+        (resource(BROKER, "1", ("num.partitions", SET, "2")), E.INVALID_REQUEST),
+        (resource(77, "x", ("num.partitions", SET, "2")), E.INVALID_REQUEST),
+    ],
+)
+def test_refused_changes(
+    driver: CoordinatorDriver, change: pb.IncrementalAlterConfigsRequest.Resource, code: E
+) -> None:
+    rows = dict(driver.rows)
+    assert alter(driver, change) == [code]
+    assert driver.rows == rows
+
+
+def test_set_append_subtract_and_delete(driver: CoordinatorDriver) -> None:
+    assert alter(
+        driver, resource(TOPIC, "t", ("retention.ms", SET, "5000"), ("cleanup.policy", APPEND, "compact"))
+    ) == [E.NONE]
+    assert topic_configs(driver) == {"retention.ms": "5000", "cleanup.policy": "delete,compact"}
+    assert alter(driver, resource(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))) == [E.NONE]
+    assert topic_configs(driver) == {"retention.ms": "5000", "cleanup.policy": "compact"}
+    assert alter(driver, resource(TOPIC, "t", ("retention.ms", DELETE, None), ("segment.ms", DELETE, None))) == [E.NONE]
+    assert topic_configs(driver) == {"cleanup.policy": "compact"}
+    assert driver.load().state == driver.state
+
+
+def test_each_resource_stands_for_itself(driver: CoordinatorDriver) -> None:
+    codes = alter(
+        driver,
+        resource(TOPIC, "t", ("retention.ms", SET, "5000"), ("segment.ms", SET, "never")),
+        resource(GROUP, "g", (LOCK, SET, "20000")),
+        resource(GROUP, "twice", (LOCK, SET, "20000")),
+        resource(GROUP, "twice", (LOCK, SET, "30000")),
+    )
+    assert codes == [E.INVALID_CONFIG, E.NONE, E.INVALID_REQUEST, E.INVALID_REQUEST]
+    assert topic_configs(driver) == {}
+    assert driver.state.group_configs == {"g": {LOCK: "20000"}}
+
+
+def test_validate_only(driver: CoordinatorDriver) -> None:
+    rows = dict(driver.rows)
+    good, bad = resource(GROUP, "g", (LOCK, SET, "20000")), resource(GROUP, "h", (LOCK, SET, "1"))
+    assert alter(driver, good, bad, validate_only=True) == [E.NONE, E.INVALID_CONFIG]
+    assert driver.rows == rows
+
+
+def test_a_group_without_configs_is_forgotten(driver: CoordinatorDriver) -> None:
+    alter(driver, resource(GROUP, "g", (LOCK, SET, "20000")))
+    rows = len(driver.rows)
+    alter(driver, resource(GROUP, "g", (LOCK, DELETE, None)))
+    assert (len(driver.rows), driver.state.group_configs) == (rows - 1, {})
+
+
+def test_intervals_of_a_group_follow_its_configs(driver: CoordinatorDriver) -> None:
+    driver.heartbeat("m", 0, ["t"], "g")
+    driver.initialize_all("g")
+    alter(
+        driver,
+        resource(GROUP, "g", ("share.session.timeout.ms", SET, "60000"), ("share.heartbeat.interval.ms", SET, "9000")),
+    )
+    answer = driver.heartbeat("m", 1, None, "g")
+    assert answer.heartbeat_interval_ms == 9000
+    assert driver.effects == [commands.SessionRenewed(group_id="g", member_id="m", session_timeout_ms=60000)]
+    alter(driver, resource(GROUP, "g", ("share.session.timeout.ms", DELETE, None)))
+    driver.heartbeat("m", 2, None, "g")
+    assert driver.effects == [commands.SessionRenewed(group_id="g", member_id="m", session_timeout_ms=45000)]
