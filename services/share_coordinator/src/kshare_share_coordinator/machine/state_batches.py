@@ -42,9 +42,9 @@ def combine_state_batches(
         return list(older)
     low = bisect_left(older, newer[0].first_offset - 1, key=_last_offset)
     high = bisect_right(older, newer[-1].last_offset + 1, low, key=_first_offset)
-    if low == high:
-        return [*older[:low], *newer, *older[high:]]
-    return [*older[:low], *_overlay(older[low:high], newer), *older[high:]]
+    combined = list(older)
+    combined[low:high] = _overlay(older[low:high], newer) if low < high else newer
+    return combined
 
 
 def is_canonical(batches: Sequence[StateBatch]) -> bool:
