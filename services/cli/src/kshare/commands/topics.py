@@ -58,15 +58,17 @@ def _one_result(futures: Mapping[str, Future[None]]) -> None:
 def create_topic(bootstrap: str, name: str, partitions: int | None, configs: Sequence[str]) -> None:
     """Creates a topic; without `partitions` the broker's num.partitions counts."""
     topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
+    admin = admin_client(bootstrap)  # it must outlive its futures
     try:
-        _one_result(admin_client(bootstrap).create_topics([topic], **TIMEOUTS))
+        _one_result(admin.create_topics([topic], **TIMEOUTS))
     except KafkaException as error:
         raise kafka_failure(f"creating topic {name}", error) from None
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
+    admin = admin_client(bootstrap)
     try:
-        _one_result(admin_client(bootstrap).delete_topics([name], **TIMEOUTS))
+        _one_result(admin.delete_topics([name], **TIMEOUTS))
     except KafkaException as error:
         raise kafka_failure(f"deleting topic {name}", error) from None
 

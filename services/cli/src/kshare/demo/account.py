@@ -59,6 +59,12 @@ class Account:
         self.worker(worker).state = "crashed"
         self.held_at_crash.update(holding)
 
+    def mark_finished(self) -> None:
+        """All workers are gone; those that did not crash have left the group in good order."""
+        for tally in self.workers.values():
+            if tally.state != "crashed":
+                tally.state = "finished"
+
     @property
     def lost(self) -> set[int]:
         """Stored orders that nobody settled."""

@@ -16,7 +16,6 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -24,7 +23,7 @@ from confluent_kafka.admin import (
 )
 from rich.console import Console
 
-from kshare.commands.topics import create_topic, kafka_failure
+from kshare.commands.topics import admin_client, create_topic, kafka_failure
 from kshare.demo.account import Account
 from kshare.demo.display import Display, account_table, worker_table
 from kshare.demo.processes import Processes
@@ -89,6 +88,8 @@ async def _demonstrate(processes: Processes, display: Display, folder: Path, ord
     account = Account(expected=orders)
     loop = asyncio.get_running_loop()
     started_at = loop.time()
+    for name in WORKERS:
+        account.worker(name)
     for name, behaviour in WORKERS.items():
         await processes.start(
             name,
@@ -111,6 +112,7 @@ async def _demonstrate(processes: Processes, display: Display, folder: Path, ord
         await asyncio.sleep(0.1)
     display.update(account, loop.time() - started_at)
     await processes.stop_all_but(CLUSTER)
+    account.mark_finished()
     return account
 
 
@@ -135,7 +137,7 @@ def _prepare(bootstrap: str) -> None:
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in GROUP_CONFIGS.items()
     ]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = admin_client(bootstrap)
     resource = ConfigResource(ResourceType.GROUP, GROUP, incremental_configs=entries)
     (future,) = admin.incremental_alter_configs([resource]).values()
     try:

@@ -1,6 +1,6 @@
 """The demo's producer: `python -m kshare.demo.producer BOOTSTRAP TOPIC ORDERS SECONDS`.
 
-Spreads the orders over the given time, and reports each that the cluster confirmed.
+Spreads the orders over the given time, in bursts, and reports each that the cluster confirmed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from kshare.demo.reports import report
 
+BURST = 100
+"""Orders come in bursts, so that workers have several in their hands at once."""
 ITEMS = ("tea", "coffee", "cocoa", "cake", "juice")
 
 
@@ -41,7 +43,7 @@ def produce_orders(bootstrap: str, topic: str, orders: int, seconds: float) -> b
 
     started_at = time.monotonic()
     for order in range(orders):
-        due_at = started_at + seconds * order / orders
+        due_at = started_at + seconds * (order - order % BURST) / orders
         while (wait_s := due_at - time.monotonic()) > 0:
             producer.poll(min(wait_s, 0.1))
             _report_confirmed(confirmed)

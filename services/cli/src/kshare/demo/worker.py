@@ -6,7 +6,7 @@ said that the cluster took it. Behaviours:
     steady     accepts everything
     releasing  releases a part of the orders that it sees for the first time
     rejecting  rejects a part of the orders
-    crashing   kills itself in the middle of its third batch of orders, with some of them acknowledged and not committed
+    crashing   kills itself with a batch of orders in its hands, some of them acknowledged and not committed
 
 Ends when it is asked to (SIGTERM), leaving the group in good order.
 """
@@ -25,7 +25,9 @@ from kshare.demo.account import ACCEPT, REJECT, RELEASE
 from kshare.demo.reports import report
 
 STEADY, RELEASING, REJECTING, CRASHING = BEHAVIOURS = ("steady", "releasing", "rejecting", "crashing")
-BATCHES_BEFORE_CRASH = 2
+CRASH_BATCHES = range(2, 20)
+"""How many batches the crashing worker finishes: until it gets CRASH_ORDERS at once, and at most all these."""
+CRASH_ORDERS = 20
 WORK_S = 0.001
 """How long a worker thinks about one order."""
 TYPES = {
@@ -42,6 +44,13 @@ def answer_to(behaviour: str, order: int, delivery_count: int) -> str:
     if behaviour == REJECTING and order % 20 == 7:
         return REJECT
     return ACCEPT
+
+
+def is_time_to_crash(batches: int, orders: int) -> bool:
+    """Whether the crashing worker dies now, after so many batches and with so many orders in its hands."""
+    if batches in CRASH_BATCHES:
+        return orders >= CRASH_ORDERS
+    return batches >= CRASH_BATCHES.stop
 
 
 def order_of(message: Message) -> int:
@@ -73,7 +82,7 @@ class Worker:
             messages = [message for message in self._consumer.poll(0.25) if self._is_order(message)]
             if not messages:
                 continue
-            if self._behaviour == CRASHING and self._batches >= BATCHES_BEFORE_CRASH:
+            if self._behaviour == CRASHING and is_time_to_crash(self._batches, len(messages)):
                 self._crash(messages)
             self._work_on(messages)
             self._batches += 1

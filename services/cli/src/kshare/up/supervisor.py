@@ -19,8 +19,8 @@ from pathlib import Path
 from kshare.up import child
 
 FIRST_DELAY_S = 0.1
-LONGEST_DELAY_S = 10.0
-STEADY_AFTER_S = 10.0
+LONGEST_DELAY_S = 5.0
+STEADY_AFTER_S = 3.0
 STOP_GRACE_S = 10.0
 LONGEST_LINE_BYTES = 1 << 20
 

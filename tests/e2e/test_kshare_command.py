@@ -1,0 +1,122 @@
+"""The `kshare` command against a running cluster: its output, its errors, its demo."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.kshare_cluster import KshareCluster
+
+KSHARE = str(Path(sys.executable).parent / "kshare")
+LIMIT_S = 120.0
+
+SETTINGS = {"group.share.min.heartbeat.interval.ms": "500", "group.share.heartbeat.interval.ms": "500"}
+
+
+def kshare(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [KSHARE, *arguments], input=stdin, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+def succeed(*arguments: str, stdin: str | None = None) -> str:
+    done = kshare(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows(output: str) -> list[list[str]]:
+    """The lines of `kshare consume` after the heading: partition, offset, delivery count, key, value."""
+    return [line.split("\t") for line in output.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("single_process", [False, True], ids=["processes", "single-process"])
+def test_topics_produce_consume_and_groups(tmp_path: Path, single_process: bool) -> None:
+    with KshareCluster(tmp_path, SETTINGS, single_process=single_process) as cluster:
+        where = ("--bootstrap", cluster.bootstrap)
+        succeed("topics", "create", "orders", "--partitions", "2", "--config", "max.message.bytes=5000", *where)
+        assert re.search(r"orders\W+2\b", succeed("topics", "list", *where))
+        again = kshare("topics", "create", "orders", *where)
+        assert again.returncode == 1 and "TOPIC_ALREADY_EXISTS" in again.stderr and again.stderr.count("\n") == 1
+
+        consume = ("consume", "orders", "--group", "g", "--max", "3", "--timeout", "30", *where)
+        started = subprocess.Popen([KSHARE, *consume, "--release"], stdout=subprocess.PIPE, text=True)
+        _wait_for_member(cluster, "g")
+        succeed("produce", "orders", "first", "second", "--key", "k", *where)
+        succeed("produce", "orders", *where, stdin="third\n")
+        output, _ = started.communicate(timeout=LIMIT_S)
+        released = rows(output)
+        assert sorted(row[4] for row in released) == ["first", "second", "third"]
+        assert {row[2] for row in released} == {"1"} and {row[3] for row in released} == {"k", ""}
+
+        accepted = rows(succeed(*consume, "--accept"))
+        assert sorted(row[4] for row in accepted) == ["first", "second", "third"]
+        assert min(int(row[2]) for row in accepted) >= 2
+        assert rows(succeed("consume", "orders", "--group", "g", "--timeout", "3", *where)) == []
+
+        assert re.search(r"\bg\W+[Ss]hare\W+Empty", succeed("groups", "list", *where))
+        described = succeed("groups", "describe", "g", *where)
+        assert re.search(r"state +Empty", described) and re.search(r"members +0", described)
+        unknown = kshare("groups", "describe", "nobody", *where)
+        assert unknown.returncode == 1 and "GROUP_ID_NOT_FOUND" in unknown.stderr
+
+        succeed("topics", "delete", "orders", *where)
+        assert "orders" not in succeed("topics", "list", *where)
+        assert kshare("topics", "delete", "orders", *where).returncode == 1
+
+
+def _wait_for_member(cluster: KshareCluster, group: str) -> None:
+    """Until a member has partitions: a group that starts at the newest record has no place before."""
+    for _ in range(100):
+        done = kshare("groups", "describe", group, "--bootstrap", cluster.bootstrap)
+        if "orders: " in done.stdout:
+            return
+    raise AssertionError(f"no member of {group} has partitions: {done.stdout}{done.stderr}")
+
+
+def test_a_directory_or_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with KshareCluster(tmp_path / "a") as cluster:
+        other = kshare("up", "--data-dir", str(tmp_path / "a" / "data"), "--listen", "127.0.0.1:0")
+        assert other.returncode == 2 and f"in use by kshare up with pid {cluster.pid}" in other.stderr
+        other = kshare("up", "--data-dir", str(tmp_path / "b"), "--listen", cluster.bootstrap)
+        assert other.returncode == 2 and f"cannot listen on {cluster.bootstrap}" in other.stderr
+
+
+def test_the_demo_accounts_for_every_order() -> None:
+    output = succeed("demo", "--orders", "2000")
+    assert re.search(r"produced\W+2000\b", output)
+    assert re.search(r"lost\W+0\b", output) and re.search(r"accepted twice\W+0\b", output)
+    assert "orders in its hands" in output
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [KSHARE, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as demo:
+        assert demo.stdout is not None
+        pids: list[int] = []
+        for line in demo.stdout:
+            if "accepted" in line:
+                pids = _descendants(demo.pid)
+                break
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode == 1
+    assert list(tmp_path.iterdir()) == []
+    assert len(pids) >= 9, "kshare up, four roles, a producer and at least three workers"
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *_descendants(int(child))]
+    return found
