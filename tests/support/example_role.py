@@ -17,11 +17,13 @@ from kshare_rpc.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_servicekit.process import role_main
-from kshare_servicekit.process_settings import ProcessSettings
+from kshare_servicekit.process_settings import ProcessSettings, SettingsError
 
 
 class ExampleNode:
     def __init__(self, environment: Environment, network: Network, settings: ProcessSettings, mode: str) -> None:
+        if mode == "settings":
+            raise SettingsError("server.properties: num.partitions is 'x', it must be a number")
         self._environment = environment
         self._network = network
         self._settings = settings

@@ -84,6 +84,13 @@ def test_a_start_that_fails_is_one_clear_line(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "ready").exists()
 
 
+def test_bad_settings_have_a_code_of_their_own(tmp_path: Path) -> None:
+    result = subprocess.run(command("settings", tmp_path), stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "num.partitions is 'x'" in json.loads(line)["reason"]
+
+
 def test_a_bug_at_start_shows_where_it_is(tmp_path: Path) -> None:
     result = subprocess.run(command("bug", tmp_path), stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S)
     assert result.returncode == 1

@@ -170,7 +170,12 @@ class CatalogFollower:
 
     async def _follow(self) -> None:
         while True:
-            if not await self._attempt(self._watch_once):
+            try:
+                followed = await self._attempt(self._watch_once)
+            except Exception as error:  # a bug in on_view must not end the lease without a word; the view stays old
+                self._on_problem(f"the catalog's next version was not taken: {type(error).__name__}: {error}")
+                followed = False
+            if not followed:
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
 
     async def _attempt(self, step: Callable[[], Awaitable[None]]) -> bool:

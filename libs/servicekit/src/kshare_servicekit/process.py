@@ -125,7 +125,10 @@ class _Process:
                 self._log.info("started", **addresses)
                 watchers.append(asyncio.get_running_loop().create_task(self._watch_problems(node)))
                 await self._stop.wait()
-        except (StorageFailure, KafkaError, CallFailed, SettingsError, OSError, ValueError) as error:
+        except SettingsError as error:
+            self._log.error("bad settings", reason=str(error))
+            return BAD_SETTINGS
+        except (StorageFailure, KafkaError, CallFailed, OSError, ValueError) as error:
             self._log.error("could not start", reason=str(error))
             return FAILED
         except Exception:
