@@ -172,11 +172,12 @@ class Script:
         return [_waits(self.machine.expire(self._now_ms, self._limits["delivery_count_limit"]))]
 
     def _on_write(self, words: list[str]) -> list[str]:
-        self._in_flight = self.machine.next_write()
-        if self._in_flight is None:
+        write = self.machine.next_write()
+        if write is None:
             return ["no write"]
-        lines = [f"write start_offset={self._in_flight.start_offset} done={self._in_flight.delivery_complete_count}"]
-        for first, last, state, count in self._in_flight.state_batches:
+        self._in_flight = write
+        lines = [f"write start_offset={write.start_offset} done={write.delivery_complete_count}"]
+        for first, last, state, count in write.state_batches:
             lines.append(f"  {_text(first, last)} {int(state)} ({state.name}) count {count}")
         return lines
 

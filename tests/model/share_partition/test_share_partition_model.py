@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.states import AcknowledgeType, RecordState
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
-from kshare_leader.machine.acquisition import FetchLimits
+from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, SharePartition
 from kshare_leader.machine.state_write import StateBatch, StateWrite
@@ -142,7 +142,7 @@ class SharePartitionModel(RuleBasedStateMachine):
                     self.records[offset] = Record(RecordState.ARCHIVED, before.count)
         self.drop_below_start(end_before)
 
-    def check_poison(self, acquired: list[tuple[int, int, int]], offsets: list[int]) -> None:
+    def check_poison(self, acquired: list[AcquiredRecords], offsets: list[int]) -> None:
         throttle_from = max(2, -(-self.limit // 2))
         for _, _, count in acquired:
             if self.limit > 2 and count >= self.limit:

@@ -1,0 +1,302 @@
+"""A ShareService on a virtual clock, with a log in memory and a share coordinator that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+from kshare_core.configs import Configs
+from kshare_core.configs.broker import BROKER_CONFIGS
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_leader.ports import StoredBatch, TimestampOffset
+from kshare_leader.share.service import ShareService
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
+from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
+from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.ports import Environment, KeyValueStore
+from support.simulation.loop import VirtualLoop
+
+T = TypeVar("T")
+TOPIC = bytes(range(16))
+NODE_ID = 7
+GATEWAY = coordinator_pb2.Node(role=coordinator_pb2.ROLE_GATEWAY, node_id=1, incarnation="g1")
+
+
+class MemoryTopicLog:
+    """A TopicLog of batches whose bytes say their offsets."""
+
+    def __init__(self, partition: int) -> None:
+        self.topic_partition = TopicPartition(TOPIC, partition)
+        self.log_start_offset = 0
+        self.high_watermark = 0
+        self.timestamps: list[TimestampOffset] = []
+        self.fails = False
+        self._batches: list[StoredBatch] = []
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.high_watermark
+
+    def append(self, count: int, *, is_control: bool = False, size: int = 100) -> None:
+        base = self.high_watermark
+        data = f"{base}-{base + count - 1};".encode().ljust(size, b".")
+        self._batches.append(StoredBatch(base, base + count - 1, data, is_control))
+        self.high_watermark += count
+        for listener in list(self._listeners.values()):
+            listener()
+
+    def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:
+        if self.fails:
+            raise StorageFailure("the disk is gone")
+        found: list[StoredBatch] = []
+        size = 0
+        for batch in self._batches:
+            if batch.last_offset >= max(fetch_offset, self.log_start_offset):
+                size += batch.length
+                if found and size > max_bytes:
+                    break
+                found.append(batch)
+        return found
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        return next((found for found in self.timestamps if found.timestamp_ms >= timestamp_ms), None)
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        token = object()
+        self._listeners[token] = listener
+        return lambda: self._listeners.pop(token, None) and None
+
+
+class Logs:
+    def __init__(self, count: int) -> None:
+        self.all = {TopicPartition(TOPIC, index): MemoryTopicLog(index) for index in range(count)}
+
+    def find(self, key: TopicPartition) -> MemoryTopicLog | None:
+        return self.all.get(key)
+
+
+class StateChannel:
+    """A Channel to a share coordinator that keeps states in a dictionary.
+
+    `answers` are taken first: an error code for all share-partitions of the call (nothing is stored), or an exception
+    (with `stores_anyway`, the state is stored before it is raised). While `gate` is set, writes wait for it.
+    """
+
+    def __init__(self) -> None:
+        self.states: dict[tuple[bytes, int], state_pb2.ReadShareGroupStateResponse.Result] = {}
+        self.writes: list[state_pb2.WriteShareGroupStateRequest] = []
+        self.reads = 0
+        self.read_answers: list[int | Exception] = []
+        self.write_answers: list[int | Exception] = []
+        self.stores_anyway = False
+        self.gate: asyncio.Event | None = None
+
+    def initialize(self, partition: int, start_offset: int, *batches: tuple[int, int, int, int]) -> None:
+        result = state_pb2.ReadShareGroupStateResponse.Result(
+            topic_id=TOPIC, partition=partition, state_epoch=3, start_offset=start_offset
+        )
+        for first, last, state, count in batches:
+            result.state_batches.add(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        self.states[TOPIC, partition] = result
+
+    async def call(
+        self, method: Method[Request, Response], request: Request, payload: Payload = (), *, timeout_ms: int
+    ) -> tuple[Response, memoryview]:
+        await asyncio.sleep(0.001)
+        if method is READ_SHARE_GROUP_STATE:
+            answer: Any = self._read(cast(state_pb2.ReadShareGroupStateRequest, request))
+        else:
+            assert method is WRITE_SHARE_GROUP_STATE
+            if self.gate is not None:
+                await self.gate.wait()
+            answer = self._write(cast(state_pb2.WriteShareGroupStateRequest, request))
+        return cast(Response, answer), memoryview(b"")
+
+    def _read(self, request: state_pb2.ReadShareGroupStateRequest) -> state_pb2.ReadShareGroupStateResponse:
+        self.reads += 1
+        response = state_pb2.ReadShareGroupStateResponse()
+        error = self.read_answers.pop(0) if self.read_answers else 0
+        if isinstance(error, Exception):
+            raise error
+        for partition in request.partitions:
+            state = self.states.get((partition.topic_id, partition.partition))
+            code = error or (0 if state else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if state is None or code:
+                response.results.add(topic_id=partition.topic_id, partition=partition.partition, error_code=code)
+            else:
+                response.results.add().CopyFrom(state)
+        return response
+
+    def _write(self, request: state_pb2.WriteShareGroupStateRequest) -> state_pb2.WriteShareGroupStateResponse:
+        error = self.write_answers.pop(0) if self.write_answers else 0
+        if not error or self.stores_anyway:
+            self._store(request)
+        if isinstance(error, Exception):
+            raise error
+        response = state_pb2.WriteShareGroupStateResponse()
+        for partition in request.partitions:
+            response.results.add(topic_id=partition.topic_id, partition=partition.partition, error_code=error)
+        return response
+
+    def _store(self, request: state_pb2.WriteShareGroupStateRequest) -> None:
+        self.writes.append(request)
+        for partition in request.partitions:
+            state = self.states[partition.topic_id, partition.partition]
+            if partition.start_offset >= 0:
+                state.start_offset = partition.start_offset
+            offsets: dict[int, tuple[int, int]] = {}
+            for batch in [*state.state_batches, *partition.state_batches]:
+                for offset in range(batch.first_offset, batch.last_offset + 1):
+                    offsets[offset] = (batch.delivery_state, batch.delivery_count)
+            del state.state_batches[:]
+            for offset, (delivery_state, count) in sorted(offsets.items()):
+                if offset >= state.start_offset:
+                    state.state_batches.add(
+                        first_offset=offset, last_offset=offset, delivery_state=delivery_state, delivery_count=count
+                    )
+
+    async def close(self) -> None:
+        pass
+
+
+class Leader:
+    """A ShareService and everything around it; `view` may be replaced by `change_view`."""
+
+    def __init__(self, *, partitions: int = 2, configs: dict[str, str] | None = None) -> None:
+        self.logs = Logs(partitions)
+        self.channel = StateChannel()
+        self.reports: list[str] = []
+        self.view = make_view(partitions)
+        disk = MemoryDisk()
+        loop = asyncio.get_running_loop()
+
+        class LoopClock:
+            def now_ms(self) -> int:
+                return 1_000_000 + int(loop.time() * 1000)
+
+        def no_store(name: str) -> KeyValueStore:
+            raise AssertionError(f"{disk} is not for {name}")
+
+        self.service = ShareService(
+            logs=self.logs,
+            view=lambda: self.view,
+            channel=lambda address: self.channel,
+            node_id=NODE_ID,
+            configs=Configs(BROKER_CONFIGS, configs or {}),
+            environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
+            report=self.reports.append,
+        )
+
+    def log(self, partition: int = 0) -> MemoryTopicLog:
+        return self.logs.all[TopicPartition(TOPIC, partition)]
+
+    def change_view(self, view: CatalogView) -> None:
+        self.service.on_view(self.view, view)
+        self.view = view
+
+    async def fetch(
+        self,
+        member: str = "m1",
+        *partitions: leader_pb2.ShareFetchRequest.Partition,
+        max_wait_ms: int = 500,
+        max_records: int = 500,
+        max_bytes: int = 1 << 20,
+        gateway: str = "g1",
+        is_renew_ack: bool = False,
+    ) -> tuple[leader_pb2.ShareFetchResponse, bytes]:
+        named = partitions or (fetch_partition(0),)
+        request = leader_pb2.ShareFetchRequest(
+            owner=owner(member, gateway),
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            max_records=max_records,
+            batch_size=max_records,
+            is_renew_ack=is_renew_ack,
+            partitions=named,
+        )
+        response, payload = await self.service.share_fetch(request, memoryview(b""))
+        assert isinstance(response, leader_pb2.ShareFetchResponse)
+        return response, b"".join(payload)
+
+    async def acquire(self, member: str = "m1", **options: Any) -> list[tuple[int, int, int]]:
+        """The acquired records of partition 0."""
+        response, _ = await self.fetch(member, **options)
+        return entries(response.partitions[0])
+
+    async def acknowledge(self, member: str, first: int, last: int, types: bytes, *, partition: int = 0) -> int:
+        """The error code."""
+        request = leader_pb2.ShareAcknowledgeRequest(owner=owner(member))
+        entry = request.partitions.add(topic_id=TOPIC, partition=partition)
+        entry.acknowledgement_batches.add(first_offset=first, last_offset=last, acknowledge_types=types)
+        response = await self.service.share_acknowledge(request, memoryview(b""))
+        assert [(TOPIC, partition)] == [(answer.topic_id, answer.partition) for answer in response.partitions]
+        return response.partitions[0].error_code
+
+    async def release(self, member: str) -> int:
+        request = leader_pb2.ReleaseShareSessionRequest(owner=owner(member))
+        response = await self.service.release_share_session(request, memoryview(b""))
+        return response.error_code
+
+
+def run(test: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs a test on a virtual clock; exceptions that nobody caught fail it."""
+    loop = VirtualLoop(time_limit=3600.0)
+    asyncio.set_event_loop(loop)
+    try:
+        result = loop.run(test())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    assert not loop.problems, loop.problems
+    return result
+
+
+def make_view(partitions: int, *, leader_epoch: int = 5, nodes: tuple[coordinator_pb2.Node, ...] = ()) -> CatalogView:
+    topic = coordinator_pb2.Topic(topic_id=TOPIC, name="orders")
+    for index in range(partitions):
+        topic.partitions.add(partition=index, leader_node_id=NODE_ID, leader_epoch=leader_epoch)
+    coordinator = coordinator_pb2.Node(
+        role=coordinator_pb2.ROLE_SHARE_COORDINATOR, node_id=2, rpc_address="share-coordinator:1"
+    )
+    return CatalogView(
+        version=1,
+        topics_by_id={TOPIC: topic},
+        topics_by_name={"orders": topic},
+        nodes=nodes or (coordinator, GATEWAY),
+        state_partition_owners={0: 2},
+        state_partition_count=1,
+    )
+
+
+def owner(member: str, gateway: str = "g1") -> leader_pb2.ShareSessionOwner:
+    return leader_pb2.ShareSessionOwner(group_id="group", member_id=member, gateway_id=1, gateway_incarnation=gateway)
+
+
+def fetch_partition(
+    partition: int, *acknowledgements: tuple[int, int, bytes], cached: tuple[tuple[int, int], ...] = ()
+) -> leader_pb2.ShareFetchRequest.Partition:
+    request = leader_pb2.ShareFetchRequest.Partition(topic_id=TOPIC, partition=partition, fetch=True)
+    for first, last, types in acknowledgements:
+        request.acknowledgement_batches.add(first_offset=first, last_offset=last, acknowledge_types=types)
+    for first, last in cached:
+        request.cached.add(first_offset=first, last_offset=last)
+    return request
+
+
+def entries(partition: leader_pb2.ShareFetchResponse.Partition) -> list[tuple[int, int, int]]:
+    return [(entry.first_offset, entry.last_offset, entry.delivery_count) for entry in partition.acquired_records]
+
+
+def key(partition: int = 0) -> SharePartitionKey:
+    return SharePartitionKey("group", TOPIC, partition)
+
+
+UNAVAILABLE = ChannelUnavailable("the connection was lost")
