@@ -17,7 +17,7 @@ from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Request, Response, Service
 from kshare_runtime.memory_store import MemoryDisk
-from kshare_runtime.ports import Environment
+from kshare_runtime.ports import Environment, KeyValueStore
 from support.simulation.loop import VirtualLoop
 
 ADDRESS = "coordinator:1"
@@ -107,6 +107,7 @@ class CoordinatorCluster:
         self.network = InProcessNetwork()
         self.disk = MemoryDisk()
         self.configs = Configs(PROCESS_CONFIGS, configs or {})
+        self.open_store: Callable[[str], KeyValueStore] = self.disk.open_store
         self.starts = 0
         self.share_coordinators: dict[int, FakeShareCoordinator] = {}
         self.node = self._node()
@@ -116,7 +117,7 @@ class CoordinatorCluster:
         self.starts += 1
         return CoordinatorNode(
             environment=Environment(
-                clock=LoopClock(), random=random.Random(self.starts), open_store=self.disk.open_store
+                clock=LoopClock(), random=random.Random(self.starts), open_store=lambda name: self.open_store(name)
             ),
             network=self.network,
             settings=CoordinatorSettings(node_id=1, listen=ADDRESS, coordinator_address=ADDRESS, configs=self.configs),

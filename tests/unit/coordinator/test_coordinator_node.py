@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pytest
@@ -14,6 +15,7 @@ from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc import methods
 from kshare_rpc.catalog import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_runtime.memory_store import MemoryStore
 from kshare_runtime.ports import Write
 from support.coordinator_cluster import CoordinatorCluster, run_virtually
 from support.coordinator_driver import assigned
@@ -305,6 +307,66 @@ def test_a_write_that_fails_has_no_effect_and_is_answered_so(method: str) -> Non
             assert (E(produced.error_code), produced.producer_id) == (E.COORDINATOR_NOT_AVAILABLE, -1)
         assert "No space left" in cluster.node.problems()[0]
         assert E((await cluster.describe()).error_code) is E.GROUP_ID_NOT_FOUND
+        assert (await cluster.create_topic("u", 1)).error_code == 0
+        assert cluster.node.problems() == []
+
+    run_virtually(main)
+
+
+class UnreadableStore:
+    """A store whose disk fails as a whole for a while: `failing_reads` scans and one write."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.failing_reads = 0
+        self.failing_writes = 0
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        return self._store.get(family, key)
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        if self.failing_reads:
+            self.failing_reads -= 1
+            raise StorageFailure("Input/output error")
+        return self._store.scan(family, start, end, reverse=reverse)
+
+    def write(self, writes: Sequence[Write]) -> None:
+        if self.failing_writes:
+            self.failing_writes -= 1
+            raise StorageFailure("Input/output error")
+        self._store.write(writes)
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        self._store.delete_range(family, start, end)
+
+    def families(self) -> list[str]:
+        return self._store.families()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def test_a_disk_that_fails_as_a_whole_stops_answers_until_it_is_back() -> None:
+    async def main() -> None:
+        cluster = CoordinatorCluster()
+        store = UnreadableStore(cluster.disk.open_store("coordinator"))
+        cluster.open_store = lambda name: store
+        await cluster.start()
+        await cluster.register(pb.ROLE_LEADER, 1, "leader:1")
+        await cluster.create_topic("t", 1)
+        await cluster.heartbeat("m", 0, ["t"])
+        store.failing_writes, store.failing_reads = 1, 3
+        assert E((await cluster.create_topic("u", 1)).error_code) is E.KAFKA_STORAGE_ERROR
+        assert len(cluster.node.problems()) == 2
+        assert E((await cluster.heartbeat("m", 1)).error_code) is E.COORDINATOR_NOT_AVAILABLE
+        assert E((await cluster.describe()).error_code) is E.COORDINATOR_NOT_AVAILABLE
+        assert E((await cluster.watch(pb.ROLE_LEADER, 1, 0, 0)).error_code) is E.KAFKA_STORAGE_ERROR
+        await asyncio.sleep(3.5)
+        assert (await cluster.heartbeat("m", 1)).error_code == 0
+        view = await cluster.watch(pb.ROLE_LEADER, 1, 0, 0)
+        assert [topic.name for topic in view.topics] == ["t"]
         assert (await cluster.create_topic("u", 1)).error_code == 0
         assert cluster.node.problems() == []
 

@@ -36,9 +36,9 @@ def catalog_answer(state: CoordinatorState, after_version: int) -> pb.WatchCatal
 
 
 def _changes_since(state: CoordinatorState, after_version: int) -> Changes | None:
-    """All changes after a version together; None where the log does not reach back so far."""
+    """All changes after a version together; None where the log does not reach back so far, or the caller has none."""
     behind = state.version - after_version
-    if not 0 < behind <= len(state.changes):
+    if after_version <= 0 or not 0 < behind <= len(state.changes):
         return None
     together = Changes()
     for changes in list(state.changes)[-behind:]:

@@ -50,11 +50,11 @@ class ShareGroupDraft:
         self._targets: Mapping[str, Assignment] = group.targets
         self._partitions_changed = False
 
-    def forget_topics(self, topic_ids: Iterable[bytes]) -> bool:
-        """Topics that were deleted: their state is to be deleted too. Whether the group knew one of them."""
+    def forget_topics(self, topic_ids: Iterable[bytes]) -> None:
+        """Topics that were deleted: what the group has of their state is to be deleted too."""
         gone = [topic_id for topic_id in topic_ids if self._partitions.known(topic_id)]
         if not gone:
-            return False
+            return
         deleting = dict(self._partitions.deleting)
         for topic_id in gone:
             deleting[topic_id] = TopicPartitionSet(
@@ -66,7 +66,6 @@ class ShareGroupDraft:
             deleting=deleting,
         )
         self._partitions_changed = True
-        return True
 
     def _name_of(self, topic_id: bytes) -> str:
         done = self._partitions.initialized.get(topic_id)

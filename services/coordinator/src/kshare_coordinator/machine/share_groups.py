@@ -215,10 +215,10 @@ def decide_topics_changed(
     found: list[Record] = []
     effects: list[Effect] = []
     for group_id, group in sorted(state.share_groups.items()):
-        draft = ShareGroupDraft(group)
-        knew = draft.forget_topics(deleted)
-        if not knew and not group.subscribes_to(created):
+        if not (group.subscribes_to(created) or any(group.partitions.known(topic_id) for topic_id in deleted)):
             continue
+        draft = ShareGroupDraft(group)
+        draft.forget_topics(deleted)
         draft.settle(topics)
         found.extend(draft.records())
         if draft.group().partitions.is_pending:

@@ -115,6 +115,8 @@ def _cluster(state: CoordinatorState, key: Key, value: Value | None) -> None:
         state.open_changes.version = state.version
         state.changes.append(state.open_changes)
         state.open_changes = Changes()
+    elif key.cluster == records.STATE_PARTITION_COUNT:
+        state.open_changes.nodes = True
     elif key.cluster.startswith(records.LEADER_NODE_EPOCH):
         state.open_changes.leaders[int(key.cluster.removeprefix(records.LEADER_NODE_EPOCH))] = None
 
