@@ -171,15 +171,15 @@ def test_explicit_mode_accepts_releases_and_rejects(bootstrap: str, topic: str, 
 
 
 def test_records_of_a_closed_consumer_go_to_another(bootstrap: str, topic: str, group: str) -> None:
-    produce(bootstrap, topic, ["a", "b", "c"])
+    produce(bootstrap, topic, ["held"])
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
     first = ShareConsumer(settings)
     first.subscribe([topic])
-    assert len(poll_values(first, 3)) == 3
+    assert len(poll_values(first, 1)) == 1
     first.close()
     with ShareConsumer(settings) as second:
         second.subscribe([topic])
-        assert {message.delivery_count() for message in poll_values(second, 3)} == {2}
+        assert [message.delivery_count() for message in poll_values(second, 1)] == [2]
 
 
 def test_a_group_without_configs_starts_at_the_latest_offset(bootstrap: str, topic: str) -> None:

@@ -145,5 +145,14 @@ class KshareCluster:
                 raise RuntimeError(f"{pid} was killed and is still there after {STOP_TIMEOUT_S} s")
             time.sleep(0.02)
 
+    def wait_for_log(self, wanted: str, *, after: int = 0) -> str:
+        """The log from position `after` on, once `wanted` is in it; RuntimeError where it does not come."""
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while wanted not in (found := self.log_text()[after:]):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{wanted!r} is not in the log:\n{found[-2000:]}")
+            time.sleep(0.02)
+        return found
+
     def log_text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import shutil
 from collections.abc import Iterator
@@ -128,3 +129,27 @@ def test_the_environment_of_a_process(tmp_path: Path) -> None:
     assert isinstance(environment.clock, SystemClock)
     assert environment.clock.now_ms() > 1_600_000_000_000
     assert environment.random.getrandbits(64) != system_environment(tmp_path).random.getrandbits(64)
+
+
+def test_the_end_of_a_scan_survives_what_happens_between(tmp_path: Path) -> None:
+    """rocksdict frees the bytes of a bound with its ReadOptions, although the iterator still compares with them."""
+    store = RocksStore(tmp_path / "a")
+    keys_of = {name: [name + b"a" * 20 + suffix for suffix in (b"\0\0", b"\0\1", b"\0\3")] for name in (b"1", b"2")}
+    store.write([Write("log", key, key) for found in keys_of.values() for key in found])
+    for turn in range(3_000):
+        name = b"12"[turn % 2 : turn % 2 + 1]
+        scan = store.scan("log", name + b"a" * 20, name + b"a" * 20 + b"\0\2")
+        junk = [bytes(turn % 64 + size) for size in range(8)]
+        assert [key for key, _ in scan] == keys_of[name][:2]
+        del junk
+    store.close()
+
+
+def test_a_scan_that_is_given_up_keeps_nothing(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path / "a")
+    store.write([Write("log", b"%d" % index, b"x") for index in range(9)])
+    for _ in range(100):
+        next(iter(store.scan("log", b"")))
+    gc.collect()
+    assert store.open_scans == 0
+    store.close()

@@ -14,6 +14,7 @@ decides), and a log's ascending keys are moved down the levels without being rew
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -60,7 +61,8 @@ class RocksStore:
         self._cache = Cache(BLOCK_CACHE_BYTES)
         self._write_options = WriteOptions()
         self._write_options.sync = True
-        self._scans: dict[int, _Scan] = {}
+        # Weak: a scan that its reader gives up half-way is freed with its iterator, which pins files and memory.
+        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         try:
             path.mkdir(parents=True, exist_ok=True)
             present = Rdict.list_cf(str(path), self._options()) if (path / "CURRENT").exists() else []
@@ -100,8 +102,8 @@ class RocksStore:
         except Exception as error:
             raise self._failure("read", error) from error
         # rocksdict 0.3.29 sets the upper bound when asked for a lower one, so the scan itself looks for the start.
-        scan = _Scan(self, cursor, lowest=start if reverse else None)
-        self._scans[id(scan)] = scan
+        scan = _Scan(self, cursor, options, lowest=start if reverse else None)
+        self._scans.add(scan)
         return scan
 
     def write(self, writes: Sequence[Write]) -> None:
@@ -141,7 +143,7 @@ class RocksStore:
         if not self._open:
             return
         self._open = False
-        for scan in list(self._scans.values()):
+        for scan in list(self._scans):
             scan.drop()
         self._handles.clear()
         # The directory stays locked as long as anything of the database is alive, so all of it goes. A close
@@ -152,9 +154,14 @@ class RocksStore:
         self._families.clear()
         del self._database
 
+    @property
+    def open_scans(self) -> int:
+        """How many scans still hold on to files and memory."""
+        return len(self._scans)
+
     def scan_ended(self, scan: _Scan) -> None:
         """A scan's word that it needs nothing any more."""
-        self._scans.pop(id(scan), None)
+        self._scans.discard(scan)
 
     def _create(self, family: str) -> ColumnFamily:
         self._check_open()
@@ -203,9 +210,11 @@ class _Scan:
     Goes down to the key `lowest` where that is given, otherwise up to the cursor's bound.
     """
 
-    def __init__(self, store: RocksStore, cursor: RdictIter, *, lowest: bytes | None) -> None:
+    def __init__(self, store: RocksStore, cursor: RdictIter, options: ReadOptions, *, lowest: bytes | None) -> None:
         self._store = store
         self._cursor: RdictIter | None = cursor
+        # The bound's bytes belong to the options; rocksdict 0.3.29 frees them with it although the cursor reads them.
+        self._options = options
         self._lowest = lowest
         self._dropped = False
 
