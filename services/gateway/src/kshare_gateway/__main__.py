@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from kshare_core.configs import process_configs
+from kshare_core.configs import InvalidConfig, process_configs
+from kshare_gateway.gateway import log
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.network import Network
@@ -20,7 +21,12 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
     """The node that the flags and the config file ask for."""
     if settings.coordinator_address is None:
         raise SettingsError("--coordinator-address (or KSHARE_COORDINATOR_ADDRESS) is missing")
-    configs, _ = process_configs(settings.properties())
+    try:
+        configs, warnings = process_configs(settings.properties())
+    except InvalidConfig as error:
+        raise SettingsError(f"{settings.config}: {error}") from error
+    for warning in warnings:
+        log.warning("%s: %s", settings.config, warning)
     return GatewayNode(
         environment=environment,
         network=network,

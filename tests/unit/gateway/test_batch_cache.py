@@ -1,0 +1,125 @@
+"""The read-ahead cache against a naive one, and the splitting of payloads."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.batch_cache import NAMED_RUNS, BatchCache, CachedBatch, OffsetRun, split_batches
+
+P0, P1 = TopicPartition(bytes(16), 0), TopicPartition(bytes(16), 1)
+BATCH_OFFSETS = 3
+
+
+def batch(number: int, size: int = 10) -> CachedBatch:
+    """The batch of offsets 3n to 3n + 2."""
+    return CachedBatch(number * BATCH_OFFSETS, number * BATCH_OFFSETS + 2, memoryview(bytes(size)))
+
+
+def raw_batch(base_offset: int, last_offset: int, size: int) -> bytes:
+    head = struct.pack(">qi", base_offset, size - 12) + bytes(11) + struct.pack(">i", last_offset - base_offset)
+    return head + bytes(size - len(head))
+
+
+def runs_of(numbers: set[int]) -> list[OffsetRun]:
+    runs: list[OffsetRun] = []
+    for number in sorted(numbers):
+        first, last = number * BATCH_OFFSETS, number * BATCH_OFFSETS + 2
+        if runs and runs[-1].last_offset + 1 == first:
+            runs[-1] = OffsetRun(runs[-1].first_offset, last)
+        else:
+            runs.append(OffsetRun(first, last))
+    return runs
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=st.lists(st.tuples(st.sampled_from(["put", "get"]), st.integers(0, 12)), max_size=60))
+def test_runs_and_the_oldest_used_going_first(steps: list[tuple[str, int]]) -> None:
+    cache = BatchCache(50)
+    used: dict[int, None] = {}
+    for step, number in steps:
+        if step == "put":
+            cache.put(P0, batch(number))
+            used.setdefault(number)
+            if len(used) > 5:
+                del used[next(iter(used))]
+        else:
+            found = cache.get(P0, number * BATCH_OFFSETS)
+            assert (found is None) == (number not in used)
+            if number in used:
+                used[number] = used.pop(number)
+        assert cache.pin(P0) == runs_of(set(used))
+        cache.unpin(P0)
+        assert cache.size_bytes == 10 * len(used)
+
+
+def test_pinned_partitions_lose_nothing() -> None:
+    cache = BatchCache(30)
+    for number in range(3):
+        cache.put(P0, batch(number))
+    assert cache.pin(P0) == [OffsetRun(0, 8)]
+    cache.put(P1, batch(0))
+    assert all(cache.get(P0, number * BATCH_OFFSETS) for number in range(3))
+    cache.unpin(P0)
+    cache.put(P1, batch(1))
+    assert cache.size_bytes <= 30
+
+
+def test_at_most_some_runs_are_named_near_the_place_that_is_read() -> None:
+    cache = BatchCache(10_000)
+    for number in range(0, 80, 2):
+        cache.put(P0, batch(number))
+    cache.advance(P0, 40 * BATCH_OFFSETS)
+    named = cache.pin(P0)
+    assert len(named) == NAMED_RUNS
+    assert named[0].first_offset < 40 * BATCH_OFFSETS <= named[-1].last_offset
+    assert OffsetRun(120, 122) in named
+
+
+def test_overlapping_and_oversized_batches_are_not_kept() -> None:
+    cache = BatchCache(100)
+    cache.put(P0, batch(1))
+    cache.put(P0, CachedBatch(2, 3, memoryview(bytes(5))))
+    cache.put(P0, CachedBatch(5, 9, memoryview(bytes(5))))
+    cache.put(P0, batch(5, size=101))
+    assert cache.pin(P0) == [OffsetRun(3, 5)]
+    assert cache.size_bytes == 10
+
+
+def test_how_far_is_cached_ahead() -> None:
+    cache = BatchCache(1000)
+    for number in (0, 1, 3):
+        cache.put(P0, batch(number))
+    assert [cache.advance(P0, offset) for offset in (0, 4, 6, 9, 12)] == [6, 6, 6, 12, 12]
+    assert cache.advance(P1, 5) == 5
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    cache = BatchCache(1000)
+    cache.put(P0, batch(0))
+    cache.put(TopicPartition(bytes([1] * 16), 0), batch(0))
+    cache.drop_topic(bytes(16))
+    assert cache.size_bytes == 10 and cache.get(P0, 0) is None
+
+
+@given(sizes=st.lists(st.tuples(st.integers(61, 200), st.integers(1, 9)), max_size=6), cut=st.integers(0, 60))
+def test_payloads_are_split_by_their_headers(sizes: list[tuple[int, int]], cut: int) -> None:
+    offset, expected, payload = 100, [], b""
+    for size, count in sizes:
+        raw = raw_batch(offset, offset + count - 1, size)
+        expected.append((offset, offset + count - 1, raw))
+        payload += raw
+        offset += count
+    half = raw_batch(offset, offset, 61)[:cut]
+    assert [
+        (b.base_offset, b.last_offset, bytes(b.data)) for b in split_batches(memoryview(payload + half))
+    ] == expected
+
+
+def test_a_payload_that_lies_about_its_length() -> None:
+    lying = struct.pack(">qi", 0, -5) + bytes(80)
+    assert split_batches(memoryview(lying)) == []
+    assert split_batches(memoryview(struct.pack(">qi", 0, 1 << 30) + bytes(80))) == []

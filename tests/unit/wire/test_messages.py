@@ -1,0 +1,230 @@
+"""Requests and responses against kio, which writes and reads the same definitions in another way."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import struct
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.serial._introspect import classify_field, get_field_tag, is_optional
+
+from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey, is_supported
+from kshare_wire.messages import (
+    MAXIMUM_ELEMENTS,
+    MalformedRequest,
+    Message,
+    decode_request,
+    encode_response,
+    is_flexible,
+)
+
+ALL_VERSIONS = [
+    (api_key, version)
+    for api_key, versions in SUPPORTED_VERSIONS.items()
+    for version in range(versions.minimum, versions.maximum + 1)
+]
+SHARE_FETCH_START = b"\x02g\x02m" + bytes(24)
+
+
+def _value(field: Any, shape: Any, draw: Any) -> Any:
+    kind = str(field.metadata.get("kafka_type"))
+    if dataclasses.is_dataclass(shape.type_):
+        return _entity(shape.type_, draw)
+    if kind == "string":
+        return draw(st.text(max_size=8))
+    if kind in ("bytes", "records"):
+        return draw(st.binary(max_size=8))
+    if kind == "uuid":
+        return uuid.UUID(bytes=draw(st.binary(min_size=16, max_size=16)))
+    if kind == "bool":
+        return draw(st.booleans())
+    if kind == "error_code":
+        from kio.schema.errors import ErrorCode
+
+        return draw(st.sampled_from(list(ErrorCode)))
+    if kind.startswith("timedelta"):
+        return timedelta(milliseconds=draw(st.integers(0, 1 << 30)))
+    if kind == "datetime_i64":
+        return datetime.fromtimestamp(draw(st.integers(1, 1 << 30)), UTC)
+    size = int(kind.removeprefix("uint").removeprefix("int"))
+    return draw(st.integers(0 if kind.startswith("u") else -(1 << size - 1), (1 << size - 1) - 1))
+
+
+def _entity(kind: Any, draw: Any) -> Any:
+    arguments: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        shape: Any = classify_field(field)
+        if get_field_tag(field) is not None and draw(st.booleans()):
+            continue
+        may_be_null = is_optional(field) and get_field_tag(field) is None and field.metadata.get("kafka_type") != "uuid"
+        if may_be_null and draw(st.booleans()):
+            arguments[field.name] = None
+        elif shape.is_array:
+            arguments[field.name] = tuple(_value(field, shape, draw) for _ in range(draw(st.integers(0, 2))))
+        else:
+            arguments[field.name] = _value(field, shape, draw)
+    try:
+        return kind(**arguments)
+    except TypeError:  # a tagged field without a default was left out
+        for field in dataclasses.fields(kind):
+            if field.name not in arguments and field.default is dataclasses.MISSING:
+                shape = classify_field(field)
+                many = shape.is_array
+                arguments[field.name] = () if many else _value(field, shape, draw)
+        return kind(**arguments)
+
+
+def _plain(value: Any, names: bool) -> Any:
+    """A kio value as this codec shows it."""
+    if dataclasses.is_dataclass(value):
+        shown = {}
+        for field in dataclasses.fields(value):
+            kind = str(field.metadata.get("kafka_type"))
+            name = field.name + "_ms" if kind.startswith(("timedelta", "datetime")) else field.name
+            inner = getattr(value, field.name)
+            if kind == "uuid" and inner is None:
+                inner = uuid.UUID(int=0)
+            if kind == "datetime_i64" and inner is None:
+                inner = -1
+            if kind == "records" and inner is not None and not names:
+                inner = [inner]
+            shown[name] = inner if kind == "records" and not names else _plain(inner, names)
+        return shown
+    if isinstance(value, tuple | list):
+        return [_plain(item, names) for item in value]
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(value, timedelta):
+        return round(value / timedelta(milliseconds=1))
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1000)
+    return value
+
+
+def _same(message: Any, expected: Any) -> bool:
+    if isinstance(expected, dict):
+        return isinstance(message, Message) and all(_same(getattr(message, name), expected[name]) for name in expected)
+    if isinstance(expected, list):
+        return len(message) == len(expected) and all(map(_same, message, expected))
+    return bool(message == expected)
+
+
+def test_the_table_stays_within_what_kio_describes() -> None:
+    for api_key, versions in SUPPORTED_VERSIONS.items():
+        known = set(schema_name_map[api_key_map[api_key]])
+        assert set(range(versions.minimum, versions.maximum + 1)) <= known, api_key.name
+
+
+def test_the_versions_that_the_two_clients_need_are_there() -> None:
+    needed = {
+        ApiKey.METADATA: (12, 13),
+        ApiKey.FIND_COORDINATOR: (2, 6),
+        ApiKey.CREATE_TOPICS: (4, 7),
+        ApiKey.PRODUCE: (3, 7, 13),
+        ApiKey.FETCH: (4, 16, 18),
+        ApiKey.LIST_OFFSETS: (7, 11),
+        ApiKey.SHARE_GROUP_HEARTBEAT: (1,),
+        ApiKey.SHARE_FETCH: (1, 2),
+        ApiKey.SHARE_ACKNOWLEDGE: (1, 2),
+        ApiKey.API_VERSIONS: (0, 3, 4),
+    }
+    for api_key, versions in needed.items():
+        assert all(is_supported(api_key, version) for version in versions), api_key.name
+    assert not is_supported(ApiKey.API_VERSIONS, 5)
+    assert not is_supported(ApiKey.SHARE_FETCH, 0)
+    assert not is_supported(999, 0)
+
+
+@pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_requests_are_read_as_kio_writes_them(api_key: int, version: int, data: st.DataObject) -> None:
+    request = _entity(load_request_schema(api_key, version), data.draw)
+    written = io.BytesIO()
+    entity_writer(type(request))(written, request)
+    frame = b"head" + written.getvalue()
+    assert _same(decode_request(api_key, version, memoryview(frame), 4), _tagged_defaults_aside(request))
+
+
+def _tagged_defaults_aside(request: Any) -> Any:
+    shown = _plain(request, True)
+    for field in dataclasses.fields(request):
+        if get_field_tag(field) is not None and dataclasses.is_dataclass(getattr(request, field.name)):
+            del shown[field.name]  # an absent tagged struct shows None here, a default struct in kio
+    return shown
+
+
+@pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_kio_reads_responses_as_they_were_meant(api_key: int, version: int, data: st.DataObject) -> None:
+    response = _entity(load_response_schema(api_key, version), data.draw)
+    written = b"".join(encode_response(api_key, version, 77, _plain(response, False)))
+    length, correlation_id = struct.unpack_from(">ii", written)
+    start = 9 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version) else 8
+    read, size = entity_reader(load_response_schema(api_key, version))(written, start)
+    assert (length, correlation_id, start + size) == (len(written) - 4, 77, len(written))
+    assert _plain(read, False) == _plain(response, False)
+
+
+def test_record_bytes_are_not_copied() -> None:
+    pieces = [memoryview(b"first"), memoryview(b"second")]
+    body = {"responses": [{"topic_id": bytes(16), "partitions": [{"partition_index": 3, "records": pieces}]}]}
+    written = encode_response(ApiKey.SHARE_FETCH, 1, 1, body)
+    assert [part for part in written if part is pieces[0] or part is pieces[1]] == pieces
+    frame = memoryview(b"\x00\x00\x01" + bytes(4) + b"\x02" + bytes(16) + b"\x02" + bytes(4) + b"\x04abc\0\0\0")
+    request = decode_request(ApiKey.PRODUCE, 13, frame, 0)
+    records = request.topic_data[0].partition_data[0].records
+    assert bytes(records) == b"abc" and records.obj is frame.obj
+
+
+def test_a_field_that_no_version_has_is_refused() -> None:
+    with pytest.raises(KeyError, match="throttel_time_ms"):
+        encode_response(ApiKey.METADATA, 12, 1, {"throttel_time_ms": 1})
+
+
+def test_fields_of_other_versions_show_their_defaults() -> None:
+    request = decode_request(ApiKey.SHARE_FETCH, 1, memoryview(SHARE_FETCH_START + b"\x01\x01\x00"), 0)
+    assert (request.share_acquire_mode, request.is_renew_ack) == (0, False)
+    request = decode_request(ApiKey.FIND_COORDINATOR, 0, memoryview(b"\x00\x01g"), 0)
+    assert (request.key, request.key_type, request.coordinator_keys) == ("g", 0, ())
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "body"),
+    [
+        pytest.param(78, 1, SHARE_FETCH_START + b"\xff\xff\xff\xff\x0f", id="array of 2^32 structs"),
+        pytest.param(78, 1, SHARE_FETCH_START + b"\xff\xff\xff\xff\xff\xff", id="endless varint"),
+        pytest.param(3, 1, struct.pack(">i", (1 << 31) - 1), id="array of 2^31 - 1 structs"),
+        pytest.param(3, 1, struct.pack(">i", -2), id="negative array length"),
+        pytest.param(10, 0, struct.pack(">h", -1), id="null where it is not allowed"),
+        pytest.param(10, 0, struct.pack(">h", 30_000) + b"abc", id="string longer than the request"),
+        pytest.param(10, 0, b"\x00\x02\xff\xfe", id="not UTF-8"),
+        pytest.param(0, 3, b"\xff\xff\x00\x01" + bytes(4) + struct.pack(">i", 1) + b"\x00\x01t", id="ends early"),
+        pytest.param(78, 1, b"", id="empty"),
+        pytest.param(78, 1, SHARE_FETCH_START + b"\x01\x01\xff\xff\x7f", id="two million tagged fields"),
+        pytest.param(78, 1, SHARE_FETCH_START + b"\x01\x01\x01\x05\x7f", id="tagged field longer than the request"),
+        pytest.param(20, 1, struct.pack(">i", MAXIMUM_ELEMENTS + 1) + bytes(4 * MAXIMUM_ELEMENTS), id="too many"),
+    ],
+)
+def test_hostile_bytes_are_refused(api_key: int, version: int, body: bytes) -> None:
+    with pytest.raises(MalformedRequest):
+        decode_request(api_key, version, memoryview(body), 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(which=st.sampled_from(ALL_VERSIONS), body=st.binary(max_size=200))
+def test_garbage_is_read_or_refused_and_nothing_else(which: tuple[int, int], body: bytes) -> None:
+    try:
+        decode_request(*which, memoryview(body), 0)
+    except MalformedRequest as refusal:
+        assert str(refusal)
