@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -37,7 +38,7 @@ def test_frames_do_not_depend_on_how_the_stream_is_cut(bodies: list[bytes], cuts
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     reader = FrameReader(LIMIT)
     found: list[bytes] = []
-    for start, stop in zip(places, places[1:], strict=False):
+    for start, stop in pairwise(places):
         reader.feed(stream[start:stop])
         found.extend(_read_all(reader))
     assert found == bodies

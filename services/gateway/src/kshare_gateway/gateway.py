@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from typing import Any
+from zlib import crc32
 
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode
@@ -119,8 +120,8 @@ def client_broker(view: CatalogView, topic: coordinator_pb2.Topic, partition: in
     leader_id = topic.partitions[partition].leader_node_id
     rank = leaders.index(leader_id) if leader_id in leaders else 0
     candidates = gateways[rank :: max(1, len(leaders))] or [gateways[rank % len(gateways)]]
-    start = int.from_bytes(topic.topic_id[-4:], "big")
-    return candidates[(start + partition) % len(candidates)].node_id
+    place = crc32(topic.topic_id + partition.to_bytes(4, "big"))
+    return candidates[place % len(candidates)].node_id
 
 
 def bounded_wait_ms(asked_ms: int) -> int:
