@@ -7,7 +7,7 @@ one for the whole batch or one an offset, and RENEW needs a request that says so
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -64,11 +64,11 @@ def _problem(batch: AcknowledgementBatch, previous_last: int, renew_allowed: boo
     return None
 
 
-def steps_of(batch: AcknowledgementBatch) -> Iterator[Step]:
+def steps_of(batch: AcknowledgementBatch) -> list[Step]:
     """The batch as runs of one type, in order."""
     first, last, types = batch
     if types.count(types[0]) == len(types):
-        yield Step(first, last, types[0])
-        return
-    for match in _RUN_OF_ONE_TYPE.finditer(types):
-        yield Step(first + match.start(), first + match.end() - 1, match[1][0])
+        return [Step(first, last, types[0])]
+    return [
+        Step(first + match.start(), first + match.end() - 1, match[1][0]) for match in _RUN_OF_ONE_TYPE.finditer(types)
+    ]

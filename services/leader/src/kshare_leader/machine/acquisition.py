@@ -115,6 +115,8 @@ def _room_for_poison(delivery_count: int, batch_length: int, throttle_from: int,
 
 def add_entry(entries: list[AcquiredRecords], first: int, last: int, delivery_count: int, batch_size: int) -> None:
     """Adds the acquired part of one batch to the answer: joined to the entry before it until that has `batch_size`."""
+    if first > last:
+        return
     if entries:
         before_first, before_last, before_count = entries[-1]
         joins = before_last + 1 == first and before_count == delivery_count

@@ -140,6 +140,22 @@ class IntervalMap:
             self._runs.insert(index, run._tail_from(offset))
         return index
 
+    def split(self, start: int, stop: int, offsets: Sequence[int]) -> int:
+        """Cuts the runs in [start, stop) before each of the ascending `offsets`; returns the new stop."""
+        parts: list[Run] = []
+        following = iter(offsets)
+        offset = next(following, None)
+        for run in self._runs[start:stop]:
+            parts.append(run)
+            while offset is not None and offset <= run.last_offset:
+                if offset > run.first_offset:
+                    run = run._tail_from(offset)
+                    parts.append(run)
+                offset = next(following, None)
+        self._runs[start:stop] = parts
+        self._firsts[start:stop] = [run.first_offset for run in parts]
+        return start + len(parts)
+
     def runs(self, start: int, stop: int) -> Sequence[Run]:
         return self._runs[start:stop]
 

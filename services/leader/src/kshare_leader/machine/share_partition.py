@@ -213,25 +213,28 @@ class SharePartition:
     ) -> bool:
         """Moves the end offset over batches that nobody had; returns whether that is all for this fetch."""
         room = min(max_records, limits.max_record_locks - self.window)
+        batch_size = limits.batch_size
         deadline_ms = now_ms + limits.lock_duration_ms
-        position = self.end_offset
-        run_first = position
+        position = run_first = entry_first = self.end_offset
         for base, last in batches:
             if last < position:
                 continue
             if room <= 0:
                 break
-            first = max(base, position)
-            if first > position:
+            if base > position:
                 self._append_acquired(run_first, position - 1, limits.owner, deadline_ms)
-                self._append(Run(position, first - 1, RecordState.ARCHIVED, 0))
-                run_first = first
+                self._append(Run(position, base - 1, RecordState.ARCHIVED, 0))
+                add_entry(entries, entry_first, position - 1, 1, batch_size)
+                position = run_first = entry_first = base
+            elif position - entry_first >= batch_size:
+                add_entry(entries, entry_first, position - 1, 1, batch_size)
+                entry_first = position
             if limits.record_limit:
-                last = min(last, first + room - 1)
-            room -= last - first + 1
+                last = min(last, position + room - 1)
+            room -= last - position + 1
             position = last + 1
-            add_entry(entries, first, last, 1, limits.batch_size)
         self._append_acquired(run_first, position - 1, limits.owner, deadline_ms)
+        add_entry(entries, entry_first, position - 1, 1, batch_size)
         if position < covered_end and (not batches or position > batches[-1][1]):
             self._append(Run(position, covered_end - 1, RecordState.ARCHIVED, 0))
         self._move_start_without_write()
@@ -313,16 +316,22 @@ class SharePartition:
             previous_last = batch.last_offset
         write_id = NO_WRITE
         for batch in batches:
-            for first, last, acknowledge_type in steps_of(batch):
-                start, stop = self._runs.slice_of(first, last)
-                event = EVENT_OF_ACKNOWLEDGEMENT[acknowledge_type]
-                for run in self._runs.runs(start, stop):
-                    if event is Event.RENEW:
-                        run.lock_deadline_ms = now_ms + lock_duration_ms
-                        self._next_deadline_ms = min(self._next_deadline_ms, run.lock_deadline_ms)
-                    else:
-                        write_id = self._mark(run, event, delivery_count_limit)
-                self._runs.coalesce(start, stop)
+            steps = steps_of(batch)
+            start, stop = self._runs.slice_of(batch.first_offset, batch.last_offset)
+            if len(steps) > 1:
+                stop = self._runs.split(start, stop, [step.first_offset for step in steps])
+            last, event = -1, Event.ACCEPT
+            following = iter(steps)
+            for run in self._runs.runs(start, stop):
+                if run.first_offset > last:
+                    _, last, acknowledge_type = next(following)
+                    event = EVENT_OF_ACKNOWLEDGEMENT[acknowledge_type]
+                if event is Event.RENEW:
+                    run.lock_deadline_ms = now_ms + lock_duration_ms
+                    self._next_deadline_ms = min(self._next_deadline_ms, run.lock_deadline_ms)
+                else:
+                    write_id = self._mark(run, event, delivery_count_limit)
+            self._runs.coalesce(start, stop)
         return write_id
 
     def _check_held(self, batch: AcknowledgementBatch, owner: Owner, now_ms: int, previous_last: int) -> None:
