@@ -9,34 +9,10 @@ from kshare_core.configs.definition import ConfigDefinition
 from kshare_core.configs.rows import auto_offset_reset_problem, boolean, integer, string
 
 GROUP_ROWS: tuple[ConfigDefinition, ...] = (
-    integer(
-        "consumer.assignment.interval.ms",
-        1000,
-        low=0,
-        text="The least time between two assignments of a consumer group.",
-        broker_synonym="group.consumer.assignment.interval.ms",
-    ),
-    integer(
-        "consumer.heartbeat.interval.ms",
-        5000,
-        low=1,
-        text="How often members heartbeat.",
-        broker_synonym="group.consumer.heartbeat.interval.ms",
-    ),
-    integer(
-        "consumer.session.timeout.ms",
-        45000,
-        low=1,
-        text="Silence after which a member is taken out.",
-        broker_synonym="group.consumer.session.timeout.ms",
-    ),
-    integer(
-        "share.assignment.interval.ms",
-        1000,
-        low=0,
-        text="The least time between two assignments of a share group.",
-        broker_synonym="group.share.assignment.interval.ms",
-    ),
+    integer("consumer.assignment.interval.ms", 1000, low=0, broker_synonym="group.consumer.assignment.interval.ms"),
+    integer("consumer.heartbeat.interval.ms", 5000, low=1, broker_synonym="group.consumer.heartbeat.interval.ms"),
+    integer("consumer.session.timeout.ms", 45000, low=1, broker_synonym="group.consumer.session.timeout.ms"),
+    integer("share.assignment.interval.ms", 1000, low=0, broker_synonym="group.share.assignment.interval.ms"),
     string(
         "share.auto.offset.reset",
         "latest",
@@ -57,12 +33,7 @@ GROUP_ROWS: tuple[ConfigDefinition, ...] = (
         text="How often members heartbeat.",
         broker_synonym="group.share.heartbeat.interval.ms",
     ),
-    string(
-        "share.isolation.level",
-        "read_uncommitted",
-        choices=("read_committed", "read_uncommitted"),
-        text="Whether records of transactions are delivered before these are committed.",
-    ),
+    string("share.isolation.level", "read_uncommitted", choices=("read_committed", "read_uncommitted")),
     integer(
         "share.partition.max.record.locks",
         2000,
@@ -92,14 +63,6 @@ GROUP_ROWS: tuple[ConfigDefinition, ...] = (
     ),
     integer("streams.num.standby.replicas", 0, low=0, broker_synonym="group.streams.num.standby.replicas"),
     integer("streams.session.timeout.ms", 45000, low=1, broker_synonym="group.streams.session.timeout.ms"),
-    string(
-        "errors.deadletterqueue.topic.name",
-        "",
-        text="The topic that records go to when they are rejected or delivered too often; empty for none (KIP-1191).",
-    ),
-    boolean(
-        "errors.deadletterqueue.copy.record.enable",
-        False,
-        text="Whether the whole record goes to the dead letter topic, not only where it was (KIP-1191).",
-    ),
+    string("errors.deadletterqueue.topic.name", ""),
+    boolean("errors.deadletterqueue.copy.record.enable", False),
 )

@@ -19,20 +19,13 @@ from kshare_core.configs.rows import (
 )
 
 TOPIC_ROWS: tuple[ConfigDefinition, ...] = (
-    listing(
-        "cleanup.policy",
-        ("delete",),
-        choices=("compact", "delete"),
-        text="What happens to old records: `delete`, `compact` or both.",
-        broker_synonym="log.cleanup.policy",
-    ),
+    listing("cleanup.policy", ("delete",), choices=("compact", "delete"), broker_synonym="log.cleanup.policy"),
     integer("compression.gzip.level", -1, check=compression_level_or_default, broker_synonym="compression.gzip.level"),
     integer("compression.lz4.level", 9, low=1, high=17, broker_synonym="compression.lz4.level"),
     string(
         "compression.type",
         "producer",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        text="The codec of stored batches; `producer` keeps the one that they came with.",
         broker_synonym="compression.type",
     ),
     integer("compression.zstd.level", 3, low=-131072, high=22, broker_synonym="compression.zstd.level"),
@@ -82,27 +75,12 @@ TOPIC_ROWS: tuple[ConfigDefinition, ...] = (
     boolean("remote.log.copy.disable", False),
     boolean("remote.log.delete.on.disable", False),
     boolean("remote.storage.enable", False),
-    long(
-        "retention.bytes",
-        -1,
-        text="The size that each partition is cut back to; -1 for none.",
-        broker_synonym="log.retention.bytes",
-    ),
-    long(
-        "retention.ms",
-        604800000,
-        low=-1,
-        text="How long records are kept; -1 for ever.",
-        broker_synonym="log.retention.ms",
-    ),
+    long("retention.bytes", -1, broker_synonym="log.retention.bytes"),
+    long("retention.ms", 604800000, low=-1, broker_synonym="log.retention.ms"),
     integer("segment.bytes", 1073741824, low=1048576, broker_synonym="log.segment.bytes"),
     integer("segment.index.bytes", 10485760, low=4, broker_synonym="log.index.size.max.bytes"),
     long("segment.jitter.ms", 0, low=0, broker_synonym="log.roll.jitter.ms"),
     long("segment.ms", 604800000, low=1, broker_synonym="log.roll.ms"),
     boolean("unclean.leader.election.enable", False, broker_synonym="unclean.leader.election.enable"),
-    boolean(
-        "errors.deadletterqueue.group.enable",
-        False,
-        text="Whether share groups may send their dead letters to this topic (KIP-1191).",
-    ),
+    boolean("errors.deadletterqueue.group.enable", False),
 )

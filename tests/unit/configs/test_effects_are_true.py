@@ -1,0 +1,54 @@
+"""A config that is said to have an effect is read somewhere; one that is read is said to have an effect."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import kshare_core.configs.broker
+from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, KSHARE_CONFIGS, TOPIC_CONFIGS, ConfigTable
+from kshare_core.configs.broker import BOUNDED_GROUP_CONFIGS, bound_names
+
+ROOT = Path(__file__).parents[3]
+NAME = re.compile(r"""["']([a-z]+(?:\.[a-z0-9]+)+)["']""")
+
+
+def names_in_code() -> set[str]:
+    """Texts that look like config names, in the code of the roles and libraries but for the tables themselves."""
+    tables = Path(kshare_core.configs.broker.__file__).parent
+    found: set[str] = set()
+    for folder in ("services", "libs"):
+        for path in sorted((ROOT / folder).glob("*/src/**/*.py")):
+            if tables not in path.parents and "kshare" not in path.relative_to(ROOT / folder).parts[2:3]:
+                found.update(NAME.findall(path.read_text(encoding="utf-8")))
+    return found
+
+
+def used_names() -> set[str]:
+    """Names in the code, the broker configs that give those of topics and groups their defaults, and their bounds."""
+    used = names_in_code()
+    for table in (TOPIC_CONFIGS, GROUP_CONFIGS):
+        for definition in table.values():
+            if definition.name in used and definition.broker_synonym:
+                used.add(definition.broker_synonym)
+                if definition.broker_synonym in BOUNDED_GROUP_CONFIGS:
+                    used.update(bound_names(definition.broker_synonym))
+    if "log.retention.ms" in used:
+        used |= {"log.retention.minutes", "log.retention.hours"}
+    return used
+
+
+@pytest.mark.parametrize(
+    "table",
+    [BROKER_CONFIGS, TOPIC_CONFIGS, GROUP_CONFIGS, KSHARE_CONFIGS],
+    ids=["broker", "topic", "group", "kshare"],
+)
+def test_a_config_has_an_effect_exactly_when_it_is_used(table: ConfigTable) -> None:
+    """Else a user would not be warned of a key that does nothing, or be warned of one that works.
+
+    A name is given an effect, or stripped of it, by its row's text.
+    """
+    used = used_names()
+    assert [name for name in table if name in used] == [name for name in table if table[name].has_effect]
