@@ -9,6 +9,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_leader.ports import TimestampOffset
+from kshare_leader.share import directory
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from support.share_service import TOPIC, UNAVAILABLE, Leader, entries, fetch_partition, make_view, owner, run
 
@@ -511,5 +512,63 @@ def test_stop_answers_those_who_wait() -> None:
         await leader.service.stop()
         response, _ = await waiting
         assert now_ms() == 500 and not response.partitions[0].acquired_records
+
+    run(test)
+
+
+def test_one_share_partition_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "SHARE_PARTITIONS_LIMIT", 1)
+
+    async def test() -> None:
+        leader = ready()
+        response, _ = await leader.fetch("m1", fetch_partition(0), fetch_partition(1))
+        assert entries(response.partitions[0]) == [(0, 9, 1)]
+        assert response.partitions[1].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "limit" in response.partitions[1].error_message
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_one_waiting_fetch_more_than_the_limit_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "WAITING_FETCHES_LIMIT", 1)
+
+    async def test() -> None:
+        leader = ready(records=0)
+        waiting = asyncio.ensure_future(leader.acquire("m1", max_wait_ms=1000))
+        await asyncio.sleep(0.1)
+        assert await leader.acquire("m2", max_wait_ms=1000) == []
+        assert now_ms() == 100
+        assert await waiting == []
+        assert await leader.acquire("m2", max_wait_ms=1000) == [] and now_ms() == 2000
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_group_config_of_another_version_does_not_stop_the_group() -> None:
+    async def test() -> None:
+        leader = ready()
+        texts = {"share.record.lock.duration.ms": "soon"}
+        leader.change_view(replace(leader.view, group_configs={"group": texts}))
+        response, _ = await leader.fetch()
+        assert response.acquisition_lock_timeout_ms == 30_000
+        assert any("soon" in report for report in leader.reports)
+        texts = {"share.record.lock.duration.ms": "15000"}
+        leader.change_view(replace(leader.view, group_configs={"group": texts}))
+        response, _ = await leader.fetch(max_wait_ms=0)
+        assert response.acquisition_lock_timeout_ms == 15_000
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_state_that_makes_no_sense_is_an_error_and_not_a_guess() -> None:
+    async def test() -> None:
+        leader = ready()
+        leader.channel.initialize(0, 0, (5, 4, 0, 0))
+        response, _ = await leader.fetch()
+        assert response.partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        await leader.service.stop()
 
     run(test)

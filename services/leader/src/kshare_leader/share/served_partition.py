@@ -140,6 +140,10 @@ class ServedPartition:
             self._report(f"share-partition {self.key} cannot find its start offset: {failure}")
             self.drop(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
             return
+        except Exception as bug:
+            self._report(f"a bug stopped share-partition {self.key} from loading: {bug!r}")
+            self.drop(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(bug)))
+            return
         self._initial = SharePartition(start_offset=start, start_is_stored=False)
         self._store.schedule(self)
 

@@ -19,6 +19,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -91,7 +92,7 @@ class WriteSource(Protocol):
 class _Attempt:
     """A write under way."""
 
-    __slots__ = ("attempts", "deadline", "may_be_stored", "source", "write")
+    __slots__ = ("attempts", "deadline", "is_ended", "may_be_stored", "source", "write")
 
     def __init__(self, source: WriteSource, write: StateWrite, deadline: float) -> None:
         self.source = source
@@ -99,6 +100,11 @@ class _Attempt:
         self.deadline = deadline
         self.attempts = 0
         self.may_be_stored = False
+        self.is_ended = False
+
+    def end(self, outcome: Outcome, error: KafkaError | None = None) -> None:
+        self.is_ended = True
+        self.source.write_ended(self.write, WriteEnd(outcome, error))
 
 
 class ShareStateStore:
@@ -208,13 +214,16 @@ class ShareStateStore:
                 part = group[start : start + SHARE_PARTITIONS_PER_WRITE_LIMIT]
                 task = loop.create_task(self._send(address, group_id, part))
                 self._tasks[task] = None
-                task.add_done_callback(self._forget_task)
+                task.add_done_callback(partial(self._task_ended, part))
         self._retry(homeless, "no live share coordinator owns the state")
 
-    def _forget_task(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, attempts: Sequence[_Attempt], task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._report(f"a bug ended a write of share-partition state: {error!r}")
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        for attempt in attempts:  # a bug: reading the state anew is the way to go on
+            if not attempt.is_ended and not attempt.source.is_dropped:
+                self._end_unknown(attempt, f"a bug: {error!r}")
 
     async def _send(self, address: str, group_id: str, attempts: Sequence[_Attempt]) -> None:
         remaining_ms = (attempts[0].deadline - asyncio.get_running_loop().time()) * 1000
@@ -240,7 +249,7 @@ class ShareStateStore:
                 attempt.may_be_stored = True
                 again.append(attempt)
             elif result.error_code == ErrorCode.NONE:
-                attempt.source.write_ended(attempt.write, WriteEnd(Outcome.DURABLE))
+                attempt.end(Outcome.DURABLE)
             else:
                 self._end_with_error(attempt, KafkaError(_code(result.error_code), result.error_message))
         self._retry(again, f"{address} cannot write it now")
@@ -251,13 +260,12 @@ class ShareStateStore:
         else:
             outcome = Outcome.UNKNOWN if attempt.may_be_stored else Outcome.REFUSED
         self._report(f"share-partition {attempt.source.key} cannot store its state: {error}")
-        attempt.source.write_ended(attempt.write, WriteEnd(outcome, _for_clients(error)))
+        attempt.end(outcome, _for_clients(error))
 
     def _end_unknown(self, attempt: _Attempt, problem: str) -> None:
         text = f"share-partition {attempt.source.key} does not know whether its state is stored: {problem}"
         self._report(text)
-        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
-        attempt.source.write_ended(attempt.write, WriteEnd(Outcome.UNKNOWN, error))
+        attempt.end(Outcome.UNKNOWN, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
 
     def _retry(self, attempts: Sequence[_Attempt], problem: str) -> None:
         loop = asyncio.get_running_loop()
