@@ -26,7 +26,7 @@ from kshare_gateway.settings import GatewaySettings
 from kshare_rpc import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.network import Service
+from kshare_rpc.network import Method, Service
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_wire.messages import is_flexible
 
@@ -326,7 +326,7 @@ class GatewayHarness:
 
 def _methods(service: str) -> list[Any]:
     return [
-        method for method in vars(methods).values() if isinstance(method, methods.Method) and method.service == service
+        method for method in vars(methods).values() if isinstance(method, Method) and method.service == service
     ]
 
 

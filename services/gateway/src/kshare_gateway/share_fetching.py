@@ -248,18 +248,17 @@ class ShareFetcher:
         deadline: float,
     ) -> list[LeaderAnswer]:
         loop = asyncio.get_running_loop()
-        remaining_ms = round((deadline - loop.time()) * 1000)
-        if remaining_ms <= 0 or not self._gateway.sessions.is_current(session):
-            return []
-        for address, keys in fetch.items():
-            if address not in calls.waiting:
-                work = self._call(session, address, keys, {}, terms, remaining_ms)
-                calls.waiting[address] = self._gateway.spawn(work, "share-fetch")
-        while calls.waiting and not calls.kept:
-            timeout = deadline - loop.time()
-            if timeout <= 0:
+        while not calls.kept and self._gateway.sessions.is_current(session):
+            remaining_ms = round((deadline - loop.time()) * 1000)
+            if remaining_ms <= 0:
                 break
-            await asyncio.wait(calls.waiting.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            for address, keys in fetch.items():
+                if address not in calls.waiting:
+                    work = self._call(session, address, keys, {}, terms, remaining_ms)
+                    calls.waiting[address] = self._gateway.spawn(work, "share-fetch")
+            if not calls.waiting:
+                break
+            await asyncio.wait(calls.waiting.values(), timeout=remaining_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
             _harvest(calls)
         return [calls.kept.popleft()] if calls.kept else []
 
