@@ -8,6 +8,7 @@ side checks the other.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 import io
 import random
@@ -18,6 +19,7 @@ from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
+from kio.serial._introspect import classify_field, is_optional
 
 from kshare_core.configs import Configs, process_configs
 from kshare_gateway.connection import ClientConnection
@@ -28,6 +30,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Service
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey
 from kshare_wire.messages import is_flexible
 
 COORDINATOR = "coordinator:1"
@@ -37,6 +40,15 @@ OTHER_TOPIC_ID = bytes(range(16, 32))
 MEMBER = "d1f2a3b4-0000-4000-8000-000000000001"
 
 Answer = Callable[[Any, memoryview], Any]
+
+
+def versions_of(api_key: ApiKey) -> range:
+    versions = SUPPORTED_VERSIONS[api_key]
+    return range(versions.minimum, versions.maximum + 1)
+
+
+def unknown_id() -> uuid.UUID:
+    return uuid.UUID(int=77)
 
 
 class StillClock:
@@ -186,10 +198,6 @@ def build(api_key: int, version: int, values: Mapping[str, Any]) -> Any:
 
 
 def _entity(kind: Any, values: Mapping[str, Any]) -> Any:
-    import dataclasses
-
-    from kio.serial._introspect import classify_field, is_optional
-
     arguments: dict[str, Any] = {}
     names = {field.name for field in dataclasses.fields(kind)}
     assert values.keys() <= names, f"{kind.__name__} has no {values.keys() - names}"
@@ -325,9 +333,7 @@ class GatewayHarness:
 
 
 def _methods(service: str) -> list[Any]:
-    return [
-        method for method in vars(methods).values() if isinstance(method, Method) and method.service == service
-    ]
+    return [method for method in vars(methods).values() if isinstance(method, Method) and method.service == service]
 
 
 def run(scenario: Callable[[GatewayHarness], Awaitable[None]], texts: Mapping[str, str] | None = None) -> None:
