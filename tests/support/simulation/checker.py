@@ -325,31 +325,35 @@ class Checker:
                     yield Violation("state went back", text, [describe(before), describe(event)])
 
     def _calm_runs_have_no_errors(self) -> Iterator[Violation]:
-        """Without faults, an acknowledgement inside the lock is never refused."""
+        """Without faults, an acknowledgement inside the lock is never refused.
+
+        The acknowledgements of a partition in one request succeed or fail together, so that all of them count.
+        """
         if not self._expected.calm:
             return
+        refused: dict[tuple[str, str, int, float], list[tuple[RecordKey, _Sent]]] = defaultdict(list)
         for key, all_sent in self._sent.items():
             for sent in all_sent:
-                if sent.answer is None or sent.answer.error_code == 0:
-                    continue
-                held = [
-                    event
-                    for event in self._deliveries[key]
-                    if event.member == sent.event.member and event.time <= sent.event.time
-                ]
-                in_time = held and sent.answer.time < held[-1].sent_at + self._expected.lock_duration_s
-                if in_time and not self._given_up_before(key, held[-1], sent):
-                    code = ErrorCode(sent.answer.error_code).name
-                    yield self._violation("acknowledgement refused without a reason", key, f"{code}: {sent.event}")
+                if sent.answer is not None and sent.answer.error_code != 0:
+                    refused[key.group, sent.event.member, key.partition, sent.event.time].append((key, sent))
+        for together in refused.values():
+            if all(self._certainly_held(key, sent) for key, sent in together):
+                key, sent = together[0]
+                text = f"{sent.answer}: {describe(sent.event)}"
+                yield self._violation("acknowledgement refused without a reason", key, text)
 
-    def _given_up_before(self, key: RecordKey, held: Delivered, sent: _Sent) -> bool:
-        """Whether the member ended its hold after the delivery and before this acknowledgement."""
-        return any(
-            other is not sent and held.time <= other.event.time < sent.event.time for other in self._sent[key]
-        ) or any(
-            gateway == held.gateway and held.time <= time <= sent.event.time
-            for time, gateway in self._hold_ends[key.group, held.member]
-        )
+    def _certainly_held(self, key: RecordKey, sent: _Sent) -> bool:
+        """Whether the member had the record, inside its lock, from before the acknowledgement until its answer."""
+        held = [
+            event
+            for event in self._deliveries[key]
+            if event.member == sent.event.member and event.time <= sent.event.time
+        ]
+        if not held or sent.answer is None or sent.answer.time >= held[-1].sent_at + self._expected.lock_duration_s:
+            return False
+        given_up = (other.event.time for other in self._sent[key] if other is not sent)
+        lost = (time for time, gateway in self._hold_ends[key.group, sent.event.member] if gateway == held[-1].gateway)
+        return not any(held[-1].time <= time <= sent.event.time for time in (*given_up, *lost))
 
 
 def _keys(event: Delivered | Acquired | AcknowledgeSent) -> Iterator[RecordKey]:

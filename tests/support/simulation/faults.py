@@ -37,9 +37,13 @@ def _some(draw: random.Random, hosts: Sequence[str], most: int) -> tuple[str, ..
 
 
 def _crash(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
-    several = 1 if draw.random() < 0.7 else len(hosts)
+    several = 1 if draw.random() < 0.6 else len(hosts)
     duration = draw.choice((0.01, 0.3, 2.0, 12.0)) * (0.5 + draw.random())
     return Fault(at, draw.choice(("crash", "silent-crash")), _some(draw, hosts, several), duration)
+
+
+def _power_loss(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
+    return Fault(at, "crash", tuple(sorted(hosts)), draw.choice((0.01, 1.0, 5.0)) * (0.5 + draw.random()))
 
 
 def _stop(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
@@ -76,6 +80,11 @@ def _slow_host(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
     return Fault(at, "slow-host", _some(draw, hosts, 1), 1 + 8 * draw.random(), draw.choice((0.05, 0.5, 5.0)))
 
 
+def _slow_link(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
+    pair = tuple(draw.sample(list(hosts), 2))
+    return Fault(at, "slow-link", pair, 1 + 12 * draw.random(), draw.choice((0.05, 0.5, 5.0)))
+
+
 def _drops(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
     return Fault(at, "drops", duration=1 + 5 * draw.random(), strength=draw.choice((0.01, 0.05, 0.2)))
 
@@ -91,6 +100,7 @@ def _clock(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
 
 KINDS: tuple[tuple[int, Draw], ...] = (
     (6, _crash),
+    (3, _power_loss),
     (1, _stop),
     (3, _pause),
     (3, _partition),
@@ -99,6 +109,7 @@ KINDS: tuple[tuple[int, Draw], ...] = (
     (2, _cut_clients),
     (2, _slow),
     (2, _slow_host),
+    (3, _slow_link),
     (2, _drops),
     (3, _disk),
     (1, _clock),
@@ -219,6 +230,14 @@ class FaultInjector:
         for name in fault.hosts:
             self._cluster.fabric.conditions.host_latency.pop(name, None)
 
+    async def _slow_link(self, fault: Fault) -> None:
+        first, second = fault.hosts
+        self._cluster.fabric.conditions.link_latency[first, second] = fault.strength
+
+    async def _fast_link(self, fault: Fault) -> None:
+        first, second = fault.hosts
+        self._cluster.fabric.conditions.link_latency.pop((first, second), None)
+
     async def _drop(self, fault: Fault) -> None:
         self._cluster.fabric.conditions.drop_probability = fault.strength
 
@@ -250,6 +269,7 @@ class FaultInjector:
         "cut-clients": (_cut_clients, None),
         "slow-network": (_slow, _fast),
         "slow-host": (_slow_host, _fast_host),
+        "slow-link": (_slow_link, _fast_link),
         "drops": (_drop, _keep),
         "disk-failure": (_fail_disk, _mend_disk),
         "clock-jump": (_jump, None),

@@ -73,7 +73,7 @@ class SimulatedHost:
         self._build = build
         self._on_started = on_started
         self._lives = 0
-        self._graveyard: list[Node | None] = []
+        self._graveyard: list[object] = []
 
     @property
     def running(self) -> bool:
@@ -129,7 +129,8 @@ class SimulatedHost:
         self.fabric.note(f"{incarnation} dies")
         incarnation.dead = True
         self.incarnation = None
-        self._graveyard.append(self.node)  # nothing of it may be collected, and so run, before the end
+        # Nothing of it may be collected, and so run, before the end.
+        self._graveyard.append((self.node, asyncio.all_tasks(self.fabric.loop)))
         self.node = None
         self.disk.crash()
         self.fabric.host_died(incarnation, silent=silent)
@@ -142,11 +143,13 @@ class SimulatedHost:
             return
         self.fabric.note(f"{incarnation} stops")
         task = self.fabric.loop.task_in(incarnation, node.stop(STOP_GRACE_MS), f"{self.name}:stop")
-        await asyncio.wait([task], timeout=STOP_LIMIT_S)
-        if task.done() and not task.cancelled() and task.exception() is not None:
-            self.fabric.bugs.append(f"{self.name} could not stop: {task.exception()!r}")
-        if self.incarnation is incarnation:
-            self.crash()
+        try:
+            await asyncio.wait([task], timeout=STOP_LIMIT_S)
+        finally:  # also when the fault is called off: a node that stops is not one that runs
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                self.fabric.bugs.append(f"{self.name} could not stop: {task.exception()!r}")
+            if self.incarnation is incarnation:
+                self.crash()
 
     def pause(self) -> None:
         """SIGSTOP."""

@@ -61,14 +61,14 @@ class Behaviour:
     reject: float = 0.06
     mixed: float = 0.05
     """One batch with an acknowledge type for each offset."""
-    late: float = 0.02
+    late: float = 0.03
     """Acknowledge only after the lock has gone."""
-    never: float = 0.02
-    deferred: float = 0.2
+    never: float = 0.03
+    deferred: float = 0.4
     """Acknowledge a while later and fetch on meanwhile."""
     separate: float = 0.3
     """By ShareAcknowledge instead of with the next ShareFetch."""
-    work_s: float = 0.03
+    work_s: float = 0.2
     lock_duration_s: float = 15.0
     max_records: int = 50
     max_wait_ms: int = 500
@@ -237,7 +237,7 @@ class ShareMember:
         client = self._client
         while True:
             wanted = self._wanted(session)
-            if not wanted and session.epoch == 0:
+            if not wanted and not session.partitions and not session.pending:
                 await asyncio.sleep(RETRY_S)
                 continue
             try:
@@ -360,6 +360,8 @@ class ShareMember:
             )
             client.history.add(event)
             events.append(event)
+            # Whatever it still meant to say about an earlier delivery of these records is out of date.
+            session.pending = [pending for pending in session.pending if not _overlap(pending, event)]
         return events
 
     def _decide(self, event: Delivered) -> list[_Pending]:
@@ -483,3 +485,7 @@ class ShareMember:
             ),
             **further,
         )
+
+
+def _overlap(pending: _Pending, event: Delivered) -> bool:
+    return pending.partition == event.partition and pending.run[0] <= event.run[1] and event.run[0] <= pending.run[1]

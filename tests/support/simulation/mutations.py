@@ -19,6 +19,8 @@ from kshare_rpc.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH, WRITE_SHARE_GROUP
 from kshare_rpc.network import CallFailed, Channel, Handler, Method, Network, Payload, Server, Service
 
 WrapHandler = Callable[[Handler], Handler]
+OLD_WRITES_KEPT = 20
+
 Call = Callable[..., Awaitable[tuple[Any, memoryview]]]
 WrapCall = Callable[[Call], Call]
 
@@ -152,39 +154,50 @@ def _give_to_two(handler: Handler) -> Handler:
 
 
 class _OldWrites:
-    """Writes of share-partition state that come a second time, as from a stream that was cut long ago.
+    """Writes of share-partition state that come again when a newer leader writes, as from a stream cut long ago.
 
-    With `fenced` the second one carries the epoch of its sender, else the newest one: as if epochs were not compared.
+    One memory for all lives of the share coordinator: what is under way on a network outlives it.
     """
 
-    def __init__(self, *, fenced: bool) -> None:
-        self._fenced = fenced
+    def __init__(self) -> None:
         self._old: dict[tuple[str, bytes, int], list[Any]] = {}
 
     def __call__(self, handler: Handler) -> Handler:
         async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
             answer = await handler(request, payload)
             for partition in request.partitions:
-                old = self._old.setdefault((request.group_id, partition.topic_id, partition.partition), [])
-                old.append(partition)
-                for found in old:
+                key = (request.group_id, partition.topic_id, partition.partition)
+                old = self._old.setdefault(key, [])
+                for found in reversed(old[-OLD_WRITES_KEPT:]):  # the oldest comes last
                     if found.leader_epoch < partition.leader_epoch:
-                        old.remove(found)
                         again = share_coordinator_pb2.WriteShareGroupStateRequest(group_id=request.group_id)
                         again.partitions.add().CopyFrom(found)
-                        if not self._fenced:
-                            again.partitions[0].leader_epoch = partition.leader_epoch
                         await handler(again, memoryview(b""))
-                        break
+                old.append(partition)
             return answer
 
         return changed
 
 
-def _old_writes(*, fenced: bool) -> Mutation:
-    # One memory for all lives of the share coordinator: what is under way on a network outlives it.
-    old_writes = _OldWrites(fenced=fenced)
-    return Mutation(handlers={"share-coordinator": lambda: {WRITE_SHARE_GROUP_STATE: old_writes}})
+class _NoFencing:
+    """Every write of share-partition state passes for one of the newest leader."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, bytes, int], int] = {}
+
+    def __call__(self, handler: Handler) -> Handler:
+        async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+            copy = share_coordinator_pb2.WriteShareGroupStateRequest.FromString(request.SerializeToString())
+            for partition in copy.partitions:
+                key = (copy.group_id, partition.topic_id, partition.partition)
+                partition.leader_epoch = self._newest[key] = max(partition.leader_epoch, self._newest.get(key, -1))
+            return await handler(copy, payload)
+
+        return changed
+
+
+def _at_share_coordinator(wrap: WrapHandler) -> Mutation:
+    return Mutation(handlers={"share-coordinator": lambda: {WRITE_SHARE_GROUP_STATE: wrap}})
 
 
 BROKEN_RULES: Mapping[str, Callable[[], Mutation]] = {
@@ -199,11 +212,11 @@ BROKEN_RULES: Mapping[str, Callable[[], Mutation]] = {
         handlers={"leader": lambda: {SHARE_ACKNOWLEDGE: _drop_acknowledgements}}
     ),
     "a record is given to two members": lambda: Mutation(handlers={"leader": lambda: {SHARE_FETCH: _give_to_two}}),
-    "the leader epoch of a write is not compared": lambda: _old_writes(fenced=False),
+    "the leader epoch of a write is not compared": lambda: _at_share_coordinator(_NoFencing()),
 }
 """What is broken; each makes a new mutation for one run."""
 
 HARMLESS: Mapping[str, Callable[[], Mutation]] = {
-    "old writes come again": lambda: _old_writes(fenced=True),
+    "old writes come again": lambda: _at_share_coordinator(_OldWrites()),
 }
 """Faults that the rules have to stand."""

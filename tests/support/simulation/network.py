@@ -38,6 +38,8 @@ Tap = Callable[[str, str, Method[Any, Any], Message, "Message | None", float], N
 request arrives, and again when the handler has answered."""
 
 FIRST_PORT = 30_000
+LINGER_PROBABILITY = 0.5
+LINGER_S = 5.0
 
 
 @dataclass(slots=True)
@@ -49,7 +51,9 @@ class Conditions:
     slow_latency: float = 0.0
     drop_probability: float = 0.0
     host_latency: dict[str, float] = field(default_factory=dict)
-    """Added to each message from or to the host."""
+    """At most so much is added to each message from or to the host."""
+    link_latency: dict[tuple[str, str], float] = field(default_factory=dict)
+    """The same for messages from the first host to the second."""
 
 
 class SimulatedFabric:
@@ -96,6 +100,8 @@ class SimulatedFabric:
             seconds += conditions.slow_latency * draw()
         if conditions.host_latency:
             seconds += draw() * (conditions.host_latency.get(source, 0.0) + conditions.host_latency.get(target, 0.0))
+        if conditions.link_latency:
+            seconds += draw() * conditions.link_latency.get((source, target), 0.0)
         return seconds
 
     def is_lost(self, source: str, target: str) -> bool:
@@ -108,6 +114,7 @@ class SimulatedFabric:
         """Breaks the streams between two hosts: calls under way fail; their requests may still arrive."""
         for call in list(self._calls.values()):
             if {call.source.host, call.target_host} == {first, second}:
+                call.linger()
                 call.fail(ChannelUnavailable(f"the stream between {first} and {second} was cut"))
 
     def host_died(self, incarnation: Incarnation, *, silent: bool) -> None:
@@ -117,6 +124,7 @@ class SimulatedFabric:
                 del self._listeners[address]
         for call in list(self._calls.values()):
             if call.source is incarnation:
+                call.linger()
                 call.forget()
             elif call.executor is incarnation and not silent:
                 call.fail(ChannelUnavailable(f"{incarnation.host} closed the stream"))
@@ -202,6 +210,7 @@ class _Call:
         self.task: asyncio.Task[None] | None = None
         self.answer: asyncio.Future[tuple[bytes, bytes]] = fabric.loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
+        self._arrival: asyncio.TimerHandle | None = None
 
     def send(self, timeout_ms: int) -> None:
         fabric, source, target = self.fabric, self.source.host, self.target_host
@@ -214,7 +223,14 @@ class _Call:
             return
         stream = self.stream
         stream.request_arrival = later(stream.request_arrival, loop.time() + fabric.delay(source, target))
-        in_no_host(loop, stream.request_arrival, self._arrive)
+        self._arrival = in_no_host(loop, stream.request_arrival, self._arrive)
+
+    def linger(self) -> None:
+        """The stream is gone; a request that is still under way may be read from a buffer much later."""
+        draw, loop = self.fabric.random.random, self.fabric.loop
+        if self._arrival is not None and self._arrival.when() > loop.time() and draw() < LINGER_PROBABILITY:
+            self._arrival.cancel()
+            self._arrival = in_no_host(loop, self._arrival.when() + draw() * LINGER_S, self._arrive)
 
     def _arrive(self) -> None:
         fabric, source, target = self.fabric, self.source.host, self.target_host
@@ -242,6 +258,8 @@ class _Call:
         try:
             answered = await handler(request, memoryview(self.payload))
         except Exception as error:
+            if fabric.loop.is_closed():
+                raise  # the simulation is over, and this coroutine is only unwound
             if not isinstance(error, StorageFailure):
                 fabric.bugs.append(f"at {fabric.loop.time():.3f} s {self.target_host} {self.method.path}: {error!r}")
             self._fail_later(CallFailed(f"{self.method.path}: {error!r}"))
@@ -282,6 +300,7 @@ class _Call:
         self.forget()
         if not self.answer.done():
             self.answer.set_exception(error)
+            self.answer.exception()  # seen: a caller that dies at the same moment never looks
 
     def forget(self) -> None:
         self.fabric.end_call(self.call_id)
@@ -347,9 +366,11 @@ def later(previous: float, wanted: float) -> float:
     return max(wanted, math.nextafter(previous, math.inf))
 
 
-def in_no_host(loop: VirtualLoop, when: float, callback: Callable[..., object], *arguments: object) -> None:
+def in_no_host(
+    loop: VirtualLoop, when: float, callback: Callable[..., object], *arguments: object
+) -> asyncio.TimerHandle:
     """A timer that runs whatever becomes of the host that sets it."""
-    loop.call_at(when, callback, *arguments, context=_NO_HOST)
+    return loop.call_at(when, callback, *arguments, context=_NO_HOST)
 
 
 _NO_HOST = contextvars.Context()

@@ -54,10 +54,10 @@ class Producer:
         self._producer_id = -1
         self._producer_epoch = -1
 
-    async def run(self, work: dict[int, list[tuple[str, ...]]], *, pace_s: float) -> None:
-        """`work`: the batches of each partition, in order. `pace_s`: mean pause between windows."""
+    async def run(self, work: dict[int, list[tuple[str, ...]]], *, seconds: float) -> None:
+        """`work`: the batches of each partition, in order, sent over about `seconds`."""
         await self._init_producer_id()
-        await asyncio.gather(*(self._run_partition(index, batches, pace_s) for index, batches in work.items()))
+        await asyncio.gather(*(self._run_partition(index, batches, seconds) for index, batches in work.items()))
 
     async def _init_producer_id(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout=milliseconds(1000))
@@ -71,13 +71,14 @@ class Producer:
                 pass
             await asyncio.sleep(RETRY_S)
 
-    async def _run_partition(self, partition: int, batches: Sequence[tuple[str, ...]], pace_s: float) -> None:
+    async def _run_partition(self, partition: int, batches: Sequence[tuple[str, ...]], seconds: float) -> None:
         pending: list[_Batch] = []
         sequence = 0
         for values in batches:
             pending.append(_Batch(sequence, values))
             sequence += len(values)
         draw = self._client.random.random
+        pace_s = seconds / max(1, len(pending)) * (1 + IN_FLIGHT_LIMIT) / 2
         while pending:
             window = pending[: 1 + int(draw() * IN_FLIGHT_LIMIT)]
             confirmed = await self._send_window(partition, window)

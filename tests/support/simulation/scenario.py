@@ -11,7 +11,7 @@ import asyncio
 import random
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
 from kshare_rpc.methods import READ_SHARE_GROUP_STATE_SUMMARY
@@ -53,10 +53,6 @@ class Plan:
     fault_seconds: float
     fault_count: int
 
-    @property
-    def calm(self) -> bool:
-        return self.fault_count == 0
-
     def describe(self) -> str:
         shape = self.shape
         return (
@@ -88,12 +84,12 @@ def draw_plan(seed: int) -> Plan:
         groups=draw.choice((("g1",), ("g1",), ("g1", "g2"))),
         members_per_group=draw.choice((2, 3, 4)),
         producers=draw.choice((1, 2)),
-        records=draw.choice((120, 200, 300)),
+        records=draw.choice((200, 400, 800)),
         delivery_count_limit=draw.choice((3, 5, 5, 10)),
         lock_duration_ms=lock_duration_ms,
         max_wait_ms=draw.choice((500, 1_000, 2_000)),
-        fault_seconds=draw.choice((10.0, 20.0, 30.0)),
-        fault_count=0 if draw.random() < 0.1 else draw.choice((2, 4, 8)),
+        fault_seconds=draw.choice((15.0, 30.0, 60.0)),
+        fault_count=0 if draw.random() < 0.1 else draw.choice((3, 8, 16)),
     )
 
 
@@ -127,10 +123,11 @@ class _Account:
 
 
 class SeedRun:
-    """One run of one plan; see the module's text."""
+    """One run of one plan; see the module's text. `faults` instead of the seed's own: times from the ready cluster."""
 
-    def __init__(self, plan: Plan, mutation: Mutation | None = None) -> None:
+    def __init__(self, plan: Plan, mutation: Mutation | None = None, *, faults: Sequence[Fault] | None = None) -> None:
         self.plan = plan
+        self._chosen_faults = faults
         self.loop = VirtualLoop(time_limit=TIME_LIMIT_S, step_limit=STEP_LIMIT)
         self.random = random.Random(f"{plan.seed}/scenario")
         self.cluster = Cluster(self.loop, str(plan.seed), plan.shape, mutation)
@@ -159,7 +156,7 @@ class SeedRun:
                 logs=account.logs,
                 delivery_count_limit=plan.delivery_count_limit,
                 lock_duration_s=plan.lock_duration_ms / 1000,
-                calm=plan.calm,
+                calm=not self.faults,
             )
             violations.extend(Checker(history, expectations).check())
         return Outcome(
@@ -222,9 +219,8 @@ class SeedRun:
                 values = tuple(f"p{number + 1}-{made + index}" for index in range(size))
                 work[self.random.randrange(plan.partitions)].append(values)
                 made += size
-            batches = max(len(found) for found in work.values())
             producer = Producer(self.cluster.client(f"producer-{number + 1}"), TOPIC)
-            shares.append(producer.run(work, pace_s=plan.fault_seconds / max(1, batches)))
+            shares.append(producer.run(work, seconds=plan.fault_seconds))
         await asyncio.gather(*shares)
 
     async def _churn(self) -> None:
@@ -246,7 +242,10 @@ class SeedRun:
         plan, start = self.plan, self.loop.time()
         draw = random.Random(f"{plan.seed}/faults")
         end = start + plan.fault_seconds
-        self.faults = draw_faults(draw, list(self.cluster.hosts), start=start, end=end, count=plan.fault_count)
+        if self._chosen_faults is None:
+            self.faults = draw_faults(draw, list(self.cluster.hosts), start=start, end=end, count=plan.fault_count)
+        else:
+            self.faults = [replace(fault, at=start + fault.at) for fault in self._chosen_faults]
         self.injector.start(self.faults)
         await asyncio.sleep(plan.fault_seconds)
         await self.injector.heal()
@@ -258,6 +257,7 @@ class SeedRun:
         behaviour.release = behaviour.mixed = behaviour.late = behaviour.never = 0.0
         behaviour.reject = 0.05
         behaviour.deferred = 0.05
+        behaviour.work_s = 0.02
 
     async def _drain(self, metadata: TopicMetadata) -> list[Violation]:
         """Waits until every share-partition starts at the end of its log; what is late then is a violation."""
