@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass
 
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
+
 from support.administration import create_topic, read_from_earliest
 
 RECORD = b"x" * 1000
