@@ -7,50 +7,18 @@ from __future__ import annotations
 
 import argparse
 import logging
-import multiprocessing
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from support.simulation.runner import Result, be_quiet, run_seeds
 from support.simulation.scenario import Outcome, run_seed
-
-
-class Result(NamedTuple):
-    seed: int
-    failed: bool
-    report: str
-    cpu_seconds: float
-    virtual_seconds: float
-    steps: int
-
-
-def _run(seed: int) -> Result:
-    started = time.process_time()
-    outcome = run_seed(seed)
-    spent = time.process_time() - started
-    report = outcome.report() if outcome.failed else ""
-    return Result(seed, outcome.failed, report, spent, outcome.virtual_seconds, outcome.steps)
-
-
-def run_seeds(seeds: Iterable[int], processes: int) -> Iterator[Result]:
-    """The results in the order in which they come."""
-    if processes == 1:
-        yield from map(_run, seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=_be_quiet) as pool:
-        yield from pool.imap_unordered(_run, seeds)
-
-
-def _be_quiet() -> None:
-    logging.disable(logging.CRITICAL)
 
 
 def _replay(seed: int, *, trace: bool) -> bool:
     if trace:
         logging.basicConfig(level=logging.INFO, format="            %(name)s: %(message)s", stream=sys.stdout)
     else:
-        _be_quiet()
+        be_quiet()
     outcome: Outcome = run_seed(seed)
     if trace:
         print("\n".join(outcome.history.lines()))
@@ -69,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return int(_replay(options.seed, trace=options.trace))
-    _be_quiet()
+    be_quiet()
     started = time.monotonic()
     results: list[Result] = []
     for result in run_seeds(range(options.first, options.first + options.seeds), options.processes):
