@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
@@ -249,17 +249,29 @@ class Checker:
                 yield self._violation("skipped", key, text)
 
     def _one_holder_at_once(self) -> Iterator[Violation]:
-        """A record that is held, inside its lock, is not given to anybody else."""
+        """A record that is held, inside its lock, is not given to anybody else.
+
+        The lock begins when the leader acquires, which for records that waited in a gateway is before the ShareFetch
+        that delivers them.
+        """
         lock = self._expected.lock_duration_s
         for key, events in self._deliveries.items():
-            for index, first in enumerate(events):
-                for second in events[index + 1 :]:
-                    start, end = min(first.sent_at, second.sent_at), max(first.time, second.time)
-                    if end - start >= lock or self._fault_between(start - lock, end):
-                        continue
-                    if not self._given_up(key, first, start, end) and not self._given_up(key, second, start, end):
-                        text = f"held twice: {describe(first)} and {describe(second)}"
-                        yield self._violation("two holders", key, text)
+            acquired = [self._acquired_at(key, event) for event in events]
+            for (first, first_at), (second, second_at) in combinations(zip(events, acquired, strict=True), 2):
+                start, end = min(first_at, second_at), max(first.time, second.time)
+                if end - start >= lock or self._fault_between(start - lock, end):
+                    continue
+                if not self._given_up(key, first, start, end) and not self._given_up(key, second, start, end):
+                    text = f"held twice: {describe(first)} and {describe(second)}"
+                    yield self._violation("two holders", key, text)
+
+    def _acquired_at(self, key: RecordKey, delivery: Delivered) -> float:
+        """The earliest time at which the leader can have acquired what was delivered."""
+        for event in reversed(self._acquired[key]):
+            same = (event.run, event.delivery_count) == (delivery.run, delivery.delivery_count)
+            if same and event.time <= delivery.time:
+                return min(event.sent_at, delivery.sent_at)
+        return delivery.sent_at
 
     def _given_up(self, key: RecordKey, event: Delivered, start: float, end: float) -> bool:
         """Whether the holder may have lost the record between the two times."""

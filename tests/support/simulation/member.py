@@ -135,6 +135,8 @@ class ShareMember:
             loop.create_task(self._heartbeats(), name=f"{self.name}:heartbeats"),
             loop.create_task(self._metadata_refresh(), name=f"{self.name}:metadata"),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._task_done)
 
     def crash(self) -> None:
         """kill -9 of the consumer, with whatever it holds."""
@@ -161,6 +163,10 @@ class ShareMember:
         except ConnectionLost as problem:
             self._client.note(f"leaving: {problem}")
 
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._client.bug(f"{task.get_name()} ended with {error!r}")
+
     def _stop_tasks(self) -> None:
         self.running = False
         for task in [*self._tasks, *self._session_tasks.values()]:
@@ -171,7 +177,7 @@ class ShareMember:
     async def _heartbeats(self) -> None:
         client = self._client
         interval_s = 1.0
-        while True:
+        while self.running:  # a cancellation alone may be lost in wait_for
             joining = self._epoch == 0
             request = ShareGroupHeartbeatRequest(
                 group_id=self.group,
@@ -216,7 +222,7 @@ class ShareMember:
 
     async def _metadata_refresh(self) -> None:
         client = self._client
-        while True:
+        while self.running:  # a cancellation alone may be lost in wait_for
             try:
                 metadata = await client.metadata(self._topic)
             except ConnectionLost:
@@ -229,13 +235,14 @@ class ShareMember:
                         self._session_tasks[address] = client.loop.create_task(
                             self._session_loop(self._sessions[address]), name=f"{self.name}:session:{address}"
                         )
+                        self._session_tasks[address].add_done_callback(self._task_done)
             await asyncio.sleep(METADATA_INTERVAL_S if metadata is not None else RETRY_S)
 
     # The sessions
 
     async def _session_loop(self, session: _Session) -> None:
         client = self._client
-        while True:
+        while self.running:  # a cancellation alone may be lost in wait_for
             wanted = self._wanted(session)
             if not wanted and not session.partitions and not session.pending:
                 await asyncio.sleep(RETRY_S)
