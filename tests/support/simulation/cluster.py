@@ -17,14 +17,20 @@ from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
-from kshare_rpc.methods import INITIALIZE_SHARE_GROUP_STATE, SHARE_FETCH, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.methods import (
+    INITIALIZE_SHARE_GROUP_STATE,
+    REGISTER_NODE,
+    SHARE_FETCH,
+    WATCH_CATALOG,
+    WRITE_SHARE_GROUP_STATE,
+)
 from kshare_rpc.network import Method, Network
 from kshare_runtime.ports import Environment
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from support.simulation.clients import ClusterClient
 from support.simulation.connections import ClientListeners
-from support.simulation.history import Acquired, History, StateWritten
+from support.simulation.history import Acquired, FaultEvent, History, StateWritten
 from support.simulation.hosts import BuildNode, Node, SimulatedHost
 from support.simulation.loop import VirtualLoop
 from support.simulation.mutations import Mutation
@@ -159,7 +165,14 @@ class Cluster:
     ) -> None:
         if answer is None:
             return
-        if method == SHARE_FETCH:
+        if method == REGISTER_NODE:
+            # A node that registers again had lost its lease: what it only had in memory is gone, as after a crash.
+            self.history.add(FaultEvent(self.loop.time(), "registered", (source,), ""))
+        elif method == WATCH_CATALOG:
+            # A leader releases what the members of a gateway hold that is gone from the catalog.
+            if getattr(answer, "nodes_changed", False):
+                self.history.add(FaultEvent(self.loop.time(), "sees other nodes", (source,), ""))
+        elif method == SHARE_FETCH:
             self._tap_share_fetch(request, answer, sent_at)
         elif method in (WRITE_SHARE_GROUP_STATE, INITIALIZE_SHARE_GROUP_STATE):
             self._tap_state(request, answer, sent_at)

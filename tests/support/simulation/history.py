@@ -72,6 +72,8 @@ class HoldsEnded(NamedTuple):
 
 
 class FaultEvent(NamedTuple):
+    """A fault begins or ends, or a node sees one: it registers, or the catalog shows it other nodes than before."""
+
     time: float
     name: str
     hosts: tuple[str, ...]
