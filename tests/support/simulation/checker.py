@@ -361,7 +361,9 @@ class Checker:
             for event in self._deliveries[key]
             if event.member == sent.event.member and event.time <= sent.event.time
         ]
-        if not held or sent.answer is None or sent.answer.time >= held[-1].sent_at + self._expected.lock_duration_s:
+        if not held or sent.answer is None:
+            return False
+        if sent.answer.time >= self._acquired_at(key, held[-1]) + self._expected.lock_duration_s:
             return False
         given_up = (other.event.time for other in self._sent[key] if other is not sent)
         lost = (time for time, gateway in self._hold_ends[key.group, sent.event.member] if gateway == held[-1].gateway)
