@@ -19,6 +19,7 @@ from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.methods import (
     INITIALIZE_SHARE_GROUP_STATE,
+    READ_SHARE_GROUP_STATE,
     REGISTER_NODE,
     SHARE_FETCH,
     WATCH_CATALOG,
@@ -172,6 +173,9 @@ class Cluster:
             # A leader releases what the members of a gateway hold that is gone from the catalog.
             if getattr(answer, "nodes_changed", False):
                 self.history.add(FaultEvent(self.loop.time(), "sees other nodes", (source,), ""))
+        elif method == READ_SHARE_GROUP_STATE:
+            # The leader begins anew with what is stored: at first, or because it did not know what became of a write.
+            self.history.add(FaultEvent(self.loop.time(), "loads state", (source,), request.group_id))
         elif method == SHARE_FETCH:
             self._tap_share_fetch(request, answer, sent_at)
         elif method in (WRITE_SHARE_GROUP_STATE, INITIALIZE_SHARE_GROUP_STATE):

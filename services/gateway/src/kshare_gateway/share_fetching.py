@@ -209,6 +209,8 @@ class ShareFetcher:
             asyncio.ensure_future(self._acknowledge(session, address, batches, is_renew_ack=terms.is_renew_ack))
             for address, batches in plan.acknowledge.items()
         ]
+        # They go first on each leader's stream: a late ACCEPT must not meet the record's next acquisition.
+        await asyncio.sleep(0)
         answers: list[LeaderAnswer] = []
         if not terms.is_renew_ack:
             answers = await self._first_records(session, calls, plan.fetch, terms, wait=wait)
