@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from kshare_rpc import grpc_network
+from kshare_rpc import call_server, exchange_server, grpc_channel, operations_server
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1.common_pb2 import Frame, FrameHeader
@@ -68,11 +68,12 @@ Scene = Callable[[Leader, Server, grpc.aio.Channel], Awaitable[None]]
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[tuple[Leader, Server, grpc.aio.Channel]]:
-    """A served leader, and a plain gRPC channel to it as any other client has."""
+    """A served leader, and a plain gRPC channel to its operations face as any other client has."""
     leader = Leader()
     network = GrpcNetwork(on_handler_error=lambda path, error: leader.errors.append(f"{path}: {error}"))
     server = await network.serve("127.0.0.1:0", [leader.service()])
-    async with asyncio.timeout(30), grpc.aio.insecure_channel(server.address) as channel:
+    assert network.operations_address is not None
+    async with asyncio.timeout(30), grpc.aio.insecure_channel(network.operations_address) as channel:
         yield leader, server, channel
     await server.stop(0)
 
@@ -85,13 +86,16 @@ def unary(channel: grpc.aio.Channel, name: str, response: type[Message]) -> Any:
     )
 
 
-def exchange(channel: grpc.aio.Channel) -> Any:
-    raw: Any = channel.stream_stream("/kshare.v1.Leader/Exchange")
-    return raw()
+@asynccontextmanager
+async def exchange(server: Server) -> AsyncIterator[Any]:
+    """An Exchange stream as grpcio opens it."""
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        raw: Any = channel.stream_stream("/kshare.v1.Leader/Exchange")
+        yield raw()
 
 
 def test_health_follows_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_network, "HEALTH_INTERVAL_MS", 10)
+    monkeypatch.setattr(operations_server, "HEALTH_INTERVAL_MS", 10)
     status = health_pb2.HealthCheckResponse
 
     async def main() -> None:
@@ -149,8 +153,7 @@ def test_unary_calls_carry_the_payload_in_the_message() -> None:
 
 def test_any_client_can_speak_frames() -> None:
     async def main() -> None:
-        async with scene() as (_, _, channel):
-            stream = exchange(channel)
+        async with scene() as (_, server, _), exchange(server) as stream:
             header = FrameHeader(correlation_id=77, method="Leader/ShareFetch")
             await stream.write(Frame(header_length=header.ByteSize(), header=header).SerializeToString())
             await stream.done_writing()
@@ -165,10 +168,9 @@ def test_any_client_can_speak_frames() -> None:
 
 def test_a_garbled_frame_ends_its_stream_and_no_other() -> None:
     async def main() -> None:
-        async with scene() as (_, server, channel):
+        async with scene() as (_, server, _), exchange(server) as stream:
             mine = GrpcNetwork().connect(server.address)
             await mine.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
-            stream = exchange(channel)
             await stream.write(b"\x0d\x05\x00\x00\x00\x12\x04\x08\x01\x10\x02")
             with pytest.raises(grpc.aio.AioRpcError, match="header_length says 5 bytes") as caught:
                 await stream.read()
@@ -181,8 +183,7 @@ def test_a_garbled_frame_ends_its_stream_and_no_other() -> None:
 
 def test_a_message_that_is_none_fails_its_call_only() -> None:
     async def main() -> None:
-        async with scene() as (leader, _, channel):
-            stream = exchange(channel)
+        async with scene() as (leader, server, _), exchange(server) as stream:
             for correlation_id, message in ((1, b"\xff\xff"), (2, b"")):
                 await stream.write(
                     encode_frame(
@@ -200,7 +201,7 @@ def test_a_message_that_is_none_fails_its_call_only() -> None:
 
 
 def test_calls_beyond_the_limit_of_a_stream_wait_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_network, "CALLS_PER_STREAM_LIMIT", 4)
+    monkeypatch.setattr(exchange_server, "CALLS_PER_STREAM_LIMIT", 4)
 
     async def main() -> None:
         async with scene() as (leader, server, _):
@@ -226,7 +227,7 @@ def test_calls_beyond_the_limit_of_a_stream_wait_outside(monkeypatch: pytest.Mon
 
 
 def test_calls_beyond_the_limit_of_a_channel_fail_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_network, "CALLS_PER_CHANNEL_LIMIT", 2)
+    monkeypatch.setattr(grpc_channel, "CALLS_PER_CHANNEL_LIMIT", 2)
 
     async def main() -> None:
         async with scene() as (leader, server, _):
@@ -245,7 +246,8 @@ def test_calls_beyond_the_limit_of_a_channel_fail_at_once(monkeypatch: pytest.Mo
 
 
 def test_frames_that_are_too_large_fail_their_call_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_network, "FRAME_BYTES_LIMIT", 1_000_000)
+    monkeypatch.setattr(grpc_channel, "FRAME_BYTES_LIMIT", 1_000_000)
+    monkeypatch.setattr(call_server, "FRAME_BYTES_LIMIT", 1_000_000)
 
     async def main() -> None:
         async with scene() as (_, server, _):
@@ -308,7 +310,7 @@ def test_a_unary_call_under_way_has_the_grace_of_a_stop() -> None:
             while not leader.entered:
                 await asyncio.sleep(0)
             stop = asyncio.ensure_future(server.stop(TIMEOUT_MS))
-            await asyncio.wait([stop], timeout=2 * grpc_network.FLUSH_AT_STOP_MS / 1000)
+            await asyncio.wait([stop], timeout=2 * call_server.FLUSH_AT_STOP_MS / 1000)
             leader.go_on.set()
             assert (await call).acquisition_lock_timeout_ms == 5
             await stop
@@ -320,13 +322,12 @@ def test_a_caller_that_has_gone_leaves_its_calls_and_no_errors() -> None:
     async def main() -> None:
         problems: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
-        async with scene() as (leader, server, channel):
-            stream = exchange(channel)
-            await stream.write(encode_frame(FrameHeader(correlation_id=1, method="Leader/ShareAcknowledge")))
-            while not leader.entered:
-                await asyncio.sleep(0)
-            stream.cancel()
-            await channel.close()
+        async with scene() as (leader, server, _):
+            async with exchange(server) as stream:
+                await stream.write(encode_frame(FrameHeader(correlation_id=1, method="Leader/ShareAcknowledge")))
+                while not leader.entered:
+                    await asyncio.sleep(0)
+                stream.cancel()
             stop = asyncio.ensure_future(server.stop(TIMEOUT_MS))
             await asyncio.wait([stop], timeout=0.1)
             assert not stop.done()  # the call still runs

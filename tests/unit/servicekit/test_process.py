@@ -67,7 +67,7 @@ def test_a_role_from_start_to_stop(tmp_path: Path, number: signal.Signals, mode:
         assert (lines[0]["event"], lines[0]["loop"]) == ("starting", loop)
         assert all((line["role"], line["node_id"]) == ("example", 7) for line in lines)
         ready = parse_properties((tmp_path / "run" / "ready").read_text())
-        assert list(ready) == ["address", "metrics_address"]
+        assert list(ready) == ["address", "operations_address", "metrics_address"]
         assert asyncio.run(acknowledge(ready["address"])) == process.pid
         process.send_signal(number)
         lines = log_until(process, "stopped")

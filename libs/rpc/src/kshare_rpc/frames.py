@@ -48,12 +48,12 @@ def encode_frame(header: FrameHeader, payload: Sequence[bytes | memoryview] = ()
     )
 
 
-def decode_frame(data: bytes) -> tuple[FrameHeader, memoryview]:
+def decode_frame(data: bytes | memoryview) -> tuple[FrameHeader, memoryview]:
     """The header, and a view of the payload in `data`; FrameError where `data` is not exactly one frame."""
     header_at, header_end = _header_range(data)
     header = FrameHeader()
     try:
-        header.ParseFromString(data[header_at:header_end])
+        header.ParseFromString(bytes(data[header_at:header_end]))
     except DecodeError as error:
         raise FrameError(f"the frame's header of {header_end - header_at} bytes is no FrameHeader: {error}") from error
     if header_end == len(data):
@@ -66,7 +66,7 @@ def decode_frame(data: bytes) -> tuple[FrameHeader, memoryview]:
     return header, memoryview(data)[payload_at:]
 
 
-def _header_range(data: bytes) -> tuple[int, int]:
+def _header_range(data: bytes | memoryview) -> tuple[int, int]:
     """Where the header starts and ends in `data`."""
     if data[:2] == b"\x12\x00":
         return 2, 2
@@ -94,7 +94,7 @@ def _varint(value: int) -> bytes:
     return bytes(pieces)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The number at `at` and the place after it."""
     value = shift = 0
     for index in range(at, min(at + _VARINT_BYTES_LIMIT, len(data))):

@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from kshare_rpc.grpc_network import HandlerError, log_handler_error
+from kshare_rpc.call_server import HandlerError, log_handler_error
 from kshare_rpc.network import (
     CallFailed,
     CallTimeout,

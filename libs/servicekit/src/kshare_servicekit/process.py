@@ -20,7 +20,7 @@ import uvloop
 
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.network import CallFailed, Network
+from kshare_rpc.network import CallFailed, Network, Server
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
@@ -82,17 +82,19 @@ def run_role(
     """Runs the node that `build` makes until it is told to stop; returns the exit code."""
     logs.configure(role=role, node_id=settings.node_id, log_format=settings.log_format, log_level=settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if use_uvloop else None) as runner:
-        return runner.run(_Process(build, settings).run())
+        return runner.run(_Process(build, settings, role).run())
 
 
 class _Process:
     """One run of a node."""
 
-    def __init__(self, build: Callable[[Environment, Network], Node], settings: ProcessSettings) -> None:
+    def __init__(self, build: Callable[[Environment, Network], Node], settings: ProcessSettings, role: str) -> None:
         self._build = build
+        self._role = role
         self._settings = settings
         self._log = structlog.stdlib.get_logger("kshare")
         self._metrics = Metrics()
+        self._health_server: Server | None = None
         self._stop = asyncio.Event()
         self._stop_reason = ""
         self._grace_ms = STOP_GRACE_MS
@@ -116,10 +118,16 @@ class _Process:
             addresses = {}
             if self._settings.metrics_listen is not None:
                 addresses["metrics_address"] = await self._metrics.serve(self._settings.metrics_listen)
-            network = GrpcNetwork(on_handler_error=self._log_handler_error)
+            network = GrpcNetwork(
+                operations_listen=self._settings.operations_listen, on_handler_error=self._log_handler_error
+            )
             node = self._build(system_environment(self._settings.data_dir), network)
             if await self._start(node):
-                addresses = {"address": node.address, **addresses}
+                addresses = {
+                    "address": node.address,
+                    "operations_address": await self._operations_address(network, node),
+                    **addresses,
+                }
                 if self._settings.ready_file is not None:
                     write_ready_file(self._settings.ready_file, addresses)
                 self._log.info("started", **addresses)
@@ -136,8 +144,18 @@ class _Process:
             return FAILED
         self._log.info("stopping", reason=self._stop_reason)
         await node.stop(self._grace_ms)
+        if self._health_server is not None:
+            await self._health_server.stop(0)
         self._log.info("stopped")
         return STARTED
+
+    async def _operations_address(self, network: GrpcNetwork, node: Node) -> str:
+        """Where health is served; a role that no other role calls (a gateway) has no server of its own yet."""
+        if network.operations_address is None:
+            name = "".join(word.capitalize() for word in self._role.split("-"))
+            self._health_server = await network.serve_health(name, lambda: not node.problems())
+        assert network.operations_address is not None
+        return network.operations_address
 
     async def _start(self, node: Node) -> bool:
         """Whether the node started before somebody asked to stop; a start may wait for other roles without end."""

@@ -42,7 +42,10 @@ class ProcessSettings(BaseSettings):
 
     node_id: Annotated[int, Field(ge=0, lt=2**31)] = Field(description="Unique among the nodes of its role.")
     data_dir: Path = Field(description="The directory of the role's store; made when it is missing.")
-    listen: HostAndPort = Field("127.0.0.1:0", description="Where the role serves gRPC; port 0 takes any free one.")
+    listen: HostAndPort = Field("127.0.0.1:0", description="Where other roles call it; port 0 takes any free one.")
+    operations_listen: HostAndPort = Field(
+        "127.0.0.1:0", description="Where it serves health, reflection and unary gRPC; port 0 takes any free one."
+    )
     coordinator_address: HostAndPort | None = Field(None, description="The coordinator's host:port for gRPC.")
     config: Path | None = Field(None, description="A file of key=value lines under Kafka's and kshare's config names.")
     ready_file: Path | None = Field(None, description="Written when the role serves: address=host:port and more lines.")

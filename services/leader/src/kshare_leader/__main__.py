@@ -41,4 +41,4 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
 
 
 if __name__ == "__main__":
-    sys.exit(role_main("leader", ProcessSettings, build))
+    sys.exit(role_main("leader", ProcessSettings, build, use_uvloop=True))

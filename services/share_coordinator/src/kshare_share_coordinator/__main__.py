@@ -39,4 +39,4 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
 
 
 if __name__ == "__main__":
-    sys.exit(role_main("share-coordinator", ProcessSettings, build))
+    sys.exit(role_main("share-coordinator", ProcessSettings, build, use_uvloop=True))

@@ -1,0 +1,174 @@
+"""Serves `Exchange` streams to the other roles, on the event loop (see http2_exchange).
+
+When CALLS_PER_STREAM_LIMIT calls of a connection are under way it is not read until one ends, and HTTP/2's flow control
+holds the caller back. A frame that is garbled ends its stream, because what follows cannot be trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections import deque
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import h2.events
+import h2.exceptions
+
+from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
+from kshare_rpc.frames import FrameError, decode_frame
+from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
+from kshare_rpc.grpc_channel import cast_headers
+from kshare_rpc.http2_exchange import Http2Exchange, MessageReader
+
+CALLS_PER_STREAM_LIMIT = 16_384
+"""Calls under way that a server takes from one connection."""
+
+
+class _ServedStream:
+    """One stream of a connection."""
+
+    __slots__ = ("caller_ended", "reader", "under_way")
+
+    def __init__(self) -> None:
+        self.reader = MessageReader()
+        self.under_way = 0
+        self.caller_ended = False
+
+
+class ServerExchange(Http2Exchange):
+    """One caller's connection."""
+
+    def __init__(self, calls: CallServer, connections: dict[ServerExchange, None]) -> None:
+        super().__init__(client_side=False)
+        self._calls = calls
+        self._connections = connections
+        self._streams: dict[int, _ServedStream] = {}
+        self._waiting: deque[tuple[int, memoryview]] = deque()
+        self._under_way = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connections[self] = None
+        super().connection_made(transport)
+
+    def stream_event(self, event: Any) -> None:
+        if isinstance(event, h2.events.RequestReceived):
+            self._open(event)
+        elif isinstance(event, h2.events.StreamEnded) and event.stream_id in self._streams:
+            self._streams[event.stream_id].caller_ended = True
+            self._end_if_done(event.stream_id)
+        elif isinstance(event, h2.events.StreamReset):
+            self._streams.pop(event.stream_id or 0, None)
+
+    def stream_data(self, stream_id: int, data: bytes) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return
+        try:
+            for message in stream.reader.feed(data):
+                self._waiting.append((stream_id, message))
+            self._start_waiting()
+        except FrameError as error:
+            assert self._transport is not None
+            peer = self._transport.get_extra_info("peername")
+            logging.getLogger(__name__).warning("%s sent what is no frame: %s", peer, error)
+            self._end_stream(stream_id, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def lost(self, reason: str) -> None:
+        self._connections.pop(self, None)
+        self._streams.clear()
+        self._waiting.clear()
+
+    def finish(self) -> None:
+        """Ends all streams in order: what was written before reaches the caller."""
+        for stream_id in list(self._streams):
+            self._end_stream(stream_id, grpc.StatusCode.UNAVAILABLE, f"the server at {self._calls.address} stopped")
+
+    def _open(self, event: h2.events.RequestReceived) -> None:
+        stream_id = event.stream_id
+        assert stream_id is not None
+        path = dict(cast_headers(event.headers)).get(":path", "")
+        self._h2.send_headers(stream_id, [(":status", "200"), ("content-type", "application/grpc")])
+        self._streams[stream_id] = _ServedStream()
+        if not path.endswith("/Exchange"):
+            text = f"this address serves Exchange streams; {path} is served where health and reflection are"
+            self._end_stream(stream_id, grpc.StatusCode.UNIMPLEMENTED, text)
+
+    def _start_waiting(self) -> None:
+        """Starts calls that wait, as many as may be under way."""
+        while self._waiting and self._under_way < CALLS_PER_STREAM_LIMIT:
+            stream_id, message = self._waiting.popleft()
+            header, payload = decode_frame(message)
+            stream = self._streams.get(stream_id)
+            if stream is not None:
+                stream.under_way += 1
+                self._under_way += 1
+                self._calls.start_task(self._serve(stream_id, stream, header, payload))
+        assert self._transport is not None
+        if self._waiting:
+            self._transport.pause_reading()
+        elif not self._transport.is_reading() and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    async def _serve(self, stream_id: int, stream: _ServedStream, header: FrameHeader, payload: memoryview) -> None:
+        frame = await self._calls.serve_frame(header, payload)
+        self._under_way -= 1
+        stream.under_way -= 1
+        if self._streams.get(stream_id) is not stream:
+            return  # the caller has gone
+        self.send(stream_id, frame)
+        self._end_if_done(stream_id)
+        if self._waiting:
+            self._start_waiting()
+
+    def _end_if_done(self, stream_id: int) -> None:
+        stream = self._streams[stream_id]
+        if stream.caller_ended and not stream.under_way and not self.has_unsent:
+            self._end_stream(stream_id, grpc.StatusCode.OK, "")
+
+    def _end_stream(self, stream_id: int, code: grpc.StatusCode, message: str) -> None:
+        self._streams.pop(stream_id, None)
+        trailers = [("grpc-status", str(code.value[0]))]
+        if message:
+            trailers.append(("grpc-message", quote(message, safe=" ")))
+        try:
+            self._h2.send_headers(stream_id, trailers, end_stream=True)
+        except h2.exceptions.ProtocolError:
+            return  # it has ended already
+        self.flush()
+
+
+class ExchangeListener:
+    """The listening socket and its connections."""
+
+    def __init__(self, calls: CallServer) -> None:
+        self._calls = calls
+        self._connections: dict[ServerExchange, None] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: str) -> str:
+        """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError where it cannot."""
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: ServerExchange(self._calls, self._connections), host.strip("[]"), int(port)
+            )
+        except OSError as error:
+            text = f"cannot listen on {address!r}: the port is taken, or the host is not this machine's ({error})"
+            raise OSError(errno.EADDRINUSE, text) from error
+        return f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Lets connections send what they have for FLUSH_AT_STOP_MS, then closes everything."""
+        assert self._server is not None
+        self._server.close()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + FLUSH_AT_STOP_MS / 1000
+        while any(connection.has_unsent for connection in self._connections) and loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(self._connections):
+            connection.finish()
+            connection.give_up("the server stopped")

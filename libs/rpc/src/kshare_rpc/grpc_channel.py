@@ -1,0 +1,221 @@
+"""The caller's side between processes: one persistent stream of frames to an address.
+
+A `GrpcChannel` puts all its calls on one `Exchange` stream, told apart by correlation ids. The stream is opened when
+there is something to send. When it is lost, every call on it fails with ChannelUnavailable, and the next call opens a
+new one, after a short back-off so that a dead address is not hammered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any, Generic
+from urllib.parse import unquote
+
+import h2.events
+from google.protobuf.message import DecodeError
+
+from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
+from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
+from kshare_rpc.http2_exchange import Http2Exchange, MessageReader, status_text
+from kshare_rpc.network import CallFailed, CallTimeout, ChannelUnavailable, Method, Payload, Request, Response
+
+CALLS_PER_CHANNEL_LIMIT = 8_192
+"""Calls under way that a channel takes; another one fails with ChannelUnavailable and nothing is sent."""
+RECONNECT_INTERVAL_MS = 100
+CONNECT_TIMEOUT_MS = 5_000
+
+PACKAGE = "kshare.v1"
+REFUSED_PREFIX = "refused: "
+"""A failure that starts so means: the call did not start, and calling again, here or elsewhere, may help."""
+
+
+class ClientExchange(Http2Exchange):
+    """The one stream of a channel's connection."""
+
+    def __init__(
+        self,
+        address: str,
+        service: str,
+        on_message: Callable[[memoryview], None],
+        on_lost: Callable[[ClientExchange, str], None],
+    ) -> None:
+        super().__init__(client_side=True)
+        self._address = address
+        self._service = service
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._reader = MessageReader()
+        self._stream_id = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._stream_id = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(
+            self._stream_id,
+            [
+                (":method", "POST"),
+                (":scheme", "http"),
+                (":path", f"/{PACKAGE}.{self._service}/Exchange"),
+                (":authority", self._address),
+                ("te", "trailers"),
+                ("content-type", "application/grpc"),
+            ],
+        )
+        self.flush()
+
+    def send_message(self, message: bytes) -> None:
+        self.send(self._stream_id, message)
+
+    def stream_event(self, event: Any) -> None:
+        if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+            headers: dict[str, str] = dict(cast_headers(event.headers))
+            if headers.get(":status", "200") != "200":
+                self.give_up(f"HTTP status {headers[':status']}")
+            elif "grpc-status" in headers:
+                text = status_text(headers["grpc-status"], unquote(headers.get("grpc-message", "")))
+                self.give_up("the other side ended it" if headers["grpc-status"] == "0" else text)
+        elif isinstance(event, h2.events.StreamReset):
+            self.give_up(f"the other side reset it ({event.error_code})")
+        elif isinstance(event, h2.events.StreamEnded):
+            self.give_up("the other side ended it")
+
+    def stream_data(self, stream_id: int, data: bytes) -> None:
+        try:
+            for message in self._reader.feed(data):
+                self._on_message(message)
+        except FrameError as error:
+            self.give_up(f"the answer is no frame: {error}")
+
+    def lost(self, reason: str) -> None:
+        self._on_lost(self, reason)
+
+
+def cast_headers(headers: Any) -> list[tuple[str, str]]:
+    """Headers as h2 gives them with `header_encoding` set."""
+    return [(str(name), str(value)) for name, value in headers or ()]
+
+
+class _Call(Generic[Response]):
+    """A call that waits for its answer."""
+
+    __slots__ = ("frame", "future", "method")
+
+    def __init__(
+        self, method: Method[Any, Response], frame: bytes, future: asyncio.Future[tuple[Response, memoryview]]
+    ) -> None:
+        self.method = method
+        self.frame: bytes | None = frame
+        self.future = future
+
+
+class GrpcChannel:
+    """A `Channel` over one stream; see the module's text."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._calls: dict[int, _Call[Any]] = {}
+        self._correlation_ids = itertools.count(1)
+        self._exchange: ClientExchange | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def call(
+        self, method: Method[Request, Response], request: Request, payload: Payload = (), *, timeout_ms: int
+    ) -> tuple[Response, memoryview]:
+        if self._closed:
+            raise ChannelUnavailable(f"the channel to {self._address} is closed")
+        if len(self._calls) >= CALLS_PER_CHANNEL_LIMIT:
+            raise ChannelUnavailable(f"{CALLS_PER_CHANNEL_LIMIT} calls to {self._address} are under way already")
+        correlation_id = next(self._correlation_ids)
+        header = FrameHeader(correlation_id=correlation_id, method=method.path, message=request.SerializeToString())
+        frame = encode_frame(header, payload)
+        if len(frame) > FRAME_BYTES_LIMIT:
+            raise CallFailed(f"{method.path}: {len(frame)} bytes are more than a frame's {FRAME_BYTES_LIMIT}")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Response, memoryview]] = loop.create_future()
+        call = self._calls[correlation_id] = _Call(method, frame, future)
+        timer = loop.call_later(timeout_ms / 1000, self._time_out, correlation_id, timeout_ms)
+        if self._exchange is not None:
+            call.frame = None
+            self._exchange.send_message(frame)
+        elif self._connecting is None:
+            self._connecting = loop.create_task(self._connect(), name=f"channel-{self._address}")
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._calls.pop(correlation_id, None)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._exchange is not None:
+            self._exchange.give_up("the channel was closed")
+        self._fail_all(f"the channel to {self._address} was closed")
+
+    def _time_out(self, correlation_id: int, timeout_ms: int) -> None:
+        call = self._calls.pop(correlation_id, None)
+        if call is not None and not call.future.done():
+            text = f"{call.method.path} at {self._address} gave no answer in {timeout_ms} ms"
+            call.future.set_exception(CallTimeout(text))
+
+    async def _connect(self) -> None:
+        """Connects, sends what waits, and tries again as long as somebody waits."""
+        loop = asyncio.get_running_loop()
+        host, _, port = self._address.rpartition(":")
+        while self._calls:
+            service = next(iter(self._calls.values())).method.service
+            exchange = ClientExchange(self._address, service, self._answered, self._lost)
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                    await loop.create_connection(lambda made=exchange: made, host.strip("[]"), int(port))  # type: ignore[misc]
+            except (OSError, TimeoutError) as error:
+                self._fail_all(f"cannot connect to {self._address}: {error or 'no answer in time'}")
+                await asyncio.sleep(RECONNECT_INTERVAL_MS / 1000)
+                continue
+            if exchange.is_lost:
+                await asyncio.sleep(RECONNECT_INTERVAL_MS / 1000)
+                continue
+            self._exchange = exchange
+            for call in list(self._calls.values()):
+                if call.frame is not None:
+                    frame, call.frame = call.frame, None
+                    exchange.send_message(frame)
+            break
+        self._connecting = None
+
+    def _lost(self, exchange: ClientExchange, reason: str) -> None:
+        self._fail_all(f"the stream to {self._address} was lost: {reason}")
+        if exchange is self._exchange:
+            self._exchange = None
+            if not self._closed:
+                self._connecting = asyncio.get_running_loop().create_task(self._connect_later())
+
+    async def _connect_later(self) -> None:
+        await asyncio.sleep(RECONNECT_INTERVAL_MS / 1000)
+        await self._connect()
+
+    def _answered(self, data: memoryview) -> None:
+        header, payload = decode_frame(data)
+        call = self._calls.get(header.correlation_id)
+        if call is None or call.future.done():
+            return  # nobody waits any more
+        if header.failure:
+            kind = ChannelUnavailable if header.failure.startswith(REFUSED_PREFIX) else CallFailed
+            call.future.set_exception(kind(f"{call.method.path} at {self._address}: {header.failure}"))
+            return
+        try:
+            call.future.set_result((call.method.response_type.FromString(header.message), payload))
+        except DecodeError as error:
+            text = f"{call.method.path} at {self._address}: the answer is no {call.method.response_type.__name__}"
+            call.future.set_exception(CallFailed(f"{text}: {error}"))
+
+    def _fail_all(self, text: str) -> None:
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.future.done():
+                call.future.set_exception(ChannelUnavailable(f"{call.method.path}: {text}"))

@@ -1,0 +1,260 @@
+"""gRPC's streaming over HTTP/2 on an asyncio transport: what both ends of an `Exchange` stream have in common.
+
+grpcio moves every message through three threads; on two cores the switches between them cost more than all of the
+work on a small call. Calls between roles are small and one waits for the other, so their stream is carried by h2
+directly on the event loop instead (h2 does the whole of HTTP/2; here are only gRPC's five bytes in front of a message
+and the flow of bytes). On the wire it is gRPC: any client can open the stream, and any server can answer it; tests hold
+both ends against grpcio.
+
+An `Http2Exchange` owns one connection. Messages of a stream are handed on in order as they become whole. What is sent
+waits while the other side's flow-control window or the socket is full. A peer that gives no sign of life, not even an
+answer to a ping, is given up after KEEPALIVE_INTERVAL_MS + KEEPALIVE_TIMEOUT_MS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections import deque
+from typing import Any, cast
+
+import grpc
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+import hyperframe.frame
+
+from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
+
+WINDOW_BYTES = 64 * 1024 * 1024
+"""What the other side may send before it was read; both for a stream and for the connection."""
+HTTP2_FRAME_BYTES = 512 * 1024
+"""The largest HTTP/2 frame that is taken; larger ones cost fewer steps for each megabyte, and more memory."""
+KEEPALIVE_INTERVAL_MS = 10_000
+KEEPALIVE_TIMEOUT_MS = 5_000
+
+PREFIX_BYTES = 5
+_PING = b"kshare--"
+
+
+def _nothing(frame: hyperframe.frame.Frame) -> str:
+    return f"in stream {frame.stream_id}"
+
+
+# h2 4.4 writes out every frame it receives for its trace log, even where there is none; for data in hexadecimal digits,
+# which takes longer than all the rest. Nobody reads it.
+hyperframe.frame.DataFrame._body_repr = _nothing  # type: ignore[assignment, method-assign]
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class MessageReader:
+    """Cuts the bytes of one stream into messages: a flag byte, four bytes of length, the message."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._needed = PREFIX_BYTES
+
+    def feed(self, data: bytes) -> list[memoryview]:
+        """The messages that `data` completes; FrameError for compression or a message above the limit."""
+        self._pieces.append(data)
+        self._size += len(data)
+        messages: list[memoryview] = []
+        while self._size >= self._needed:
+            whole = data if len(self._pieces) == 1 else b"".join(self._pieces)
+            view = memoryview(whole)
+            end = _message_end(whole)
+            while end is not None and end <= len(view):
+                messages.append(view[PREFIX_BYTES:end])
+                view = view[end:]
+                end = _message_end(view)
+            rest = bytes(view)
+            self._pieces, self._size = [rest] if rest else [], len(rest)
+            data = rest
+            self._needed = PREFIX_BYTES if end is None else end
+        return messages
+
+
+def _message_end(data: bytes | memoryview) -> int | None:
+    """Where the first message ends; None while its prefix is not whole."""
+    if len(data) < PREFIX_BYTES:
+        return None
+    if data[0]:
+        raise FrameError("the message is compressed; frames are sent as they are")
+    length = int.from_bytes(data[1:PREFIX_BYTES], "big")
+    if length > FRAME_BYTES_LIMIT:
+        raise FrameError(f"a message of {length} bytes is more than a frame's {FRAME_BYTES_LIMIT}")
+    return PREFIX_BYTES + length
+
+
+class Http2Exchange(asyncio.Protocol):
+    """One connection; see the module's text. Subclasses say what streams and messages mean."""
+
+    def __init__(self, *, client_side: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        configuration = h2.config.H2Configuration(
+            client_side=client_side,
+            header_encoding="utf-8",
+            validate_inbound_headers=False,
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
+        )
+        self._h2 = h2.connection.H2Connection(configuration)
+        self._transport: asyncio.Transport | None = None
+        self._unsent: deque[tuple[int, memoryview]] = deque()
+        self._paused = False
+        self._heard_at = self._loop.time()
+        self._keepalive: asyncio.TimerHandle | None = None
+        self.is_lost = False
+
+    # What subclasses do
+
+    @abstractmethod
+    def stream_event(self, event: Any) -> None:
+        """A request, response, trailers, or the end of a stream."""
+
+    @abstractmethod
+    def stream_data(self, stream_id: int, data: bytes) -> None:
+        """Bytes of a stream; a FrameError is the stream's end."""
+
+    @abstractmethod
+    def lost(self, reason: str) -> None:
+        """The connection is gone; called once."""
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        codes = h2.settings.SettingCodes
+        self._h2.local_settings = h2.settings.Settings(
+            client=self._h2.config.client_side,
+            initial_values={
+                codes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+                codes.MAX_FRAME_SIZE: HTTP2_FRAME_BYTES,
+                codes.ENABLE_PUSH: 0,
+                codes.MAX_CONCURRENT_STREAMS: 100,
+                codes.MAX_HEADER_LIST_SIZE: 65_536,
+            },
+        )
+        self._h2.max_inbound_frame_size = HTTP2_FRAME_BYTES
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(WINDOW_BYTES)
+        self.flush()
+        self._keepalive = self._loop.call_later(KEEPALIVE_INTERVAL_MS / 1000, self._keep_alive)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        try:
+            events = self._h2.receive_data(data)
+        except h2.exceptions.ProtocolError as error:
+            self.flush()
+            self.give_up(f"the other side does not speak HTTP/2 as it should: {error}")
+            return
+        for event in events:
+            if isinstance(event, h2.events.DataReceived):
+                self._take(event)
+            elif isinstance(event, h2.events.ConnectionTerminated):
+                self.give_up(f"the other side said goodbye ({event.error_code})")
+                return
+            elif not isinstance(event, h2.events.PingReceived | h2.events.PingAckReceived):
+                self.stream_event(event)
+        self.pump()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(f"the connection was closed{f': {error}' if error else ''}")
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.pump()
+
+    # Sending
+
+    def send(self, stream_id: int, message: bytes) -> None:
+        """Sends a message, or keeps it until the other side and the socket can take it."""
+        prefix = len(message).to_bytes(PREFIX_BYTES, "big")
+        if len(message) < HTTP2_FRAME_BYTES // 16:
+            self._unsent.append((stream_id, memoryview(prefix + message)))
+        else:
+            self._unsent.append((stream_id, memoryview(prefix)))
+            self._unsent.append((stream_id, memoryview(message)))
+        self.pump()
+
+    def pump(self) -> None:
+        """Sends what can be sent now."""
+        while self._unsent and not self._paused and not self.is_lost:
+            stream_id, data = self._unsent[0]
+            try:
+                room = min(self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
+                if room <= 0:
+                    break
+                self._h2.send_data(stream_id, cast(bytes, data[:room]))
+            except h2.exceptions.ProtocolError:  # the stream has ended; its reader knows why
+                self._unsent.popleft()
+                continue
+            if room < len(data):
+                self._unsent[0] = (stream_id, data[room:])
+            else:
+                self._unsent.popleft()
+            self.flush()
+        self.flush()
+
+    def flush(self) -> None:
+        data = self._h2.data_to_send()
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    # Ending
+
+    def give_up(self, reason: str) -> None:
+        """Closes the connection; what was not sent is dropped."""
+        self._end(reason)
+        if self._transport is not None:
+            self._transport.close()
+
+    def _end(self, reason: str) -> None:
+        if self.is_lost:
+            return
+        self.is_lost = True
+        self._unsent.clear()
+        if self._keepalive is not None:
+            self._keepalive.cancel()
+        self.lost(reason)
+
+    def _take(self, event: h2.events.DataReceived) -> None:
+        stream_id = event.stream_id
+        assert stream_id is not None
+        if event.flow_controlled_length:
+            self._h2.acknowledge_received_data(event.flow_controlled_length, stream_id)
+        self.stream_data(stream_id, event.data or b"")
+
+    def _keep_alive(self) -> None:
+        silence_ms = (self._loop.time() - self._heard_at) * 1000
+        if silence_ms >= KEEPALIVE_INTERVAL_MS + KEEPALIVE_TIMEOUT_MS:
+            if self._transport is not None:
+                self._transport.abort()
+            self._end(f"no sign of life for {silence_ms / 1000:.0f} s")
+            return
+        if silence_ms >= KEEPALIVE_TIMEOUT_MS:
+            self._h2.ping(_PING)
+            self.flush()
+        self._keepalive = self._loop.call_later(KEEPALIVE_TIMEOUT_MS / 1000, self._keep_alive)
+
+
+def status_text(code: str, message: str) -> str:
+    """gRPC's status as people know it: "UNAVAILABLE: the server is stopping"."""
+    known = _CODES.get(int(code)) if code.isdecimal() else None
+    return f"{known.name if known else code} {message}".strip()

@@ -1,0 +1,127 @@
+"""A role's public gRPC face, on grpcio: every method in unary form, health and reflection.
+
+It is for probes, grpcurl and clients of other languages: typed messages, a payload in the message's own `payload`
+field. The roles themselves use `Exchange` streams, which have a port of their own (exchange_server).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
+from kshare_rpc.frames import FRAME_BYTES_LIMIT
+from kshare_rpc.grpc_channel import PACKAGE
+from kshare_rpc.network import Handler, Method, Payload, Service
+
+HEALTH_INTERVAL_MS = 1_000
+
+_SERVER_OPTIONS = (
+    ("grpc.max_send_message_length", FRAME_BYTES_LIMIT),
+    ("grpc.max_receive_message_length", FRAME_BYTES_LIMIT),
+    # Two processes on one port would share its connections without a word.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+)
+
+
+class OperationsServer:
+    """See the module's text."""
+
+    def __init__(self, calls: CallServer) -> None:
+        self._calls = calls
+        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        self._health = health.aio.HealthServicer()
+        self._health_task: asyncio.Task[None] | None = None
+
+    async def start(self, address: str) -> str:
+        """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError where it cannot."""
+        served = [service for service in self._calls.services if service.handlers]
+        for service in served:
+            name = f"{PACKAGE}.{service.name}"
+            self._server.add_generic_rpc_handlers((self._rpc_handlers(name, service),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [f"{PACKAGE}.{service.name}" for service in served]
+        reflection.enable_server_reflection(
+            [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME], self._server
+        )
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            text = f"cannot listen on {address!r}: the port is taken, or the host is not this machine's ({error})"
+            raise OSError(errno.EADDRINUSE, text) from error
+        await self._refresh_health()
+        await self._server.start()
+        self._health_task = asyncio.get_running_loop().create_task(self._watch_health(), name="health")
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    async def show_stopping(self) -> None:
+        """Makes all services NOT_SERVING, for good."""
+        await self._health.enter_graceful_shutdown()
+        if self._health_task is not None:
+            self._health_task.cancel()
+
+    async def stop(self) -> None:
+        await self._server.stop(FLUSH_AT_STOP_MS / 1000)
+
+    def _rpc_handlers(self, name: str, service: Service) -> grpc.GenericRpcHandler:
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            method.name: grpc.unary_unary_rpc_method_handler(
+                self._unary(method, handler),
+                request_deserializer=method.request_type.FromString,
+                response_serializer=method.response_type.SerializeToString,
+            )
+            for method, handler in service.handlers.items()
+        }
+        return grpc.method_handlers_generic_handler(name, handlers)
+
+    def _unary(self, method: Method[Any, Any], handler: Handler) -> Callable[[Any, Any], Awaitable[Message]]:
+        async def serve(request: Any, context: Any) -> Message:
+            if self._calls.is_stopping:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, f"the server at {self._calls.address} is stopping")
+            payload = b""
+            if method.has_payload and "payload" in method.request_type.DESCRIPTOR.fields_by_name:
+                payload = request.payload
+                request.ClearField("payload")
+            try:
+                with self._calls.counted():
+                    result = await handler(request, memoryview(payload))
+            except Exception as error:
+                self._calls.on_handler_error(method.path, error)
+                await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+                raise
+            message, pieces = result if isinstance(result, tuple) else (result, ())
+            return _with_payload(message, pieces)
+
+        return serve
+
+    async def _watch_health(self) -> None:
+        while True:
+            await asyncio.sleep(HEALTH_INTERVAL_MS / 1000)
+            await self._refresh_health()
+
+    async def _refresh_health(self) -> None:
+        statuses = {f"{PACKAGE}.{service.name}": service.healthy() for service in self._calls.services}
+        statuses[""] = all(statuses.values())
+        for name, healthy in statuses.items():
+            status = health_pb2.HealthCheckResponse
+            await self._health.set(name, status.SERVING if healthy else status.NOT_SERVING)
+
+
+def _with_payload(message: Any, pieces: Payload) -> Message:
+    """The unary form of an answer: a copy with the payload in it, because the message is still its handler's."""
+    whole = message
+    if pieces:
+        whole = type(message)()
+        whole.CopyFrom(message)
+        whole.payload = b"".join(pieces)
+    filled: Message = whole
+    return filled
