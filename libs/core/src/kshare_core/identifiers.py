@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 import base64
+from functools import lru_cache
 from typing import NamedTuple
 
 TOPIC_ID_LENGTH = 16
+STATE_PARTITIONS_CACHED = 10_000
+"""Share-partitions whose place is remembered; the hash walks over every character of the key."""
 
 
 class TopicPartition(NamedTuple):
@@ -56,6 +59,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=STATE_PARTITIONS_CACHED)
 def state_partition_of(key: SharePartitionKey, state_partition_count: int) -> int:
     """The partition of `__share_group_state` that holds the share-partition's state (Kafka's Utils.abs of the hash)."""
     hashed = java_string_hash(str(key))

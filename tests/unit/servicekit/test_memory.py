@@ -1,0 +1,30 @@
+"""Large buffers are kept by the process."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+PROGRAM = """
+import resource, sys
+from kshare_servicekit.memory import keep_large_buffers
+if sys.argv[1] == "keep":
+    assert keep_large_buffers()
+for _ in range(20):
+    bytearray(8_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    bytearray(8_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(mode: str) -> int:
+    result = subprocess.run([sys.executable, "-c", PROGRAM, mode], capture_output=True, text=True, check=True)
+    return int(result.stdout)
+
+
+def test_a_large_buffer_costs_no_page_faults_again() -> None:
+    pages = 20 * 8_000_000 // resource.getpagesize()
+    assert faults("keep") < pages // 10
