@@ -233,6 +233,23 @@ def test_leases() -> None:
     run_virtually(main)
 
 
+def test_the_lease_of_a_replaced_incarnation_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        cluster = CoordinatorCluster()
+        await cluster.start()
+        await cluster.register(pb.ROLE_LEADER, 1, "leader:1", "old")
+        await asyncio.sleep(9.9)
+        await cluster.register(pb.ROLE_LEADER, 1, "leader:1", "new")
+        version = (await cluster.watch(pb.ROLE_LEADER, 1, 0, 0, "new")).version
+        await asyncio.sleep(5)
+        assert (await cluster.watch(pb.ROLE_LEADER, 1, 0, 0, "new")).version == version
+        assert "not heard" not in caplog.text
+        await asyncio.sleep(11)
+        assert caplog.text.count("not heard") == 1
+
+    run_virtually(main)
+
+
 def test_a_watch_waits_for_a_change_and_not_longer_than_asked() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

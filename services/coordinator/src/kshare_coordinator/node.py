@@ -162,11 +162,8 @@ class CoordinatorNode:
     async def _expire_node(self, command: commands.ExpireNode) -> None:
         try:
             assert self._core is not None
-            node = self._core.state.nodes.get((command.role, command.node_id))
-            if node is None or node.incarnation != command.incarnation:
-                return  # a newer incarnation has replaced it, with a lease of its own
-            await self._submit(command)
-            log.warning("node %d of role %d was not heard for %d ms", command.node_id, command.role, self._lease_ms)
+            if await self._core.submit(command):
+                log.warning("node %d of role %d was not heard for %d ms", command.node_id, command.role, self._lease_ms)
         except StorageFailure as failure:
             log.error("the end of node %d's lease could not be written: %s", command.node_id, failure)
             self._leases.set(((command.role, command.node_id), command.incarnation), STORAGE_RETRY_MS)

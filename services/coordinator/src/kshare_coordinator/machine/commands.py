@@ -33,8 +33,8 @@ class RegisterNode(Command[pb.RegisterNodeResponse]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireNode(Command[None]):
-    """The lease of this incarnation ran out."""
+class ExpireNode(Command[bool]):
+    """The lease of this incarnation ran out; answered with whether it was still the node's."""
 
     role: pb.Role.ValueType
     node_id: int

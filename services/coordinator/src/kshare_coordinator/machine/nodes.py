@@ -90,9 +90,10 @@ def _check(node: pb.Node) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The node cannot be registered: {problem}")
 
 
-def decide_expire_node(state: CoordinatorState, command: ExpireNode) -> Decision[Record, None, Effect]:
+def decide_expire_node(state: CoordinatorState, command: ExpireNode) -> Decision[Record, bool, Effect]:
+    """Takes the node out; where a newer incarnation has replaced it, with a lease of its own, nothing happens."""
     known = state.nodes.get((command.role, command.node_id))
     if known is None or known.incarnation != command.incarnation:
-        return Decision((), None)
+        return Decision((), False)
     found = [records.node_gone(command.role, command.node_id), next_version(state)]
-    return Decision(found, None, (CatalogChanged(nodes=True),))
+    return Decision(found, True, (CatalogChanged(nodes=True),))
