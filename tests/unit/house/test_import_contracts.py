@@ -1,0 +1,86 @@
+"""The rules about our own source catch who breaks them: import contracts, and lengths of files and functions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from support import tidy
+
+CONFIG = tidy.ROOT / "pyproject.toml"
+LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
+
+
+def make_tree(folder: Path) -> None:
+    """Empty packages of all the names that the contracts speak about, and the contracts themselves."""
+    shutil.copy(CONFIG, folder)
+    settings = tomllib.loads(CONFIG.read_text())["tool"]["importlinter"]
+    names = list(settings["root_packages"])
+    for contract in settings["contracts"]:
+        names += contract.get("source_modules", [])
+    for name in names:
+        package = folder.joinpath(*name.split("."))
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").write_text("")
+
+
+def lint(folder: Path) -> tuple[int, str]:
+    """lint-imports takes packages of the folder where it runs before the installed ones."""
+    done = subprocess.run(
+        [str(LINT_IMPORTS), "--no-cache"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_clean_tree_keeps_the_contracts(tmp_path: Path) -> None:
+    make_tree(tmp_path)
+    (tmp_path / "kshare_gateway" / "here.py").write_text(
+        "import kshare_rpc\nimport kshare_servicekit\nimport asyncio\n"
+    )
+    code, text = lint(tmp_path)
+    assert code == 0, text
+
+
+@pytest.mark.parametrize(
+    ("module", "imported", "contract"),
+    [
+        ("kshare_gateway/relay.py", "kshare_leader", "Services never import services"),
+        ("kshare_share_coordinator/relay.py", "kshare", "Services never import services"),
+        ("kshare_wire/relay.py", "kshare_rpc", "Services never import services"),
+        ("kshare_core/relay.py", "grpc", "The core needs the standard library only"),
+        ("kshare_leader/machine/relay.py", "asyncio", "Machines are pure"),
+    ],
+)
+def test_a_forbidden_import_breaks_its_contract(tmp_path: Path, module: str, imported: str, contract: str) -> None:
+    make_tree(tmp_path)
+    (tmp_path / module).write_text(f"import {imported}\n")
+    code, text = lint(tmp_path)
+    assert code != 0, text
+    (broken,) = [line for line in text.splitlines() if line.endswith("BROKEN")]
+    assert broken.startswith(contract), text
+
+
+def test_what_is_too_long_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tidy, "ROOT", tmp_path)
+    (tmp_path / "libs").mkdir()
+    source = tmp_path / "libs" / "long.py"
+    body = "    pass\n" * (tidy.FUNCTION_LINES_MAX - 1)
+    function = f"def work() -> None:\n{body}"
+    source.write_text(f'"""Says what it holds."""\n{function}')
+    assert (tidy.main(), capsys.readouterr().err) == (0, "")
+    source.write_text(f'"""Says what it holds."""\n{function}    pass\n')
+    assert tidy.main() == 1
+    assert "libs/long.py:2: work has 71 lines" in capsys.readouterr().err
+    source.write_text('"""Says what it holds."""\n' + "x = 1\n" * tidy.FILE_LINES_MAX)
+    assert tidy.main() == 1
+    assert "libs/long.py: 601 lines" in capsys.readouterr().err
+    source.write_text("x = 1\n")
+    assert tidy.main() == 1
+    assert "no module docstring" in capsys.readouterr().err
