@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,13 @@ def make_tree(folder: Path) -> None:
 def lint(folder: Path) -> tuple[int, str]:
     """lint-imports takes packages of the folder where it runs before the installed ones."""
     done = subprocess.run(
-        [str(LINT_IMPORTS), "--no-cache"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [str(LINT_IMPORTS), "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "200"},  # one line for each contract
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr
 
