@@ -35,6 +35,7 @@ def begin_acknowledgement(
     batches: Iterable[leader_pb2.AcknowledgementBatch],
     *,
     is_renew_ack: bool,
+    delivered_fetch_number: int,
 ) -> Acknowledged:
     """Applies the acknowledgements of one share-partition, without waiting."""
     try:
@@ -46,7 +47,9 @@ def begin_acknowledgement(
         translated = [
             AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types) for batch in batches
         ]
-        return served.acknowledge(owner, translated, is_renew_ack=is_renew_ack)
+        return served.acknowledge(
+            owner, translated, is_renew_ack=is_renew_ack, delivered_fetch_number=delivered_fetch_number
+        )
     except KafkaError as error:
         return error
 
@@ -71,6 +74,7 @@ async def acknowledge(
             owner,
             partition.acknowledgement_batches,
             is_renew_ack=request.is_renew_ack,
+            delivered_fetch_number=request.delivered_fetch_number,
         )
         for partition in request.partitions
     ]

@@ -94,6 +94,7 @@ class ShareFetchCall:
                     self.owner,
                     fetch.request.acknowledgement_batches,
                     is_renew_ack=self._request.is_renew_ack,
+                    delivered_fetch_number=self._request.delivered_fetch_number,
                 )
 
     # Acquiring
@@ -153,6 +154,7 @@ class ShareFetchCall:
             lock_duration_ms=settings.lock_duration_ms,
             max_record_locks=settings.max_record_locks,
             delivery_count_limit=settings.delivery_count_limit,
+            fetch_number=request.fetch_number,
         )
 
     def _undo(self) -> None:

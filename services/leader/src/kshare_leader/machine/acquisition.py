@@ -31,6 +31,8 @@ class FetchLimits:
     """share.partition.max.record.locks: how many offsets the window from start to end offset may span."""
     delivery_count_limit: int
     """share.delivery.count.limit"""
+    fetch_number: int = 0
+    """Of the fetch; only an acknowledgement that was made after its answer was delivered concerns it."""
 
 
 class AcquiredRecords(NamedTuple):

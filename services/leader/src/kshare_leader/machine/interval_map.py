@@ -30,12 +30,14 @@ NO_WRITE = 0
 class Run:
     """Consecutive offsets that share one state.
 
-    `owner` and `lock_deadline_ms` are set while Acquired, else None and 0. A `write_id` other than NO_WRITE means that
+    `owner`, `lock_deadline_ms` and `fetch_number` (of the fetch that acquired it) are set while Acquired, else None, 0
+    and 0. A `write_id` other than NO_WRITE means that
     the write of that id carries the change to `target`; until it ends, nothing else may change the run.
     """
 
     __slots__ = (
         "delivery_count",
+        "fetch_number",
         "first_offset",
         "last_offset",
         "lock_deadline_ms",
@@ -53,6 +55,7 @@ class Run:
         delivery_count: int,
         owner: Owner | None = None,
         lock_deadline_ms: int = 0,
+        fetch_number: int = 0,
     ) -> None:
         self.first_offset = first_offset
         self.last_offset = last_offset
@@ -60,6 +63,7 @@ class Run:
         self.delivery_count = delivery_count
         self.owner = owner
         self.lock_deadline_ms = lock_deadline_ms
+        self.fetch_number = fetch_number
         self.write_id = NO_WRITE
         self.target = state
 
@@ -74,12 +78,21 @@ class Run:
             and self.write_id == other.write_id
             and self.target is other.target
             and self.lock_deadline_ms == other.lock_deadline_ms
+            and self.fetch_number == other.fetch_number
             and self.owner == other.owner
         )
 
     def _tail_from(self, offset: int) -> Run:
         """Cuts the run before `offset` and returns the second part."""
-        tail = Run(offset, self.last_offset, self.state, self.delivery_count, self.owner, self.lock_deadline_ms)
+        tail = Run(
+            offset,
+            self.last_offset,
+            self.state,
+            self.delivery_count,
+            self.owner,
+            self.lock_deadline_ms,
+            self.fetch_number,
+        )
         tail.write_id = self.write_id
         tail.target = self.target
         self.last_offset = offset - 1

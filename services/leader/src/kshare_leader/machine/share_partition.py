@@ -196,6 +196,7 @@ class SharePartition:
                 run.delivery_count = delivery_count + 1
                 run.owner = limits.owner
                 run.lock_deadline_ms = deadline_ms
+                run.fetch_number = limits.fetch_number
             self._runs.coalesce(start, stop)
         for first, last, delivery_count, _ in chosen:
             total += last - first + 1
@@ -222,7 +223,7 @@ class SharePartition:
             if room <= 0:
                 break
             if base > position:
-                self._append_acquired(run_first, position - 1, limits.owner, deadline_ms)
+                self._append_acquired(run_first, position - 1, limits, deadline_ms)
                 self._append(Run(position, base - 1, RecordState.ARCHIVED, 0))
                 add_entry(entries, entry_first, position - 1, 1, batch_size)
                 position = run_first = entry_first = base
@@ -233,16 +234,16 @@ class SharePartition:
                 last = min(last, position + room - 1)
             room -= last - position + 1
             position = last + 1
-        self._append_acquired(run_first, position - 1, limits.owner, deadline_ms)
+        self._append_acquired(run_first, position - 1, limits, deadline_ms)
         add_entry(entries, entry_first, position - 1, 1, batch_size)
         if position < covered_end and (not batches or position > batches[-1][1]):
             self._append(Run(position, covered_end - 1, RecordState.ARCHIVED, 0))
         self._move_start_without_write()
         return room <= 0
 
-    def _append_acquired(self, first: int, last: int, owner: Owner, deadline_ms: int) -> None:
+    def _append_acquired(self, first: int, last: int, limits: FetchLimits, deadline_ms: int) -> None:
         if first <= last:
-            self._append(Run(first, last, _ACQUIRED, 1, owner, deadline_ms))
+            self._append(Run(first, last, _ACQUIRED, 1, limits.owner, deadline_ms, limits.fetch_number))
 
     def undo_acquire(self, owner: Owner, records: Iterable[AcquiredRecords]) -> None:
         """Gives back what `acquire` gave and nobody saw: the delivery does not count."""
@@ -303,16 +304,18 @@ class SharePartition:
         delivery_count_limit: int,
         lock_duration_ms: int,
         renew_allowed: bool = False,
+        delivered_fetch_number: int = 0,
     ) -> int:
         """Applies acknowledgements as pending changes; returns the id of the write to wait for, or NO_WRITE.
 
         Raises KafkaError, and changes nothing: INVALID_REQUEST for malformed batches, INVALID_RECORD_STATE where a
-        record is not held by `owner`, its lock ran out, or an earlier acknowledgement of it waits for its write.
+        record is not held by `owner`, was acquired by a fetch after `delivered_fetch_number` (the acknowledgement is of
+        an older acquisition then), its lock ran out, or an earlier acknowledgement of it waits for its write.
         """
         check_batches(batches, renew_allowed=renew_allowed)
         previous_last = -1
         for batch in batches:
-            self._check_held(batch, owner, now_ms, previous_last)
+            self._check_held(batch, owner, delivered_fetch_number, now_ms, previous_last)
             previous_last = batch.last_offset
         write_id = NO_WRITE
         for batch in batches:
@@ -334,7 +337,14 @@ class SharePartition:
             self._runs.coalesce(start, stop)
         return write_id
 
-    def _check_held(self, batch: AcknowledgementBatch, owner: Owner, now_ms: int, previous_last: int) -> None:
+    def _check_held(
+        self,
+        batch: AcknowledgementBatch,
+        owner: Owner,
+        delivered_fetch_number: int,
+        now_ms: int,
+        previous_last: int,
+    ) -> None:
         first, last, _ = batch
         problem = None
         if first <= previous_last:
@@ -343,7 +353,7 @@ class SharePartition:
             problem = f"only {self.start_offset}-{self.end_offset - 1} are in flight"
         else:
             for run in self._runs.overlapping(first, last):
-                problem = _not_held(run, owner, now_ms)
+                problem = _not_held(run, owner, delivered_fetch_number, now_ms)
                 if problem:
                     break
         if problem:
@@ -479,6 +489,7 @@ class SharePartition:
         if state is not _ACQUIRED:
             run.owner = None
             run.lock_deadline_ms = 0
+            run.fetch_number = 0
         self._count(run, 1)
 
     def _count(self, run: Run, sign: int) -> None:
@@ -524,13 +535,15 @@ def _joined(chosen: Iterable[Piece]) -> list[Piece]:
     return joined
 
 
-def _not_held(run: Run, owner: Owner, now_ms: int) -> str | None:
+def _not_held(run: Run, owner: Owner, delivered_fetch_number: int, now_ms: int) -> str | None:
     """Why `owner` cannot acknowledge the run; None where it can."""
     text = f"{run.first_offset}-{run.last_offset}"
     if run.state is not _ACQUIRED:
         return f"{text} is {run.state.name}, not ACQUIRED"
     if run.owner != owner:
         return f"{text} is held by another member"
+    if run.fetch_number > delivered_fetch_number:
+        return f"{text} was acquired anew since, by a fetch whose answer was not delivered yet"
     if run.write_id != NO_WRITE:
         return f"{text} already waits for an earlier change to be stored"
     if run.lock_deadline_ms <= now_ms:

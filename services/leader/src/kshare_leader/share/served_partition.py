@@ -250,7 +250,12 @@ class ServedPartition:
             self._schedule_wake()
 
     def acknowledge(
-        self, owner: Owner, batches: Sequence[AcknowledgementBatch], *, is_renew_ack: bool
+        self,
+        owner: Owner,
+        batches: Sequence[AcknowledgementBatch],
+        *,
+        is_renew_ack: bool,
+        delivered_fetch_number: int,
     ) -> Stored | None:
         """Applies acknowledgements; None where there is nothing to wait for. Raises KafkaError, see the machine."""
         self._used_at_ms = self._now_ms()
@@ -265,6 +270,7 @@ class ServedPartition:
             delivery_count_limit=settings.delivery_count_limit,
             lock_duration_ms=settings.lock_duration_ms,
             renew_allowed=is_renew_ack and settings.renew_enabled,
+            delivered_fetch_number=delivered_fetch_number,
         )
         self._after_change()
         return self._stored(write_id)

@@ -510,6 +510,8 @@ class ShareFetchRequest(_message.Message):
     SHARE_ACQUIRE_MODE_FIELD_NUMBER: _builtins.int
     IS_RENEW_ACK_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    FETCH_NUMBER_FIELD_NUMBER: _builtins.int
+    DELIVERED_FETCH_NUMBER_FIELD_NUMBER: _builtins.int
     max_wait_ms: _builtins.int
     min_bytes: _builtins.int
     max_bytes: _builtins.int
@@ -519,6 +521,10 @@ class ShareFetchRequest(_message.Message):
     share_acquire_mode: _builtins.int
     """0 batch_optimized, 1 record_limit (KIP-1206)."""
     is_renew_ack: _builtins.bool
+    fetch_number: _builtins.int
+    """The number of this fetch; one incarnation of a gateway never uses one twice, and they ascend."""
+    delivered_fetch_number: _builtins.int
+    """As in ShareAcknowledgeRequest, for the acknowledgements in this request."""
     @_builtins.property
     def owner(self) -> Global___ShareSessionOwner: ...
     @_builtins.property
@@ -537,10 +543,12 @@ class ShareFetchRequest(_message.Message):
         share_acquire_mode: _builtins.int = ...,
         is_renew_ack: _builtins.bool = ...,
         partitions: _abc.Iterable[Global___ShareFetchRequest.Partition] | None = ...,
+        fetch_number: _builtins.int = ...,
+        delivered_fetch_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "is_renew_ack", b"is_renew_ack", "max_bytes", b"max_bytes", "max_records", b"max_records", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "owner", b"owner", "partitions", b"partitions", "share_acquire_mode", b"share_acquire_mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "delivered_fetch_number", b"delivered_fetch_number", "fetch_number", b"fetch_number", "is_renew_ack", b"is_renew_ack", "max_bytes", b"max_bytes", "max_records", b"max_records", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "owner", b"owner", "partitions", b"partitions", "share_acquire_mode", b"share_acquire_mode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -710,7 +718,12 @@ class ShareAcknowledgeRequest(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     IS_RENEW_ACK_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    DELIVERED_FETCH_NUMBER_FIELD_NUMBER: _builtins.int
     is_renew_ack: _builtins.bool
+    delivered_fetch_number: _builtins.int
+    """Only records that this fetch of the gateway, or one before it, acquired may be acknowledged: the answers of later
+    ones were not delivered to the member when it acknowledged, so it means an older acquisition, which has ended.
+    """
     @_builtins.property
     def owner(self) -> Global___ShareSessionOwner: ...
     @_builtins.property
@@ -721,10 +734,11 @@ class ShareAcknowledgeRequest(_message.Message):
         owner: Global___ShareSessionOwner | None = ...,
         is_renew_ack: _builtins.bool = ...,
         partitions: _abc.Iterable[Global___ShareAcknowledgeRequest.Partition] | None = ...,
+        delivered_fetch_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_renew_ack", b"is_renew_ack", "owner", b"owner", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivered_fetch_number", b"delivered_fetch_number", "is_renew_ack", b"is_renew_ack", "owner", b"owner", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
