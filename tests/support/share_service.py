@@ -97,6 +97,8 @@ class StateChannel:
         self.write_answers: list[int | Exception] = []
         self.stores_anyway = False
         self.gate: asyncio.Event | None = None
+        self.timeouts_ms: list[int] = []
+        """Of each write."""
 
     def initialize(self, partition: int, start_offset: int, *batches: tuple[int, int, int, int]) -> None:
         result = state_pb2.ReadShareGroupStateResponse.Result(
@@ -114,6 +116,7 @@ class StateChannel:
             answer: Any = self._read(cast(state_pb2.ReadShareGroupStateRequest, request))
         else:
             assert method is WRITE_SHARE_GROUP_STATE
+            self.timeouts_ms.append(timeout_ms)
             if self.gate is not None:
                 await self.gate.wait()
             answer = self._write(cast(state_pb2.WriteShareGroupStateRequest, request))
@@ -210,6 +213,8 @@ class Leader:
         max_bytes: int = 1 << 20,
         gateway: str = "g1",
         is_renew_ack: bool = False,
+        fetch_number: int = 0,
+        delivered_fetch_number: int = 0,
     ) -> tuple[leader_pb2.ShareFetchResponse, bytes]:
         named = partitions or (fetch_partition(0),)
         request = leader_pb2.ShareFetchRequest(
@@ -221,6 +226,8 @@ class Leader:
             batch_size=max_records,
             is_renew_ack=is_renew_ack,
             partitions=named,
+            fetch_number=fetch_number,
+            delivered_fetch_number=delivered_fetch_number,
         )
         response, payload = await self.service.share_fetch(request, memoryview(b""))
         assert isinstance(response, leader_pb2.ShareFetchResponse)
@@ -231,9 +238,11 @@ class Leader:
         response, _ = await self.fetch(member, **options)
         return entries(response.partitions[0])
 
-    async def acknowledge(self, member: str, first: int, last: int, types: bytes, *, partition: int = 0) -> int:
+    async def acknowledge(
+        self, member: str, first: int, last: int, types: bytes, *, partition: int = 0, delivered_fetch_number: int = 0
+    ) -> int:
         """The error code."""
-        request = leader_pb2.ShareAcknowledgeRequest(owner=owner(member))
+        request = leader_pb2.ShareAcknowledgeRequest(owner=owner(member), delivered_fetch_number=delivered_fetch_number)
         entry = request.partitions.add(topic_id=TOPIC, partition=partition)
         entry.acknowledgement_batches.add(first_offset=first, last_offset=last, acknowledge_types=types)
         response = await self.service.share_acknowledge(request, memoryview(b""))

@@ -15,6 +15,8 @@ RETRY_INTERVAL_MS = 50
 RETRY_INTERVAL_MAX_MS = 1_000
 STATE_CALL_TIMEOUT_MS = 2_000
 """How long one attempt of a state RPC may take; the whole is limited by share.coordinator.write.timeout.ms."""
+WRITE_ATTEMPT_MIN_MS = 200
+"""A state write is sent again only with so much of its time left: one that is cut off has an unknown outcome."""
 FAILED_WRITE_PAUSE_MS = 1_000
 """How long lock timeouts wait after a write that the share coordinator refused."""
 IDLE_CHECK_INTERVAL_MS = 60_000

@@ -2,7 +2,8 @@
 
 Writes that become ready in the same turn of the event loop and go to the same share coordinator travel in one
 WriteShareGroupState request for each group. A write is sent again until it is known to be durable or refused, or until
-share.coordinator.write.timeout.ms is over; sending it twice does no harm, for it says the state and not the change.
+share.coordinator.write.timeout.ms leaves too little time for another attempt; sending it twice does no harm, for it
+says the state and not the change.
 
 What a write may end with:
 - DURABLE: it is stored.
@@ -31,6 +32,7 @@ from kshare_leader.share.limits import (
     RETRY_INTERVAL_MS,
     SHARE_PARTITIONS_PER_WRITE_LIMIT,
     STATE_CALL_TIMEOUT_MS,
+    WRITE_ATTEMPT_MIN_MS,
 )
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
@@ -90,7 +92,7 @@ class WriteSource(Protocol):
 
 
 class _Attempt:
-    """A write under way."""
+    """A write under way; times are the event loop's."""
 
     __slots__ = ("attempts", "deadline", "is_ended", "may_be_stored", "source", "write")
 
@@ -101,6 +103,11 @@ class _Attempt:
         self.attempts = 0
         self.may_be_stored = False
         self.is_ended = False
+
+    @property
+    def latest_start(self) -> float:
+        """When it may be sent for the last time."""
+        return self.deadline - WRITE_ATTEMPT_MIN_MS / 1000
 
     def end(self, outcome: Outcome, error: KafkaError | None = None) -> None:
         self.is_ended = True
@@ -274,7 +281,7 @@ class ShareStateStore:
             attempt.attempts += 1
             if attempt.source.is_dropped:
                 continue
-            if loop.time() >= attempt.deadline:
+            if loop.time() >= attempt.latest_start:
                 self._end_unknown(attempt, problem)
             else:
                 again.append(attempt)
@@ -286,8 +293,8 @@ class ShareStateStore:
             self._send_all(again)
 
         pause = self._pause(max(attempt.attempts for attempt in again))
-        earliest_end = min(attempt.deadline for attempt in again)
-        timer = loop.call_at(min(loop.time() + pause, earliest_end), send_again)
+        latest_start = min(attempt.latest_start for attempt in again)
+        timer = loop.call_at(min(loop.time() + pause, latest_start), send_again)
         self._retries[timer] = None
 
     def _pause(self, attempts: int) -> float:
