@@ -3,9 +3,14 @@
 With one leader the request waits there. With several, only what will be delivered may be acquired, because every
 acquisition counts as a delivery. So the leaders are first asked one after the other without waiting, until one has
 records; where none has, all are asked to wait, and the first that wakes is the answer. What the others bring later is
-kept and is the answer to the session's next ShareFetch; meanwhile they are not asked again.
+kept and is the answer to the session's next ShareFetch; meanwhile they are not asked again. The locks of kept records
+run already: the client is told what is left of their time, and where that is too little the records are released.
 
-Acknowledgements go first, to every leader at once, and their results are in the answer whatever the fetch brings.
+Acknowledgements go first, to every leader at once, and their results are in the answer whatever the fetch brings. One
+that comes late, after its record's lock ran out, must not meet an acquisition of the record that the member has not
+seen yet: it would be confirmed, and the record delivered afterwards. So fetches are numbered, and an acknowledgement
+says up to which number the answers of its leader were delivered; the leader refuses it for what was acquired later. Of
+each leader at most one answer of a session is undelivered: under way, waiting at the leader, or kept.
 
 The end of a session (final epoch, lost connection, replacement by another connection) releases what its member holds at
 every leader that the session used. Calls that are still under way then are not cancelled, as the leader could not be
@@ -37,6 +42,8 @@ AcquiredRecords = leader_pb2.ShareFetchResponse.AcquiredRecords
 
 UNAVAILABLE_PAUSE_MS = 200
 """That a leader is away is answered only after this time (or the request's wait), so that nobody asks in a circle."""
+KEPT_LOCK_SHARE_MIN = 0.5
+"""Kept records are delivered only while so much of their acquisition lock is left; others are released."""
 _RELEASE = bytes([AcknowledgeType.RELEASE])
 
 
@@ -73,12 +80,19 @@ class PartitionAnswer:
 
 @dataclass(slots=True)
 class LeaderAnswer:
-    """The answer of one leader. `unavailable`: it gave none, and the partitions say so."""
+    """The answer of one leader. `unavailable`: it gave none, and the partitions say so.
+
+    `lock_timeout_ms` is how long the locks of its records last from the time when it is delivered.
+    """
 
     address: str
     partitions: list[PartitionAnswer]
     lock_timeout_ms: int = 0
     unavailable: bool = False
+    fetch_number: int = 0
+    """Of the fetch that it answers; acknowledgements have none."""
+    arrived_at: float = 0.0
+    """The event loop's time in seconds."""
 
     @property
     def has_records(self) -> bool:
@@ -91,11 +105,20 @@ class LeaderAnswer:
 
 @dataclass(slots=True)
 class _SessionCalls:
-    """The leaders that a session has used, answers that came too late, and calls that still wait."""
+    """The leaders that a session has used, answers that came too late, and calls that still wait.
+
+    `undelivered`: by the address of its leader, the number of the fetch whose answer is under way or kept.
+    """
 
     addresses: dict[str, None] = field(default_factory=dict)
     kept: deque[LeaderAnswer] = field(default_factory=deque)
     waiting: dict[str, asyncio.Task[LeaderAnswer]] = field(default_factory=dict)
+    undelivered: dict[str, int] = field(default_factory=dict)
+
+    def settled(self, answer: LeaderAnswer) -> None:
+        """The answer will be delivered before any acknowledgement that comes from now on, or not at all."""
+        if answer.fetch_number and self.undelivered.get(answer.address) == answer.fetch_number:
+            del self.undelivered[answer.address]
 
 
 @dataclass(slots=True)
@@ -116,6 +139,7 @@ class ShareFetcher:
         self._gateway = gateway
         self._read_ahead = ReadAhead(gateway)
         self._calls: dict[ShareSession, _SessionCalls] = {}
+        self._last_fetch_number = 0
 
     async def fetch(
         self,
@@ -145,6 +169,8 @@ class ShareFetcher:
         elif addresses or calls.kept or calls.waiting:
             answers.extend(await self._fetch_at_several(session, calls, plan, terms, wait=not plan.failed))
         await self._pause_if_nothing_else(answers, terms)
+        for answer in answers:
+            calls.settled(answer)
         if not self._gateway.sessions.is_current(session):
             self._give_back(session, answers, lambda key: True)
         else:
@@ -225,9 +251,8 @@ class ShareFetcher:
         *,
         wait: bool,
     ) -> list[LeaderAnswer]:
-        _harvest(calls)
-        if calls.kept:
-            return [calls.kept.popleft()]
+        if (kept := self._next_kept(session, calls)) is not None:
+            return [kept]
         answers: list[LeaderAnswer] = []
         deadline = asyncio.get_running_loop().time() + terms.max_wait_ms / 1000
         for address, keys in fetch.items():
@@ -250,7 +275,7 @@ class ShareFetcher:
         deadline: float,
     ) -> list[LeaderAnswer]:
         loop = asyncio.get_running_loop()
-        while not calls.kept and self._gateway.sessions.is_current(session):
+        while self._gateway.sessions.is_current(session):
             remaining_ms = round((deadline - loop.time()) * 1000)
             if remaining_ms <= 0:
                 break
@@ -261,8 +286,25 @@ class ShareFetcher:
             if not calls.waiting:
                 break
             await asyncio.wait(calls.waiting.values(), timeout=remaining_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-            _harvest(calls)
-        return [calls.kept.popleft()] if calls.kept else []
+            if (kept := self._next_kept(session, calls)) is not None:
+                return [kept]
+        return []
+
+    def _next_kept(self, session: ShareSession, calls: _SessionCalls) -> LeaderAnswer | None:
+        """The first kept answer whose records still have time; those before it are given back."""
+        _harvest(calls)
+        now = asyncio.get_running_loop().time()
+        while calls.kept:
+            answer = calls.kept.popleft()
+            lock_left_ms = answer.lock_timeout_ms - round((now - answer.arrived_at) * 1000)
+            if not answer.has_records:
+                return answer
+            if lock_left_ms >= answer.lock_timeout_ms * KEPT_LOCK_SHARE_MIN:
+                answer.lock_timeout_ms = lock_left_ms
+                return answer
+            calls.settled(answer)
+            self._give_back(session, [answer], lambda key: True)
+        return None
 
     # One leader
 
@@ -276,6 +318,7 @@ class ShareFetcher:
         wait_ms: int,
     ) -> LeaderAnswer:
         gateway = self._gateway
+        delivered_fetch_number = self._delivered_fetch_number(session, address)
         request = leader_pb2.ShareFetchRequest(
             owner=gateway.session_owner(*session.key),
             max_wait_ms=wait_ms,
@@ -285,6 +328,8 @@ class ShareFetcher:
             batch_size=terms.batch_size,
             share_acquire_mode=terms.share_acquire_mode,
             is_renew_ack=terms.is_renew_ack,
+            fetch_number=self._number_fetch(session, address),
+            delivered_fetch_number=delivered_fetch_number,
         )
         cache = gateway.cache
         for key in fetched:
@@ -300,20 +345,36 @@ class ShareFetcher:
             )
         try:
             answer, payload = await gateway.call_leader(address, SHARE_FETCH, request, wait_ms=wait_ms)
-            return self._read(session, address, answer, payload, acknowledged)
+            return self._read(session, address, request.fetch_number, answer, payload, acknowledged)
         except CallFailed as failure:
             log.warning("ShareFetch at leader %s failed: %s", address, failure)
             return LeaderAnswer(
-                address, _unavailable([*fetched, *only_acknowledged], fetched, acknowledged), unavailable=True
+                address,
+                _unavailable([*fetched, *only_acknowledged], fetched, acknowledged),
+                unavailable=True,
+                fetch_number=request.fetch_number,
             )
         finally:
             for key in fetched:
                 cache.unpin(key)
 
+    def _number_fetch(self, session: ShareSession, address: str) -> int:
+        self._last_fetch_number += 1
+        if (calls := self._calls.get(session)) is not None:
+            calls.undelivered[address] = self._last_fetch_number
+        return self._last_fetch_number
+
+    def _delivered_fetch_number(self, session: ShareSession, address: str) -> int:
+        """The last fetch at a leader, or a number after it, whose answer acknowledgements may be about."""
+        calls = self._calls.get(session)
+        undelivered = None if calls is None else calls.undelivered.get(address)
+        return self._last_fetch_number if undelivered is None else undelivered - 1
+
     def _read(
         self,
         session: ShareSession,
         address: str,
+        fetch_number: int,
         answer: leader_pb2.ShareFetchResponse,
         payload: memoryview,
         acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
@@ -335,11 +396,18 @@ class ShareFetcher:
             position = self._read_batches(result, entry, payload, position)
             if len(result.records) != len(entry.batches):
                 log.error("partition %d at leader %s: it left out a batch that is not cached", key.partition, address)
-                self._release_records(session, address, [result])
+                self._release_records(session, address, fetch_number, [result])
                 result.error_code, result.acquired, result.records = ErrorCode.UNKNOWN_SERVER_ERROR, (), []
                 continue
             self._read_ahead.after_answer(key, address, entry, sum(map(len, result.records)))
-        return LeaderAnswer(address, partitions, answer.acquisition_lock_timeout_ms)
+        now = asyncio.get_running_loop().time()
+        return LeaderAnswer(
+            address,
+            partitions,
+            answer.acquisition_lock_timeout_ms,
+            fetch_number=fetch_number,
+            arrived_at=now,
+        )
 
     def _read_batches(
         self,
@@ -368,9 +436,14 @@ class ShareFetcher:
         partitions: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
         *,
         is_renew_ack: bool,
+        delivered_fetch_number: int | None = None,
     ) -> LeaderAnswer:
+        if delivered_fetch_number is None:
+            delivered_fetch_number = self._delivered_fetch_number(session, address)
         request = leader_pb2.ShareAcknowledgeRequest(
-            owner=self._gateway.session_owner(*session.key), is_renew_ack=is_renew_ack
+            owner=self._gateway.session_owner(*session.key),
+            is_renew_ack=is_renew_ack,
+            delivered_fetch_number=delivered_fetch_number,
         )
         for key, batches in partitions.items():
             request.partitions.add(topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=batches)
@@ -409,7 +482,7 @@ class ShareFetcher:
         for answer in answers:
             dropped = [part for part in answer.partitions if part.acquired and unwanted(part.key)]
             if dropped:
-                self._release_records(session, answer.address, dropped)
+                self._release_records(session, answer.address, answer.fetch_number, dropped)
                 for partition in dropped:
                     partition.acquired, partition.records = (), []
 
@@ -417,7 +490,9 @@ class ShareFetcher:
         if not task.cancelled() and task.exception() is None:
             self._give_back(session, [task.result()], lambda key: True)
 
-    def _release_records(self, session: ShareSession, address: str, partitions: Sequence[PartitionAnswer]) -> None:
+    def _release_records(
+        self, session: ShareSession, address: str, fetch_number: int, partitions: Sequence[PartitionAnswer]
+    ) -> None:
         batches = {
             partition.key: [
                 leader_pb2.AcknowledgementBatch(
@@ -428,7 +503,8 @@ class ShareFetcher:
             for partition in partitions
         }
         self._gateway.spawn(
-            self._acknowledge(session, address, batches, is_renew_ack=False), "release of undelivered records"
+            self._acknowledge(session, address, batches, is_renew_ack=False, delivered_fetch_number=fetch_number),
+            "release of undelivered records",
         )
 
     async def _pause_if_nothing_else(self, answers: Sequence[LeaderAnswer], terms: FetchTerms) -> None:
@@ -442,6 +518,8 @@ def _harvest(calls: _SessionCalls) -> None:
         answer = calls.waiting.pop(address).result()
         if answer.has_records or answer.has_errors:
             calls.kept.append(answer)
+        else:
+            calls.settled(answer)
 
 
 def _unavailable(

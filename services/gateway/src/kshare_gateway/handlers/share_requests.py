@@ -69,9 +69,9 @@ def by_topic(partitions: Iterable[tuple[bytes, Body]]) -> list[Body]:
 
 
 def lock_timeout_ms(context: RequestContext, group_id: str, answers: Iterable[LeaderAnswer]) -> int:
-    """How long records stay with the member: as the leaders say, else as the group's config does."""
-    said = max((answer.lock_timeout_ms for answer in answers), default=0)
-    return said or context.gateway.record_lock_duration_ms(group_id)
+    """How long records stay with the member: as the leaders say, first those with records; else the group's config."""
+    said = [(not answer.has_records, answer.lock_timeout_ms) for answer in answers if answer.lock_timeout_ms]
+    return min(said)[1] if said else context.gateway.record_lock_duration_ms(group_id)
 
 
 async def close_session(context: RequestContext, key: ShareSessionKey) -> None:
