@@ -20,6 +20,13 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=MAX_LONG,
         text="Record bytes that a gateway keeps or reads ahead; 0 turns the cache off.",
     ),
+    long(
+        "kshare.leader.tail.bytes",
+        256 * 1024 * 1024,
+        low=0,
+        high=MAX_LONG,
+        text="Newest record bytes of all logs that a leader keeps in memory; the rest is read from disk.",
+    ),
     integer(
         "kshare.max.partitions",
         100_000,

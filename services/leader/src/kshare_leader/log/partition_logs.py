@@ -73,7 +73,7 @@ class PartitionLogs:
         self._configs = configs
         self._has_lease = has_lease
         self._report = report
-        self._tails = tails or TailCache()
+        self._tails = tails or TailCache(node_limit_bytes=configs.integer("kshare.leader.tail.bytes"))
         self._view = CatalogView()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._offline: dict[TopicPartition, str] = {}

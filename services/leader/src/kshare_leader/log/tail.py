@@ -1,8 +1,8 @@
 """Recent batches of every log in memory, so that a read of fresh records touches no disk.
 
 Each partition has a `Tail`: its newest batches up to PARTITION_TAIL_LIMIT_BYTES. `TailCache` bounds the sum over the
-node: above NODE_TAIL_LIMIT_BYTES the partition that was used least recently loses its oldest batches first. Batches are
-looked up by bisection over base offsets and handed out as they are, without copies.
+node: above `kshare.leader.tail.bytes` the partition that was used least recently loses its oldest batches first.
+Batches are looked up by bisection over base offsets and handed out as they are, without copies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.ports import StoredBatch
 
-PARTITION_TAIL_LIMIT_BYTES = 64 * 1024 * 1024
+PARTITION_TAIL_LIMIT_BYTES = 128 * 1024 * 1024
 NODE_TAIL_LIMIT_BYTES = 256 * 1024 * 1024
 
 _DROPPED_SHARE = 8
