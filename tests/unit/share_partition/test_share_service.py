@@ -183,8 +183,9 @@ def test_a_late_acknowledgement_does_not_meet_an_acquisition_that_was_not_delive
                 return await leader.acknowledge("m1", 2, 5, kind, delivered_fetch_number=delivered_fetch_number)
             partition = fetch_partition(0, (2, 5, kind))
             partition.fetch = False
-            numbers = {"fetch_number": 9, "delivered_fetch_number": delivered_fetch_number}
-            answer, _ = await leader.fetch("m1", partition, max_wait_ms=0, **numbers)
+            answer, _ = await leader.fetch(
+                "m1", partition, max_wait_ms=0, fetch_number=9, delivered_fetch_number=delivered_fetch_number
+            )
             return answer.partitions[0].acknowledge_error_code
 
         leader = ready()
