@@ -3,161 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_wire.api_versions import ApiKey
-from support.gateway_harness import (
-    MEMBER,
-    OTHER_TOPIC_ID,
-    TOPIC_ID,
-    GatewayClient,
-    GatewayHarness,
-    ScriptedRole,
-    run,
-    topic,
+from support.gateway_harness import MEMBER, OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness
+from support.scripted_leader import (
+    BATCH_SIZE,
+    FakeLeader,
+    acknowledged,
+    fetched,
+    found,
+    listed,
+    partitions_asked,
+    play,
+    play_virtually,
+    raw_batch,
+    share_fetch,
 )
-from support.simulation.loop import VirtualLoop
 
-BATCH_SIZE = 100
-WHO = {"group_id": "workers", "member_id": MEMBER}
 OTHER_MEMBER = "d1f2a3b4-0000-4000-8000-000000000002"
-
-
-def raw_batch(base_offset: int, last_offset: int) -> bytes:
-    head = struct.pack(">qi", base_offset, BATCH_SIZE - 12) + bytes(11) + struct.pack(">i", last_offset - base_offset)
-    return head.ljust(BATCH_SIZE, bytes([base_offset % 250 + 1]))
-
-
-class FakeLeader:
-    """A leader with an endless log of batches of ten records up to `high_watermark`; `ready` partitions have records.
-
-    Each ShareFetch that fetches a ready partition acquires its next batch; a wait ends when `wake` is called.
-    """
-
-    def __init__(self, role: ScriptedRole, high_watermark: int = 1000) -> None:
-        self.role = role
-        self.high_watermark = high_watermark
-        self.next_offset: dict[tuple[bytes, int], int] = {}
-        self.ready: dict[tuple[bytes, int], int] = {}
-        self.acknowledge_error = 0
-        self._awake = asyncio.Event()
-        role.answers["ShareFetch"] = self.share_fetch
-        role.answers["ShareAcknowledge"] = self.share_acknowledge
-        role.answers["Fetch"] = self.fetch
-
-    def wake(self, topic_id: bytes, partition: int, batches: int = 1) -> None:
-        self.ready[(topic_id, partition)] = batches
-        self._awake.set()
-
-    async def share_fetch(self, request: Any, payload: memoryview) -> Any:
-        answer = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=12345)
-        pieces: list[bytes] = []
-        self._acquire(request, answer, pieces)
-        if not pieces and not any(entry.acquired_records for entry in answer.partitions) and request.max_wait_ms:
-            self._awake.clear()
-            try:
-                await asyncio.wait_for(self._awake.wait(), request.max_wait_ms / 1000)
-            except TimeoutError:
-                return answer, pieces
-            answer = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=12345)
-            self._acquire(request, answer, pieces)
-        return answer, pieces
-
-    def _acquire(self, request: Any, answer: Any, pieces: list[bytes]) -> None:
-        for wanted in request.partitions:
-            key = (wanted.topic_id, wanted.partition)
-            entry = leader_pb2.ShareFetchResponse.Partition(topic_id=wanted.topic_id, partition=wanted.partition)
-            if wanted.acknowledgement_batches:
-                entry.acknowledge_error_code = self.acknowledge_error
-            if wanted.fetch and self.ready.get(key, 0):
-                self.ready[key] -= 1
-                base = self.next_offset.get(key, 0)
-                self.next_offset[key] = base + 10
-                entry.acquired_records.add(first_offset=base, last_offset=base + 9, delivery_count=1)
-                inline = not any(run.first_offset <= base and base + 9 <= run.last_offset for run in wanted.cached)
-                entry.batches.add(base_offset=base, last_offset=base + 9, length=BATCH_SIZE, inline=inline)
-                entry.next_fetch_offset, entry.high_watermark = base + 10, self.high_watermark
-                if inline:
-                    pieces.append(raw_batch(base, base + 9))
-            if entry.acquired_records or wanted.acknowledgement_batches:
-                answer.partitions.append(entry)
-
-    def share_acknowledge(self, request: Any, payload: memoryview) -> Any:
-        answer = leader_pb2.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=12345)
-        for wanted in request.partitions:
-            answer.partitions.add(
-                topic_id=wanted.topic_id, partition=wanted.partition, error_code=self.acknowledge_error
-            )
-        return answer
-
-    def fetch(self, request: Any, payload: memoryview) -> Any:
-        (wanted,) = request.partitions
-        batches = [raw_batch(base, base + 9) for base in range(wanted.fetch_offset, wanted.fetch_offset + 30, 10)]
-        answer = leader_pb2.FetchResponse()
-        answer.partitions.add(topic_id=wanted.topic_id, partition=wanted.partition, records_length=300)
-        return answer, [*batches, b"half a batch"]
-
-
-def listed(topic_id: bytes, *partitions: int, acknowledge: tuple[int, int, list[int]] | None = None) -> dict[str, Any]:
-    batches = []
-    if acknowledge is not None:
-        first, last, kinds = acknowledge
-        batches = [{"first_offset": first, "last_offset": last, "acknowledge_types": kinds}]
-    return {
-        "topic_id": topic_id,
-        "partitions": [{"partition_index": part, "acknowledgement_batches": batches} for part in partitions],
-    }
-
-
-def share_fetch(client: GatewayClient, epoch: int, *topics: dict[str, Any], version: int = 1, **more: Any) -> Any:
-    values = {"max_wait": 0, "min_bytes": 1, "max_bytes": 10_000, "max_records": 100, "batch_size": 100, **more}
-    return client.send(ApiKey.SHARE_FETCH, version, **{**WHO, "share_session_epoch": epoch, "topics": topics, **values})
-
-
-async def fetched(client: GatewayClient, epoch: int, *topics: dict[str, Any], **more: Any) -> Any:
-    return await asyncio.wait_for(share_fetch(client, epoch, *topics, **more), 5)
-
-
-async def acknowledged(client: GatewayClient, epoch: int, *topics: dict[str, Any], **more: Any) -> Any:
-    return await client.ask(
-        ApiKey.SHARE_ACKNOWLEDGE, 1, **{**WHO, "share_session_epoch": epoch, "topics": topics, **more}
-    )
-
-
-def found(answer: Any) -> list[tuple[bytes, int, int, int, list[tuple[int, int]], bytes]]:
-    return [
-        (
-            topic.topic_id.bytes,
-            part.partition_index,
-            int(part.error_code),
-            part.acknowledge_error_code,
-            [(run.first_offset, run.last_offset) for run in part.acquired_records],
-            bytes(part.records),
-        )
-        for topic in answer.responses
-        for part in topic.partitions
-    ]
-
-
-def partitions_asked(request: Any) -> list[tuple[int, bool]]:
-    return [(entry.partition, entry.fetch) for entry in request.partitions]
-
-
-Scenario = Callable[[GatewayHarness, dict[int, FakeLeader], GatewayClient], Any]
-
-
-def play(scenario: Scenario, texts: dict[str, str] | None = None) -> None:
-    async def whole(harness: GatewayHarness) -> None:
-        leaders = {node_id: FakeLeader(role) for node_id, role in harness.leaders.items()}
-        await scenario(harness, leaders, harness.client())
-
-    run(whole, texts)
 
 
 def test_records_are_delivered_and_the_cache_spares_the_next_ones() -> None:
@@ -513,23 +380,6 @@ def test_late_records_of_a_forgotten_partition_or_a_lost_connection_are_released
     play(scenario)
 
 
-def play_virtually(scenario: Scenario) -> None:
-    """As `play`, with only the topic "mixed", on a virtual clock."""
-
-    async def whole() -> None:
-        async with GatewayHarness() as harness:
-            harness.catalog.topics["mixed"] = topic("mixed", OTHER_TOPIC_ID, [1, 2])
-            await harness.node._catalog.wait_for_version(harness.catalog.change(), timeout_ms=1000)
-            leaders = {node_id: FakeLeader(role) for node_id, role in harness.leaders.items()}
-            await scenario(harness, leaders, harness.client())
-
-    loop = VirtualLoop()
-    try:
-        loop.run_until_complete(whole())
-    finally:
-        loop.close()
-
-
 def test_waiting_ends_with_the_time_that_was_asked_for() -> None:
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         loop = asyncio.get_running_loop()
@@ -539,90 +389,6 @@ def test_waiting_ends_with_the_time_that_was_asked_for() -> None:
             assert found(answer) == [] and 0.69 <= loop.time() - started <= 0.71
 
     play_virtually(scenario)
-
-
-async def keep_an_answer(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
-    """Leader 1 answers the session's first fetch, and what leader 2 brings then is kept."""
-    future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=60_000)
-    await harness.settle()
-    leaders[1].wake(OTHER_TOPIC_ID, 0)
-    assert [entry[1] for entry in found(await future)] == [0]
-    leaders[2].wake(OTHER_TOPIC_ID, 1)
-    await harness.settle()
-
-
-def test_the_locks_of_kept_records_run() -> None:
-    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
-        await keep_an_answer(harness, leaders, client)
-        await asyncio.sleep(5)
-        answer = await share_fetch(client, 1)
-        assert [entry[4] for entry in found(answer)] == [[(0, 9)]]
-        assert 7.3 <= answer.acquisition_lock_timeout.total_seconds() <= 7.35
-
-    play_virtually(scenario)
-
-
-def test_kept_records_with_little_time_left_are_released_and_fetched_anew() -> None:
-    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
-        await keep_an_answer(harness, leaders, client)
-        await asyncio.sleep(7)
-        leaders[2].ready[(OTHER_TOPIC_ID, 1)] = 1
-        answer = await share_fetch(client, 1)
-        assert [entry[4] for entry in found(answer)] == [[(10, 19)]]
-        assert answer.acquisition_lock_timeout.total_seconds() == 12.345
-        await harness.settle()
-        (release,) = harness.leaders[2].requests("ShareAcknowledge")
-        (batch,) = release.partitions[0].acknowledgement_batches
-        assert (batch.first_offset, batch.last_offset, batch.acknowledge_types) == (0, 9, b"\x02")
-        late, anew = harness.leaders[2].requests("ShareFetch")[-2:]
-        assert late.fetch_number <= release.delivered_fetch_number < anew.fetch_number
-
-    play_virtually(scenario)
-
-
-@pytest.mark.parametrize("by_fetch", [True, False])
-def test_acknowledgements_are_not_about_a_kept_answer(by_fetch: bool) -> None:
-    """The leader would confirm a late ACCEPT of the same member, and the record would be delivered afterwards."""
-
-    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
-        await keep_an_answer(harness, leaders, client)
-        first, second = harness.leaders[1], harness.leaders[2]
-        late = listed(OTHER_TOPIC_ID, 0, 1, acknowledge=(3, 4, [1]))
-        await (fetched if by_fetch else acknowledged)(client, 1, late)
-        kept_number = second.requests("ShareFetch")[-1].fetch_number
-        assert second.requests("ShareAcknowledge")[0].delivered_fetch_number < kept_number
-        delivered_number = first.requests("ShareFetch")[-1].fetch_number
-        assert first.requests("ShareAcknowledge")[0].delivered_fetch_number >= delivered_number
-        if not by_fetch:
-            assert [entry[1] for entry in found(await fetched(client, 2))] == [1]
-        await acknowledged(client, 2 if by_fetch else 3, late)
-        assert second.requests("ShareAcknowledge")[1].delivered_fetch_number >= kept_number
-
-    play(scenario)
-
-
-def test_acknowledgements_are_not_about_a_fetch_that_still_waits() -> None:
-    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
-        role = harness.leaders[1]
-        await fetched(client, 0, listed(TOPIC_ID, 0))
-        waiting = share_fetch(client, 1, max_wait=5_000)
-        await harness.settle()
-        late = listed(TOPIC_ID, 0, acknowledge=(0, 9, [1]))
-        answer = asyncio.ensure_future(acknowledged(client, 2, late))
-        await harness.settle()
-        assert len(role.requests("ShareAcknowledge")) == 1 and not waiting.done()
-        leaders[1].wake(TOPIC_ID, 0)
-        await answer
-        assert [entry[4] for entry in found(await waiting)] == [[(0, 9)]]
-        numbers = [request.fetch_number for request in role.requests("ShareFetch")]
-        await acknowledged(client, 3, late)
-        early, after = [request.delivered_fetch_number for request in role.requests("ShareAcknowledge")]
-        assert numbers[0] <= early < numbers[1] <= after
-        await fetched(client, 4, late)
-        both = role.requests("ShareFetch")[-1]
-        assert numbers[1] <= both.delivered_fetch_number < both.fetch_number
-
-    play(scenario)
 
 
 def test_a_batch_that_was_not_cached_is_an_error_and_not_lost(caplog: pytest.LogCaptureFixture) -> None:
