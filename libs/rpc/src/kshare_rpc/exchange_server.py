@@ -61,8 +61,9 @@ class ServerExchange(Http2Exchange):
             self._end_if_done(event.stream_id)
         elif isinstance(event, h2.events.StreamReset):
             self._streams.pop(event.stream_id or 0, None)
+            self.close_stream(event.stream_id or 0)
 
-    def stream_data(self, stream_id: int, data: bytes) -> None:
+    def stream_data(self, stream_id: int, data: bytes | memoryview) -> None:
         stream = self._streams.get(stream_id)
         if stream is None:
             return
@@ -92,6 +93,7 @@ class ServerExchange(Http2Exchange):
         path = dict(cast_headers(event.headers)).get(":path", "")
         self._h2.send_headers(stream_id, [(":status", "200"), ("content-type", "application/grpc")])
         self._streams[stream_id] = _ServedStream()
+        self.open_stream(stream_id)
         if not path.endswith("/Exchange"):
             text = f"this address serves Exchange streams; {path} is served where health and reflection are"
             self._end_stream(stream_id, grpc.StatusCode.UNIMPLEMENTED, text)
@@ -130,6 +132,7 @@ class ServerExchange(Http2Exchange):
 
     def _end_stream(self, stream_id: int, code: grpc.StatusCode, message: str) -> None:
         self._streams.pop(stream_id, None)
+        self.close_stream(stream_id)
         trailers = [("grpc-status", str(code.value[0]))]
         if message:
             trailers.append(("grpc-message", quote(message, safe=" ")))
@@ -169,6 +172,7 @@ class ExchangeListener:
         deadline = loop.time() + FLUSH_AT_STOP_MS / 1000
         while any(connection.has_unsent for connection in self._connections) and loop.time() < deadline:
             await asyncio.sleep(0.005)
-        for connection in list(self._connections):
+        connections = list(self._connections)
+        for connection in connections:
             connection.finish()
-            connection.give_up("the server stopped")
+        await asyncio.gather(*(connection.close("the server stopped") for connection in connections))

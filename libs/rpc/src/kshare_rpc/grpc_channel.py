@@ -69,6 +69,8 @@ class ClientExchange(Http2Exchange):
         self.send(self._stream_id, message)
 
     def stream_event(self, event: Any) -> None:
+        if isinstance(event, h2.events.ResponseReceived):
+            self.open_stream(self._stream_id)
         if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
             headers: dict[str, str] = dict(cast_headers(event.headers))
             if headers.get(":status", "200") != "200":
@@ -81,7 +83,7 @@ class ClientExchange(Http2Exchange):
         elif isinstance(event, h2.events.StreamEnded):
             self.give_up("the other side ended it")
 
-    def stream_data(self, stream_id: int, data: bytes) -> None:
+    def stream_data(self, stream_id: int, data: bytes | memoryview) -> None:
         try:
             for message in self._reader.feed(data):
                 self._on_message(message)
@@ -153,8 +155,9 @@ class GrpcChannel:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
-        if self._exchange is not None:
-            self._exchange.give_up("the channel was closed")
+        exchange = self._exchange
+        if exchange is not None:
+            await exchange.close("the channel was closed")
         self._fail_all(f"the channel to {self._address} was closed")
 
     def _time_out(self, correlation_id: int, timeout_ms: int) -> None:

@@ -1,10 +1,11 @@
 """gRPC's streaming over HTTP/2 on an asyncio transport: what both ends of an `Exchange` stream have in common.
 
 grpcio moves every message through three threads; on two cores the switches between them cost more than all of the
-work on a small call. Calls between roles are small and one waits for the other, so their stream is carried by h2
-directly on the event loop instead (h2 does the whole of HTTP/2; here are only gRPC's five bytes in front of a message
-and the flow of bytes). On the wire it is gRPC: any client can open the stream, and any server can answer it; tests hold
-both ends against grpcio.
+work on a small call. Calls between roles are small and one waits for the other, so their stream is carried directly on
+the event loop instead. h2 does the connection, its settings and headers, pings, resets and ends; the DATA frames of an
+open stream, which are nearly all there is, are read and written here, for the way through h2's state machines costs
+more than what a small call does. On the wire it is gRPC: any client can open the stream, and any server can answer it;
+tests hold both ends against grpcio.
 
 An `Http2Exchange` owns one connection. Messages of a stream are handed on in order as they become whole. What is sent
 waits while the other side's flow-control window or the socket is full. A peer that gives no sign of life, not even an
@@ -14,6 +15,7 @@ answer to a ping, is given up after KEEPALIVE_INTERVAL_MS + KEEPALIVE_TIMEOUT_MS
 from __future__ import annotations
 
 import asyncio
+import struct
 from abc import abstractmethod
 from collections import deque
 from typing import Any, cast
@@ -25,7 +27,6 @@ import h2.errors
 import h2.events
 import h2.exceptions
 import h2.settings
-import hyperframe.frame
 
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
 
@@ -35,19 +36,23 @@ HTTP2_FRAME_BYTES = 512 * 1024
 """The largest HTTP/2 frame that is taken; larger ones cost fewer steps for each megabyte, and more memory."""
 KEEPALIVE_INTERVAL_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
+CLOSE_TIMEOUT_MS = 200
+
+JOINED_BYTES = 64 * 1024
+"""Up to so many bytes, copying them behind their frame's head is cheaper than a second write."""
 
 PREFIX_BYTES = 5
 _PING = b"kshare--"
 
 
-def _nothing(frame: hyperframe.frame.Frame) -> str:
-    return f"in stream {frame.stream_id}"
-
-
-# h2 4.4 writes out every frame it receives for its trace log, even where there is none; for data in hexadecimal digits,
-# which takes longer than all the rest. Nobody reads it.
-hyperframe.frame.DataFrame._body_repr = _nothing  # type: ignore[assignment, method-assign]
-
+_FRAME_HEAD = struct.Struct(">BHBBL")
+"""An HTTP/2 frame's head: length (1 + 2 bytes), type, flags, stream id (RFC 9113, section 4.1)."""
+_WINDOW_UPDATE = struct.Struct(">BHBBLL")
+_FRAME_HEAD_BYTES = 9
+_PREFACE_BYTES = 24
+_DATA_TYPE, _WINDOW_UPDATE_TYPE = 0, 8
+_END_STREAM_OR_PADDED = 0x1 | 0x8
+_STREAM_ID_MASK = 0x7FFFFFFF
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -55,34 +60,37 @@ class MessageReader:
     """Cuts the bytes of one stream into messages: a flag byte, four bytes of length, the message."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._size = 0
         self._needed = PREFIX_BYTES
 
-    def feed(self, data: bytes) -> list[memoryview]:
-        """The messages that `data` completes; FrameError for compression or a message above the limit."""
+    def feed(self, data: bytes | memoryview) -> list[memoryview]:
+        """The messages that `data` completes, in memory of their own; FrameError as for `_message_end`."""
         self._pieces.append(data)
         self._size += len(data)
+        if self._size < self._needed:
+            return []
+        if self._needed == PREFIX_BYTES:
+            prefix = bytes(data[:PREFIX_BYTES]) if len(self._pieces) == 1 else b"".join(self._pieces)[:PREFIX_BYTES]
+            self._needed = _message_end(prefix)
+            if self._size < self._needed:
+                return []
+        return self._cut()
+
+    def _cut(self) -> list[memoryview]:
         messages: list[memoryview] = []
-        while self._size >= self._needed:
-            whole = data if len(self._pieces) == 1 else b"".join(self._pieces)
-            view = memoryview(whole)
-            end = _message_end(whole)
-            while end is not None and end <= len(view):
-                messages.append(view[PREFIX_BYTES:end])
-                view = view[end:]
-                end = _message_end(view)
-            rest = bytes(view)
-            self._pieces, self._size = [rest] if rest else [], len(rest)
-            data = rest
-            self._needed = PREFIX_BYTES if end is None else end
+        view = memoryview(b"".join(self._pieces))
+        while len(view) >= PREFIX_BYTES and (end := _message_end(view)) <= len(view):
+            messages.append(view[PREFIX_BYTES:end])
+            view = view[end:]
+        rest = bytes(view)
+        self._pieces, self._size = [rest] if rest else [], len(rest)
+        self._needed = PREFIX_BYTES if len(rest) < PREFIX_BYTES else _message_end(rest)
         return messages
 
 
-def _message_end(data: bytes | memoryview) -> int | None:
-    """Where the first message ends; None while its prefix is not whole."""
-    if len(data) < PREFIX_BYTES:
-        return None
+def _message_end(data: bytes | memoryview) -> int:
+    """Where the first message ends, by its prefix; FrameError for compression or a message above the limit."""
     if data[0]:
         raise FrameError("the message is compressed; frames are sent as they are")
     length = int.from_bytes(data[1:PREFIX_BYTES], "big")
@@ -106,9 +114,16 @@ class Http2Exchange(asyncio.Protocol):
         self._h2 = h2.connection.H2Connection(configuration)
         self._transport: asyncio.Transport | None = None
         self._unsent: deque[tuple[int, memoryview]] = deque()
+        self._unread = b""
+        self._preface_left = 0 if client_side else _PREFACE_BYTES
+        self._data_stream = self._data_left = 0
+        self._connection_unacked = 0
+        self._unacked: dict[int, int] = {}
+        """Of each open stream: bytes received that the other side's window was not widened for yet."""
         self._paused = False
         self._heard_at = self._loop.time()
         self._keepalive: asyncio.TimerHandle | None = None
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self.is_lost = False
 
     # What subclasses do
@@ -118,7 +133,7 @@ class Http2Exchange(asyncio.Protocol):
         """A request, response, trailers, or the end of a stream."""
 
     @abstractmethod
-    def stream_data(self, stream_id: int, data: bytes) -> None:
+    def stream_data(self, stream_id: int, data: bytes | memoryview) -> None:
         """Bytes of a stream; a FrameError is the stream's end."""
 
     @abstractmethod
@@ -148,26 +163,97 @@ class Http2Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
+        if self._unread:
+            data = self._unread + data
+        at, size = 0, len(data)
+        if self._preface_left:
+            at = min(self._preface_left, size)
+            self._preface_left -= at
+            self._control(data[:at])
+        while at < size and not self.is_lost:
+            if self._data_left:
+                end = min(size, at + self._data_left)
+                self._data_left -= end - at
+                self._take(self._data_stream, memoryview(data)[at:end])
+                at = end
+                continue
+            if size - at < _FRAME_HEAD_BYTES:
+                break
+            high, low, kind, flags, stream_id = _FRAME_HEAD.unpack_from(data, at)
+            length = high << 16 | low
+            if length > HTTP2_FRAME_BYTES:
+                self.give_up(f"the other side sent a frame of {length} bytes; allowed are {HTTP2_FRAME_BYTES}")
+                return
+            if (
+                kind == _DATA_TYPE
+                and not flags & _END_STREAM_OR_PADDED
+                and stream_id & _STREAM_ID_MASK in self._unacked
+            ):
+                self._data_stream, self._data_left = stream_id & _STREAM_ID_MASK, length
+                at += _FRAME_HEAD_BYTES
+                continue
+            end = at + _FRAME_HEAD_BYTES + length
+            if end > size:
+                break
+            self._control(data[at:end])
+            at = end
+        self._unread = data[at:]
+        self.pump()
+
+    def _control(self, frame: bytes) -> None:
+        """Lets h2 have what is not the data of an open stream."""
         try:
-            events = self._h2.receive_data(data)
+            events = self._h2.receive_data(frame)
         except h2.exceptions.ProtocolError as error:
             self.flush()
             self.give_up(f"the other side does not speak HTTP/2 as it should: {error}")
             return
         for event in events:
             if isinstance(event, h2.events.DataReceived):
-                self._take(event)
+                self._take_from_h2(event)
             elif isinstance(event, h2.events.ConnectionTerminated):
                 self.give_up(f"the other side said goodbye ({event.error_code})")
                 return
             elif not isinstance(event, h2.events.PingReceived | h2.events.PingAckReceived):
                 self.stream_event(event)
-        self.pump()
+
+    def open_stream(self, stream_id: int) -> None:
+        """The stream has its headers: its data is read and acknowledged here from now on."""
+        self._unacked[stream_id] = 0
+
+    def close_stream(self, stream_id: int) -> None:
+        """The stream is over; data that still comes for it is h2's to judge."""
+        self._unacked.pop(stream_id, None)
+
+    def _take(self, stream_id: int, data: memoryview) -> None:
+        unacked = self._unacked.get(stream_id)
+        if unacked is None:  # it ended between two pieces of a frame
+            return
+        self._unacked[stream_id] = self._widen(stream_id, unacked + len(data))
+        self._connection_unacked = self._widen(0, self._connection_unacked + len(data))
+        self.stream_data(stream_id, data)
+
+    def _widen(self, stream_id: int, unacked: int) -> int:
+        """Widens the other side's window (stream 0: the connection's) once half of it is used; what is left to do."""
+        if unacked < WINDOW_BYTES // 2:
+            return unacked
+        self._write(_WINDOW_UPDATE.pack(0, 4, _WINDOW_UPDATE_TYPE, 0, stream_id, unacked))
+        return 0
+
+    def _take_from_h2(self, event: h2.events.DataReceived) -> None:
+        stream_id = event.stream_id
+        assert stream_id is not None
+        if event.flow_controlled_length:
+            self._h2.acknowledge_received_data(event.flow_controlled_length, stream_id)
+        if event.data:
+            self.stream_data(stream_id, event.data)
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)
         self._end(f"the connection was closed{f': {error}' if error else ''}")
 
     def pause_writing(self) -> None:
@@ -194,19 +280,27 @@ class Http2Exchange(asyncio.Protocol):
         while self._unsent and not self._paused and not self.is_lost:
             stream_id, data = self._unsent[0]
             try:
-                room = min(self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
-                if room <= 0:
-                    break
-                self._h2.send_data(stream_id, cast(bytes, data[:room]))
+                room = min(self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size, len(data))
             except h2.exceptions.ProtocolError:  # the stream has ended; its reader knows why
                 self._unsent.popleft()
                 continue
+            if room <= 0:
+                break
+            self._h2.outbound_flow_control_window -= room
+            self._h2.streams[stream_id].outbound_flow_control_window -= room
+            self._write(_FRAME_HEAD.pack(room >> 16, room & 0xFFFF, _DATA_TYPE, 0, stream_id), data[:room])
             if room < len(data):
                 self._unsent[0] = (stream_id, data[room:])
             else:
                 self._unsent.popleft()
-            self.flush()
         self.flush()
+
+    def _write(self, *pieces: bytes | memoryview) -> None:
+        self.flush()  # what h2 has to say goes first
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(pieces) if len(pieces[-1]) < JOINED_BYTES else pieces[0])
+            if len(pieces[-1]) >= JOINED_BYTES:
+                self._transport.write(pieces[-1])
 
     def flush(self) -> None:
         data = self._h2.data_to_send()
@@ -225,6 +319,16 @@ class Http2Exchange(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    async def close(self, reason: str) -> None:
+        """As `give_up`, and returns when the socket is closed; what it has not sent by CLOSE_TIMEOUT_MS is dropped."""
+        self.give_up(reason)
+        if self._transport is None:
+            return
+        await asyncio.wait([self._closed], timeout=CLOSE_TIMEOUT_MS / 1000)
+        if not self._closed.done():
+            self._transport.abort()
+            await self._closed
+
     def _end(self, reason: str) -> None:
         if self.is_lost:
             return
@@ -233,13 +337,6 @@ class Http2Exchange(asyncio.Protocol):
         if self._keepalive is not None:
             self._keepalive.cancel()
         self.lost(reason)
-
-    def _take(self, event: h2.events.DataReceived) -> None:
-        stream_id = event.stream_id
-        assert stream_id is not None
-        if event.flow_controlled_length:
-            self._h2.acknowledge_received_data(event.flow_controlled_length, stream_id)
-        self.stream_data(stream_id, event.data or b"")
 
     def _keep_alive(self) -> None:
         silence_ms = (self._loop.time() - self._heard_at) * 1000
