@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import random
 import socket
@@ -12,16 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from confluent_kafka import Producer, ShareConsumer
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
-from kio.schema.produce.v9.response import ProduceResponse
 from kio.serial import entity_reader, entity_writer
 
 from support.administration import create_topic, read_from_earliest
 from support.kshare_cluster import ROLES, KshareCluster
+from support.raw_kafka import framed, header, one_record_batch, produce_raw, read_frame
 
 TIMEOUT_S = 10.0
 
@@ -52,33 +49,6 @@ def nothing_crashed_and_clients_are_served(cluster: KshareCluster) -> Iterator[N
 def connection(cluster: KshareCluster) -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", cluster.port), TIMEOUT_S) as opened:
         yield opened
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
-
-
-def header(key: int, version: int, *, flexible: bool = False) -> bytes:
-    return struct.pack(">hhih", key, version, 7, 1) + b"t" + (b"\0" if flexible else b"")
-
-
-def read_frame(connection: socket.socket) -> bytes | None:
-    """The next response, None where the connection was closed."""
-    head = _read_exactly(connection, 4)
-    return None if head is None else _read_exactly(connection, struct.unpack(">i", head)[0])
-
-
-def _read_exactly(connection: socket.socket, length: int) -> bytes | None:
-    found = b""
-    while len(found) < length:
-        try:
-            piece = connection.recv(length - len(found))
-        except ConnectionResetError:
-            return None
-        if not piece:
-            return None
-        found += piece
-    return found
 
 
 @pytest.mark.parametrize(
@@ -123,51 +93,19 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_list(connection
     assert count > 10
 
 
-def _produce(connection: socket.socket, topic: str, records: bytes) -> int:
-    """The error code of the partition in the answer to a Produce v9."""
-    partition: Any = PartitionProduceData(index=0, records=records)  # type: ignore[arg-type]
-    request = ProduceRequest(
-        transactional_id=None,
-        acks=-1,  # type: ignore[arg-type]
-        timeout=datetime.timedelta(seconds=5),  # type: ignore[arg-type]
-        topic_data=(TopicProduceData(name=topic, partition_data=(partition,)),),  # type: ignore[arg-type]
-    )
-    body = io.BytesIO()
-    entity_writer(ProduceRequest)(body, request)
-    connection.sendall(framed(header(0, 9, flexible=True) + body.getvalue()))
-    answer = read_frame(connection)
-    assert answer is not None
-    response, _ = entity_reader(ProduceResponse)(answer, 5)
-    return int(response.responses[0].partition_responses[0].error_code)
-
-
-def _batch() -> bytearray:
-    builder = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=0,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=10_000,
-    )
-    builder.append(0, timestamp=1_700_000_000_000, key=None, value=b"value", headers=[])
-    return bytearray(builder.build())
-
-
 def test_invalid_batches_are_refused_with_kafkas_codes(cluster: KshareCluster, connection: socket.socket) -> None:
     topic = f"bad-{uuid.uuid4().hex[:8]}"
     create_topic(cluster.bootstrap, topic, 1)
-    flipped = _batch()
+    flipped = one_record_batch()
     flipped[-1] ^= 1
-    assert _produce(connection, topic, bytes(flipped)) == 2  # CORRUPT_MESSAGE
-    truncated = _batch()[:-3]
-    assert _produce(connection, topic, bytes(truncated)) in (2, 87)  # CORRUPT_MESSAGE or INVALID_RECORD
-    huge_delta = _batch()
+    assert produce_raw(connection, topic, bytes(flipped)) == 2  # CORRUPT_MESSAGE
+    truncated = one_record_batch()[:-3]
+    assert produce_raw(connection, topic, bytes(truncated)) in (2, 87)  # CORRUPT_MESSAGE or INVALID_RECORD
+    huge_delta = one_record_batch()
     struct.pack_into(">i", huge_delta, 23, 2**31 - 1)
-    assert _produce(connection, topic, bytes(huge_delta)) in (2, 87)
-    assert _produce(connection, "no-such-topic", bytes(_batch())) == 3  # UNKNOWN_TOPIC_OR_PARTITION
-    assert _produce(connection, topic, bytes(_batch())) == 0
+    assert produce_raw(connection, topic, bytes(huge_delta)) in (2, 87)
+    assert produce_raw(connection, "no-such-topic", bytes(one_record_batch())) == 3  # UNKNOWN_TOPIC_OR_PARTITION
+    assert produce_raw(connection, topic, bytes(one_record_batch())) == 0
 
 
 def test_metadata_of_an_unknown_topic(connection: socket.socket) -> None:

@@ -1,0 +1,73 @@
+"""Kafka's protocol by hand, for what no client sends: frames, headers, a Produce with any bytes."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import socket
+import struct
+from typing import Any
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
+from kio.schema.produce.v9.response import ProduceResponse
+from kio.serial import entity_reader, entity_writer
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def header(key: int, version: int, *, flexible: bool = False) -> bytes:
+    return struct.pack(">hhih", key, version, 7, 1) + b"t" + (b"\0" if flexible else b"")
+
+
+def read_frame(connection: socket.socket) -> bytes | None:
+    """The next response, None where the connection was closed."""
+    head = _read_exactly(connection, 4)
+    return None if head is None else _read_exactly(connection, struct.unpack(">i", head)[0])
+
+
+def _read_exactly(connection: socket.socket, length: int) -> bytes | None:
+    found = b""
+    while len(found) < length:
+        try:
+            piece = connection.recv(length - len(found))
+        except ConnectionResetError:
+            return None
+        if not piece:
+            return None
+        found += piece
+    return found
+
+
+def produce_raw(connection: socket.socket, topic: str, records: bytes) -> int:
+    """The error code of the partition in the answer to a Produce v9."""
+    partition: Any = PartitionProduceData(index=0, records=records)  # type: ignore[arg-type]
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=-1,  # type: ignore[arg-type]
+        timeout=datetime.timedelta(seconds=5),  # type: ignore[arg-type]
+        topic_data=(TopicProduceData(name=topic, partition_data=(partition,)),),  # type: ignore[arg-type]
+    )
+    body = io.BytesIO()
+    entity_writer(ProduceRequest)(body, request)
+    connection.sendall(framed(header(0, 9, flexible=True) + body.getvalue()))
+    answer = read_frame(connection)
+    assert answer is not None
+    response, _ = entity_reader(ProduceResponse)(answer, 5)
+    return int(response.responses[0].partition_responses[0].error_code)
+
+
+def one_record_batch() -> bytearray:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=10_000,
+    )
+    builder.append(0, timestamp=1_700_000_000_000, key=None, value=b"value", headers=[])
+    return bytearray(builder.build())
