@@ -5,7 +5,6 @@ The files of a running role are limited from outside (RLIMIT_FSIZE): its next wr
 
 from __future__ import annotations
 
-import re
 import resource
 import socket
 import time
@@ -22,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.administration import create_topic, read_from_earliest
 from support.kshare_cluster import KshareCluster
 from support.raw_kafka import one_record_batch, produce_raw
+from support.state_of_group import operations_address
 
 KAFKA_STORAGE_ERROR = 56
 TIMEOUT_S = 30.0
@@ -41,8 +41,7 @@ def no_space(pid: int) -> Iterator[None]:
 
 def health_of(cluster: KshareCluster, role: str) -> int:
     """What a probe sees of a role's newest process."""
-    found = re.findall(rf"operations_address=(\S+) role={role}\b", cluster.log_text())
-    with grpc.insecure_channel(found[-1]) as channel:
+    with grpc.insecure_channel(operations_address(cluster, role)) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         return int(stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S).status)
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -136,6 +137,16 @@ class KshareCluster:
         pid = self.role_pid(role)
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    @contextlib.contextmanager
+    def paused(self, role: str) -> Iterator[None]:
+        """SIGSTOP of one role for the length of the block: alive, and silent."""
+        pid = self.role_pid(role)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def wait_until_gone(self, pid: int) -> None:
         """Returns when the supervisor has taken note of a killed process (it is no longer its child)."""

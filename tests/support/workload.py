@@ -131,10 +131,14 @@ class Account:
 
     def __init__(self) -> None:
         self.accepted_at: dict[int, float] = {}
+        self.unknown: dict[int, None] = {}
+        """Records whose newest delivery was accepted, and nobody knows whether the cluster took it (an error, a lost
+        answer): it may have, then they never come again."""
         self.violations: list[str] = []
         self.deliveries = 0
         self.redeliveries = 0
         self.released = 0
+        self.highest_delivery_count = 0
         self.by_worker: dict[int, int] = {}
         self._deliveries: dict[int, list[tuple[float, int]]] = {}
 
@@ -145,15 +149,25 @@ class Account:
             batch.numbers, batch.partitions, batch.delivery_counts, batch.accepted, strict=True
         ):
             self.redeliveries += count > 1
+            self.highest_delivery_count = max(self.highest_delivery_count, count)
             self._deliveries.setdefault(number, []).append((batch.polled_at, batch.worker))
+            self.unknown.pop(number, None)
             if partition not in batch.confirmed_partitions:
+                if accepted and number not in self.accepted_at:
+                    self.unknown[number] = None
                 continue
             if not accepted:
                 self.released += 1
                 continue
             if number in self.accepted_at:
                 self.violations.append(f"record {number} was accepted twice, both confirmed")
+            self.unknown.pop(number, None)
             self.accepted_at.setdefault(number, batch.confirmed_at)
+
+    @property
+    def settled(self) -> int:
+        """How many records were accepted, confirmed or not."""
+        return len(self.accepted_at) + len(self.unknown)
 
     def finish(self) -> list[str]:
         """Everything that was wrong, with deliveries after a confirmed acceptance."""
@@ -204,6 +218,12 @@ class WorkerPool:
                 f"{self.account.deliveries} deliveries, {self.account.released} released"
             )
             self._take(0.5)
+
+    def run_for(self, duration_s: float) -> None:
+        """Takes reports for so long."""
+        deadline = time.monotonic() + duration_s
+        while time.monotonic() < deadline:
+            self._take(0.2)
 
     def _take(self, timeout_s: float) -> bool:
         try:
