@@ -289,6 +289,8 @@ def test_describe_configs(version: int) -> None:
         assert orders["max.message.bytes"].config_source == 4 and orders["max.message.bytes"].value == "2000000"
         synonyms = [(synonym.name, synonym.source) for synonym in orders["max.message.bytes"].synonyms]
         assert synonyms == [("message.max.bytes", 4), ("message.max.bytes", 5)]
+        assert orders["flush.ms"].synonyms == () and orders["leader.replication.throttled.replicas"].synonyms == ()
+        assert "internal.segment.bytes" not in orders
         assert (workers["share.isolation.level"].value, workers["share.isolation.level"].config_source) == (
             "read_committed",
             8,
@@ -302,7 +304,11 @@ def test_describe_configs(version: int) -> None:
                 ApiKey.DESCRIBE_CONFIGS, version, resources=resources[:1], include_documentation=True
             )
             told = {entry.name: entry.documentation for entry in answer.results[0].configs}
-            assert told == {name: definition.documentation for name, definition in TOPIC_CONFIGS.items()}
+            assert told == {
+                name: definition.documentation
+                for name, definition in TOPIC_CONFIGS.items()
+                if not definition.is_internal
+            }
             assert all(entry.synonyms == () for entry in answer.results[0].configs)
 
     run(scenario, {"message.max.bytes": "2000000"})

@@ -15,6 +15,7 @@ from kshare_core.configs import (
     TOPIC_CONFIGS,
     ConfigDefinition,
     Configs,
+    ConfigTable,
     ConfigType,
     config_text,
     effective_group_config,
@@ -73,13 +74,18 @@ def _refusal(resource: Message, error: KafkaError) -> Body:
     }
 
 
+def _visible(table: ConfigTable) -> list[ConfigDefinition]:
+    """All but those that Kafka defines as internal and shows to nobody."""
+    return [definition for definition in table.values() if not definition.is_internal]
+
+
 def _describe_topic(gateway: Gateway, name: str) -> list[Body]:
     topic = gateway.view.topics_by_name.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {name}")
     texts = {entry.name: entry.value for entry in topic.configs}
     configs = effective_topic_config(gateway.configs, texts)
-    return [_entry(gateway, definition, configs, texts, TOPIC_CONFIG) for definition in TOPIC_CONFIGS.values()]
+    return [_entry(gateway, definition, configs, texts, TOPIC_CONFIG) for definition in _visible(TOPIC_CONFIGS)]
 
 
 def _describe_group(gateway: Gateway, group_id: str) -> list[Body]:
@@ -87,7 +93,7 @@ def _describe_group(gateway: Gateway, group_id: str) -> list[Body]:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A group needs a name")
     texts = dict(gateway.view.group_configs.get(group_id, {}))
     configs = effective_group_config(gateway.configs, texts)
-    return [_entry(gateway, definition, configs, texts, GROUP_CONFIG) for definition in GROUP_CONFIGS.values()]
+    return [_entry(gateway, definition, configs, texts, GROUP_CONFIG) for definition in _visible(GROUP_CONFIGS)]
 
 
 def _describe_broker(gateway: Gateway, name: str) -> list[Body]:
@@ -95,7 +101,7 @@ def _describe_broker(gateway: Gateway, name: str) -> list[Body]:
         return []
     if name not in {str(node.node_id) for node in gateway.view.gateways()}:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"No broker has the id {name!r}")
-    return [_broker_entry(gateway.configs, definition) for definition in BROKER_CONFIGS.values()]
+    return [_broker_entry(gateway.configs, definition) for definition in _visible(BROKER_CONFIGS)]
 
 
 _DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[Body]]] = {
@@ -122,8 +128,9 @@ def _entry(
             value = config_text(gateway.configs[synonym])
             synonyms.append({"name": synonym, "value": value, "source": STATIC_BROKER_CONFIG})
         default = gateway.configs.table[synonym].default
-        synonyms.append({"name": synonym, "value": config_text(default), "source": DEFAULT_CONFIG})
-    else:
+        if default is not None:
+            synonyms.append({"name": synonym, "value": config_text(default), "source": DEFAULT_CONFIG})
+    elif own_source == GROUP_CONFIG:  # as in Kafka, where a topic's config has the broker's synonyms only
         synonyms.append({"name": name, "value": config_text(definition.default), "source": DEFAULT_CONFIG})
     return _body(definition, config_text(configs[name]), source, synonyms, read_only=False)
 
