@@ -25,7 +25,7 @@ from kshare.demo.account import ACCEPT, REJECT, RELEASE
 from kshare.demo.reports import report
 
 STEADY, RELEASING, REJECTING, CRASHING = BEHAVIOURS = ("steady", "releasing", "rejecting", "crashing")
-CRASH_BATCHES = range(2, 20)
+CRASH_BATCHES = range(2, 5)
 """How many batches the crashing worker finishes: until it gets CRASH_ORDERS at once, and at most all these."""
 CRASH_ORDERS = 20
 WORK_S = 0.001
