@@ -50,6 +50,18 @@ SHARE_ACKNOWLEDGE = Method(LEADER, "ShareAcknowledge", leader.ShareAcknowledgeRe
 RELEASE_SHARE_SESSION = Method(
     LEADER, "ReleaseShareSession", leader.ReleaseShareSessionRequest, leader.ReleaseShareSessionResponse
 )
+WRITE_TXN_MARKERS = Method(LEADER, "WriteTxnMarkers", leader.WriteTxnMarkersRequest, leader.WriteTxnMarkersResponse)
+DELETE_RECORDS = Method(LEADER, "DeleteRecords", leader.DeleteRecordsRequest, leader.DeleteRecordsResponse)
+DESCRIBE_PRODUCERS = Method(
+    LEADER, "DescribeProducers", leader.DescribeProducersRequest, leader.DescribeProducersResponse
+)
+APPEND_DEAD_LETTERS = Method(
+    LEADER,
+    "AppendDeadLetters",
+    leader.AppendDeadLettersRequest,
+    leader.AppendDeadLettersResponse,
+    has_payload=True,
+)
 
 REGISTER_NODE = Method(COORDINATOR, "RegisterNode", coordinator.RegisterNodeRequest, coordinator.RegisterNodeResponse)
 WATCH_CATALOG = Method(COORDINATOR, "WatchCatalog", coordinator.WatchCatalogRequest, coordinator.WatchCatalogResponse)
@@ -63,6 +75,33 @@ INCREMENTAL_ALTER_CONFIGS = Method(
 )
 INIT_PRODUCER_ID = Method(
     COORDINATOR, "InitProducerId", coordinator.InitProducerIdRequest, coordinator.InitProducerIdResponse
+)
+ADD_PARTITIONS_TO_TXN = Method(
+    COORDINATOR, "AddPartitionsToTxn", coordinator.AddPartitionsToTxnRequest, coordinator.AddPartitionsToTxnResponse
+)
+ADD_OFFSETS_TO_TXN = Method(
+    COORDINATOR, "AddOffsetsToTxn", coordinator.AddOffsetsToTxnRequest, coordinator.AddOffsetsToTxnResponse
+)
+END_TXN = Method(COORDINATOR, "EndTxn", coordinator.EndTxnRequest, coordinator.EndTxnResponse)
+DESCRIBE_TRANSACTIONS = Method(
+    COORDINATOR,
+    "DescribeTransactions",
+    coordinator.DescribeTransactionsRequest,
+    coordinator.DescribeTransactionsResponse,
+)
+LIST_TRANSACTIONS = Method(
+    COORDINATOR, "ListTransactions", coordinator.ListTransactionsRequest, coordinator.ListTransactionsResponse
+)
+OFFSET_COMMIT = Method(COORDINATOR, "OffsetCommit", coordinator.OffsetCommitRequest, coordinator.OffsetCommitResponse)
+OFFSET_FETCH = Method(COORDINATOR, "OffsetFetch", coordinator.OffsetFetchRequest, coordinator.OffsetFetchResponse)
+TXN_OFFSET_COMMIT = Method(
+    COORDINATOR, "TxnOffsetCommit", coordinator.TxnOffsetCommitRequest, coordinator.OffsetCommitResponse
+)
+DESCRIBE_SHARE_GROUP_OFFSETS = Method(
+    COORDINATOR,
+    "DescribeShareGroupOffsets",
+    coordinator.DescribeShareGroupOffsetsRequest,
+    coordinator.DescribeShareGroupOffsetsResponse,
 )
 SHARE_GROUP_HEARTBEAT = Method(
     COORDINATOR,

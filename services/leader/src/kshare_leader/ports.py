@@ -15,10 +15,21 @@ class StoredBatch(NamedTuple):
     last_offset: int
     data: bytes
     is_control: bool = False
+    is_transactional: bool = False
+    producer_id: int = -1
 
     @property
     def length(self) -> int:
         return len(self.data)
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that ended with ABORT: the producer's transactional batches from `first_offset` to `last_offset`
+    (its marker) are not to be delivered to readers of committed records."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
 
 
 class TimestampOffset(NamedTuple):
@@ -51,6 +62,13 @@ class TopicLog(Protocol):
         """Whole batches in order, the first one being the one that holds `fetch_offset` or the next after it.
 
         At most `max_bytes`, but at least one batch where there is one. Raises StorageFailure.
+        """
+        ...
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have records at first_offset..end_offset - 1, by their last offsets.
+
+        Complete below the last stable offset. Raises StorageFailure.
         """
         ...
 

@@ -34,7 +34,7 @@ from kshare_leader.log.producers import (
 )
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
-from kshare_leader.ports import StoredBatch, TimestampOffset
+from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
 from kshare_runtime.ports import KeyValueStore, Write
 from kshare_wire.record_batches import (
     NO_TIMESTAMP,
@@ -140,6 +140,10 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         return self._next_offset
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """See TopicLog."""
+        return []
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
         """See TopicLog; the listener is also called when the log closes."""

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as kshare_dot_v1_dot_coordinator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kshare/v1/coordinator_records.proto\x12\tkshare.v1\x1a\x1bkshare/v1/coordinator.proto\"s\n\x11\x43oordinatorRecord\x12,\n\x03key\x18\x01 \x01(\x0b\x32\x1f.kshare.v1.CoordinatorRecordKey\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.kshare.v1.CoordinatorRecordValue\"\xee\x03\n\x14\x43oordinatorRecordKey\x12\x11\n\x07\x63luster\x18\x01 \x01(\tH\x00\x12\x0f\n\x05topic\x18\x02 \x01(\x0cH\x00\x12\x16\n\x0cgroup_config\x18\x03 \x01(\tH\x00\x12\x37\n\x04node\x18\x04 \x01(\x0b\x32\'.kshare.v1.CoordinatorRecordKey.NodeKeyH\x00\x12\x15\n\x0bshare_group\x18\x05 \x01(\tH\x00\x12\x44\n\x12share_group_member\x18\x06 \x01(\x0b\x32&.kshare.v1.CoordinatorRecordKey.MemberH\x00\x12 \n\x16share_group_partitions\x18\x07 \x01(\tH\x00\x12\x1f\n\x15state_partition_owner\x18\x08 \x01(\x05H\x00\x12O\n\x1dshare_group_target_assignment\x18\t \x01(\x0b\x32&.kshare.v1.CoordinatorRecordKey.MemberH\x00\x1a-\n\x06Member\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x1a\x39\n\x07NodeKey\x12\x1d\n\x04role\x18\x01 \x01(\x0e\x32\x0f.kshare.v1.Role\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x42\x06\n\x04kind\"\xa0\x04\n\x16\x43oordinatorRecordValue\x12*\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x17.kshare.v1.ClusterValueH\x00\x12\'\n\x05topic\x18\x02 \x01(\x0b\x32\x16.kshare.v1.TopicRecordH\x00\x12.\n\x0cgroup_config\x18\x03 \x01(\x0b\x32\x16.kshare.v1.GroupConfigH\x00\x12\x1f\n\x04node\x18\x04 \x01(\x0b\x32\x0f.kshare.v1.NodeH\x00\x12\x34\n\x0bshare_group\x18\x05 \x01(\x0b\x32\x1d.kshare.v1.ShareGroupMetadataH\x00\x12\x41\n\x12share_group_member\x18\x06 \x01(\x0b\x32#.kshare.v1.ShareGroupMemberMetadataH\x00\x12H\n\x16share_group_partitions\x18\x07 \x01(\x0b\x32&.kshare.v1.ShareGroupPartitionMetadataH\x00\x12?\n\x15state_partition_owner\x18\x08 \x01(\x0b\x32\x1e.kshare.v1.StatePartitionOwnerH\x00\x12T\n\x1dshare_group_target_assignment\x18\t \x01(\x0b\x32+.kshare.v1.ShareGroupTargetAssignmentMemberH\x00\x42\x06\n\x04kind\",\n\x0c\x43lusterValue\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\"\xef\x01\n\x0bTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x34\n\nplacements\x18\x03 \x03(\x0b\x32 .kshare.v1.TopicRecord.Placement\x12\'\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\x16.kshare.v1.ConfigEntry\x12\x10\n\x08internal\x18\x05 \x01(\x08\x1aO\n\tPlacement\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x16\n\x0eleader_node_id\x18\x02 \x01(\x05\x12\x17\n\x0fplacement_epoch\x18\x03 \x01(\x05\"#\n\x12ShareGroupMetadata\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\"\xd8\x01\n\x18ShareGroupMemberMetadata\x12\x0f\n\x07rack_id\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x03 \x01(\t\x12\x1e\n\x16subscribed_topic_names\x18\x04 \x03(\t\x12\x14\n\x0cmember_epoch\x18\x05 \x01(\x05\x12\x1d\n\x15previous_member_epoch\x18\x06 \x01(\x05\x12.\n\nassignment\x18\x07 \x03(\x0b\x32\x1a.kshare.v1.TopicPartitions\"R\n ShareGroupTargetAssignmentMember\x12.\n\nassignment\x18\x01 \x03(\x0b\x32\x1a.kshare.v1.TopicPartitions\"\x87\x03\n\x1bShareGroupPartitionMetadata\x12Q\n\x13initializing_topics\x18\x01 \x03(\x0b\x32\x34.kshare.v1.ShareGroupPartitionMetadata.TopicMetadata\x12P\n\x12initialized_topics\x18\x02 \x03(\x0b\x32\x34.kshare.v1.ShareGroupPartitionMetadata.TopicMetadata\x12M\n\x0f\x64\x65leting_topics\x18\x03 \x03(\x0b\x32\x34.kshare.v1.ShareGroupPartitionMetadata.TopicMetadata\x1at\n\rTopicMetadata\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x12\n\ntopic_name\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\x12\x13\n\x0bstate_epoch\x18\x04 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kshare/v1/coordinator_records.proto\x12\tkshare.v1\x1a\x1bkshare/v1/coordinator.proto\"s\n\x11\x43oordinatorRecord\x12,\n\x03key\x18\x01 \x01(\x0b\x32\x1f.kshare.v1.CoordinatorRecordKey\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.kshare.v1.CoordinatorRecordValue\"\xce\x06\n\x14\x43oordinatorRecordKey\x12\x11\n\x07\x63luster\x18\x01 \x01(\tH\x00\x12\x0f\n\x05topic\x18\x02 \x01(\x0cH\x00\x12\x16\n\x0cgroup_config\x18\x03 \x01(\tH\x00\x12\x37\n\x04node\x18\x04 \x01(\x0b\x32\'.kshare.v1.CoordinatorRecordKey.NodeKeyH\x00\x12\x15\n\x0bshare_group\x18\x05 \x01(\tH\x00\x12\x44\n\x12share_group_member\x18\x06 \x01(\x0b\x32&.kshare.v1.CoordinatorRecordKey.MemberH\x00\x12 \n\x16share_group_partitions\x18\x07 \x01(\tH\x00\x12\x1f\n\x15state_partition_owner\x18\x08 \x01(\x05H\x00\x12O\n\x1dshare_group_target_assignment\x18\t \x01(\x0b\x32&.kshare.v1.CoordinatorRecordKey.MemberH\x00\x12\x15\n\x0btransaction\x18\n \x01(\tH\x00\x12N\n\x10\x63ommitted_offset\x18\x0b \x01(\x0b\x32\x32.kshare.v1.CoordinatorRecordKey.CommittedOffsetKeyH\x00\x12J\n\x0epending_offset\x18\x0c \x01(\x0b\x32\x30.kshare.v1.CoordinatorRecordKey.PendingOffsetKeyH\x00\x1a-\n\x06Member\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x1a\x39\n\x07NodeKey\x12\x1d\n\x04role\x18\x01 \x01(\x0e\x32\x0f.kshare.v1.Role\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x1aK\n\x12\x43ommittedOffsetKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05\x1a^\n\x10PendingOffsetKey\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x11\n\tpartition\x18\x04 \x01(\x05\x42\x06\n\x04kind\"\xc9\x05\n\x16\x43oordinatorRecordValue\x12*\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x17.kshare.v1.ClusterValueH\x00\x12\'\n\x05topic\x18\x02 \x01(\x0b\x32\x16.kshare.v1.TopicRecordH\x00\x12.\n\x0cgroup_config\x18\x03 \x01(\x0b\x32\x16.kshare.v1.GroupConfigH\x00\x12\x1f\n\x04node\x18\x04 \x01(\x0b\x32\x0f.kshare.v1.NodeH\x00\x12\x34\n\x0bshare_group\x18\x05 \x01(\x0b\x32\x1d.kshare.v1.ShareGroupMetadataH\x00\x12\x41\n\x12share_group_member\x18\x06 \x01(\x0b\x32#.kshare.v1.ShareGroupMemberMetadataH\x00\x12H\n\x16share_group_partitions\x18\x07 \x01(\x0b\x32&.kshare.v1.ShareGroupPartitionMetadataH\x00\x12?\n\x15state_partition_owner\x18\x08 \x01(\x0b\x32\x1e.kshare.v1.StatePartitionOwnerH\x00\x12T\n\x1dshare_group_target_assignment\x18\t \x01(\x0b\x32+.kshare.v1.ShareGroupTargetAssignmentMemberH\x00\x12\x35\n\x0btransaction\x18\n \x01(\x0b\x32\x1e.kshare.v1.TransactionMetadataH\x00\x12\x38\n\x10\x63ommitted_offset\x18\x0b \x01(\x0b\x32\x1c.kshare.v1.OffsetCommitValueH\x00\x12\x36\n\x0epending_offset\x18\x0c \x01(\x0b\x32\x1c.kshare.v1.OffsetCommitValueH\x00\x42\x06\n\x04kind\",\n\x0c\x43lusterValue\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\"\xef\x01\n\x0bTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x34\n\nplacements\x18\x03 \x03(\x0b\x32 .kshare.v1.TopicRecord.Placement\x12\'\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\x16.kshare.v1.ConfigEntry\x12\x10\n\x08internal\x18\x05 \x01(\x08\x1aO\n\tPlacement\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x16\n\x0eleader_node_id\x18\x02 \x01(\x05\x12\x17\n\x0fplacement_epoch\x18\x03 \x01(\x05\"#\n\x12ShareGroupMetadata\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\"\xd8\x01\n\x18ShareGroupMemberMetadata\x12\x0f\n\x07rack_id\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x03 \x01(\t\x12\x1e\n\x16subscribed_topic_names\x18\x04 \x03(\t\x12\x14\n\x0cmember_epoch\x18\x05 \x01(\x05\x12\x1d\n\x15previous_member_epoch\x18\x06 \x01(\x05\x12.\n\nassignment\x18\x07 \x03(\x0b\x32\x1a.kshare.v1.TopicPartitions\"R\n ShareGroupTargetAssignmentMember\x12.\n\nassignment\x18\x01 \x03(\x0b\x32\x1a.kshare.v1.TopicPartitions\"\x87\x03\n\x1bShareGroupPartitionMetadata\x12Q\n\x13initializing_topics\x18\x01 \x03(\x0b\x32\x34.kshare.v1.ShareGroupPartitionMetadata.TopicMetadata\x12P\n\x12initialized_topics\x18\x02 \x03(\x0b\x32\x34.kshare.v1.ShareGroupPartitionMetadata.TopicMetadata\x12M\n\x0f\x64\x65leting_topics\x18\x03 \x03(\x0b\x32\x34.kshare.v1.ShareGroupPartitionMetadata.TopicMetadata\x1at\n\rTopicMetadata\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x12\n\ntopic_name\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\x12\x13\n\x0bstate_epoch\x18\x04 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\"\xab\x03\n\x13TransactionMetadata\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x1c\n\x14previous_producer_id\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x05\x12\x1f\n\x17previous_producer_epoch\x18\x05 \x01(\x05\x12\x1e\n\x16transaction_timeout_ms\x18\x06 \x01(\x05\x12\r\n\x05state\x18\x07 \x01(\x05\x12=\n\npartitions\x18\x08 \x03(\x0b\x32).kshare.v1.TransactionMetadata.Partitions\x12\x11\n\tgroup_ids\x18\t \x03(\t\x12\x1a\n\x12start_timestamp_ms\x18\n \x01(\x03\x12 \n\x18last_update_timestamp_ms\x18\x0b \x01(\x03\x12\x1b\n\x13transaction_version\x18\x0c \x01(\x05\x1a\x32\n\nPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x12\n\npartitions\x18\x02 \x03(\x05\"h\n\x11OffsetCommitValue\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x10\n\x08metadata\x18\x03 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x04 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,27 +35,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COORDINATORRECORD']._serialized_start=79
   _globals['_COORDINATORRECORD']._serialized_end=194
   _globals['_COORDINATORRECORDKEY']._serialized_start=197
-  _globals['_COORDINATORRECORDKEY']._serialized_end=691
-  _globals['_COORDINATORRECORDKEY_MEMBER']._serialized_start=579
-  _globals['_COORDINATORRECORDKEY_MEMBER']._serialized_end=624
-  _globals['_COORDINATORRECORDKEY_NODEKEY']._serialized_start=626
-  _globals['_COORDINATORRECORDKEY_NODEKEY']._serialized_end=683
-  _globals['_COORDINATORRECORDVALUE']._serialized_start=694
-  _globals['_COORDINATORRECORDVALUE']._serialized_end=1238
-  _globals['_CLUSTERVALUE']._serialized_start=1240
-  _globals['_CLUSTERVALUE']._serialized_end=1284
-  _globals['_TOPICRECORD']._serialized_start=1287
-  _globals['_TOPICRECORD']._serialized_end=1526
-  _globals['_TOPICRECORD_PLACEMENT']._serialized_start=1447
-  _globals['_TOPICRECORD_PLACEMENT']._serialized_end=1526
-  _globals['_SHAREGROUPMETADATA']._serialized_start=1528
-  _globals['_SHAREGROUPMETADATA']._serialized_end=1563
-  _globals['_SHAREGROUPMEMBERMETADATA']._serialized_start=1566
-  _globals['_SHAREGROUPMEMBERMETADATA']._serialized_end=1782
-  _globals['_SHAREGROUPTARGETASSIGNMENTMEMBER']._serialized_start=1784
-  _globals['_SHAREGROUPTARGETASSIGNMENTMEMBER']._serialized_end=1866
-  _globals['_SHAREGROUPPARTITIONMETADATA']._serialized_start=1869
-  _globals['_SHAREGROUPPARTITIONMETADATA']._serialized_end=2260
-  _globals['_SHAREGROUPPARTITIONMETADATA_TOPICMETADATA']._serialized_start=2144
-  _globals['_SHAREGROUPPARTITIONMETADATA_TOPICMETADATA']._serialized_end=2260
+  _globals['_COORDINATORRECORDKEY']._serialized_end=1043
+  _globals['_COORDINATORRECORDKEY_MEMBER']._serialized_start=758
+  _globals['_COORDINATORRECORDKEY_MEMBER']._serialized_end=803
+  _globals['_COORDINATORRECORDKEY_NODEKEY']._serialized_start=805
+  _globals['_COORDINATORRECORDKEY_NODEKEY']._serialized_end=862
+  _globals['_COORDINATORRECORDKEY_COMMITTEDOFFSETKEY']._serialized_start=864
+  _globals['_COORDINATORRECORDKEY_COMMITTEDOFFSETKEY']._serialized_end=939
+  _globals['_COORDINATORRECORDKEY_PENDINGOFFSETKEY']._serialized_start=941
+  _globals['_COORDINATORRECORDKEY_PENDINGOFFSETKEY']._serialized_end=1035
+  _globals['_COORDINATORRECORDVALUE']._serialized_start=1046
+  _globals['_COORDINATORRECORDVALUE']._serialized_end=1759
+  _globals['_CLUSTERVALUE']._serialized_start=1761
+  _globals['_CLUSTERVALUE']._serialized_end=1805
+  _globals['_TOPICRECORD']._serialized_start=1808
+  _globals['_TOPICRECORD']._serialized_end=2047
+  _globals['_TOPICRECORD_PLACEMENT']._serialized_start=1968
+  _globals['_TOPICRECORD_PLACEMENT']._serialized_end=2047
+  _globals['_SHAREGROUPMETADATA']._serialized_start=2049
+  _globals['_SHAREGROUPMETADATA']._serialized_end=2084
+  _globals['_SHAREGROUPMEMBERMETADATA']._serialized_start=2087
+  _globals['_SHAREGROUPMEMBERMETADATA']._serialized_end=2303
+  _globals['_SHAREGROUPTARGETASSIGNMENTMEMBER']._serialized_start=2305
+  _globals['_SHAREGROUPTARGETASSIGNMENTMEMBER']._serialized_end=2387
+  _globals['_SHAREGROUPPARTITIONMETADATA']._serialized_start=2390
+  _globals['_SHAREGROUPPARTITIONMETADATA']._serialized_end=2781
+  _globals['_SHAREGROUPPARTITIONMETADATA_TOPICMETADATA']._serialized_start=2665
+  _globals['_SHAREGROUPPARTITIONMETADATA_TOPICMETADATA']._serialized_end=2781
+  _globals['_TRANSACTIONMETADATA']._serialized_start=2784
+  _globals['_TRANSACTIONMETADATA']._serialized_end=3211
+  _globals['_TRANSACTIONMETADATA_PARTITIONS']._serialized_start=3161
+  _globals['_TRANSACTIONMETADATA_PARTITIONS']._serialized_end=3211
+  _globals['_OFFSETCOMMITVALUE']._serialized_start=3213
+  _globals['_OFFSETCOMMITVALUE']._serialized_end=3317
 # @@protoc_insertion_point(module_scope)

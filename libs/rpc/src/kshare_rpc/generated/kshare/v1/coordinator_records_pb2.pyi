@@ -92,6 +92,59 @@ class CoordinatorRecordKey(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class CommittedOffsetKey(_message.Message):
+        """After OffsetCommitKey."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        group_id: _builtins.str
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        def __init__(
+            self,
+            *,
+            group_id: _builtins.str = ...,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class PendingOffsetKey(_message.Message):
+        """An offset that a transaction commits when it ends."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PRODUCER_ID_FIELD_NUMBER: _builtins.int
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        producer_id: _builtins.int
+        group_id: _builtins.str
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        def __init__(
+            self,
+            *,
+            producer_id: _builtins.int = ...,
+            group_id: _builtins.str = ...,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partition", b"partition", "producer_id", b"producer_id", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CLUSTER_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     GROUP_CONFIG_FIELD_NUMBER: _builtins.int
@@ -101,6 +154,9 @@ class CoordinatorRecordKey(_message.Message):
     SHARE_GROUP_PARTITIONS_FIELD_NUMBER: _builtins.int
     STATE_PARTITION_OWNER_FIELD_NUMBER: _builtins.int
     SHARE_GROUP_TARGET_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
+    PENDING_OFFSET_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     """Cluster id, epoch counter, catalog version, next producer id: single values."""
     topic: _builtins.bytes
@@ -113,6 +169,8 @@ class CoordinatorRecordKey(_message.Message):
     """After ShareGroupPartitionMetadata."""
     state_partition_owner: _builtins.int
     """Index of the partition of `__share_group_state`."""
+    transaction: _builtins.str
+    """Transactional id; after TransactionLogKey."""
     @_builtins.property
     def node(self) -> Global___CoordinatorRecordKey.NodeKey: ...
     @_builtins.property
@@ -123,6 +181,10 @@ class CoordinatorRecordKey(_message.Message):
     def share_group_target_assignment(self) -> Global___CoordinatorRecordKey.Member:
         """After ShareGroupTargetAssignmentMember."""
 
+    @_builtins.property
+    def committed_offset(self) -> Global___CoordinatorRecordKey.CommittedOffsetKey: ...
+    @_builtins.property
+    def pending_offset(self) -> Global___CoordinatorRecordKey.PendingOffsetKey: ...
     def __init__(
         self,
         *,
@@ -135,12 +197,15 @@ class CoordinatorRecordKey(_message.Message):
         share_group_partitions: _builtins.str = ...,
         state_partition_owner: _builtins.int = ...,
         share_group_target_assignment: Global___CoordinatorRecordKey.Member | None = ...,
+        transaction: _builtins.str = ...,
+        committed_offset: Global___CoordinatorRecordKey.CommittedOffsetKey | None = ...,
+        pending_offset: Global___CoordinatorRecordKey.PendingOffsetKey | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -159,6 +224,9 @@ class CoordinatorRecordValue(_message.Message):
     SHARE_GROUP_PARTITIONS_FIELD_NUMBER: _builtins.int
     STATE_PARTITION_OWNER_FIELD_NUMBER: _builtins.int
     SHARE_GROUP_TARGET_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
+    PENDING_OFFSET_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterValue: ...
     @_builtins.property
@@ -177,6 +245,12 @@ class CoordinatorRecordValue(_message.Message):
     def state_partition_owner(self) -> _coordinator_pb2.StatePartitionOwner: ...
     @_builtins.property
     def share_group_target_assignment(self) -> Global___ShareGroupTargetAssignmentMember: ...
+    @_builtins.property
+    def transaction(self) -> Global___TransactionMetadata: ...
+    @_builtins.property
+    def committed_offset(self) -> Global___OffsetCommitValue: ...
+    @_builtins.property
+    def pending_offset(self) -> Global___OffsetCommitValue: ...
     def __init__(
         self,
         *,
@@ -189,12 +263,15 @@ class CoordinatorRecordValue(_message.Message):
         share_group_partitions: Global___ShareGroupPartitionMetadata | None = ...,
         state_partition_owner: _coordinator_pb2.StatePartitionOwner | None = ...,
         share_group_target_assignment: Global___ShareGroupTargetAssignmentMember | None = ...,
+        transaction: Global___TransactionMetadata | None = ...,
+        committed_offset: Global___OffsetCommitValue | None = ...,
+        pending_offset: Global___OffsetCommitValue | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group_config", b"group_config", "kind", b"kind", "node", b"node", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -423,3 +500,116 @@ class ShareGroupPartitionMetadata(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShareGroupPartitionMetadata: _TypeAlias = ShareGroupPartitionMetadata  # noqa: Y015
+
+@_typing.final
+class TransactionMetadata(_message.Message):
+    """After TransactionLogValue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Partitions(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITIONS_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        @_builtins.property
+        def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partitions: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PREVIOUS_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    NEXT_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    PREVIOUS_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    TRANSACTION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    GROUP_IDS_FIELD_NUMBER: _builtins.int
+    START_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    LAST_UPDATE_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    TRANSACTION_VERSION_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    previous_producer_id: _builtins.int
+    """-1: none."""
+    next_producer_id: _builtins.int
+    producer_epoch: _builtins.int
+    previous_producer_epoch: _builtins.int
+    transaction_timeout_ms: _builtins.int
+    state: _builtins.int
+    """Kafka's TransactionState ids: 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort."""
+    start_timestamp_ms: _builtins.int
+    """-1: no transaction was begun."""
+    last_update_timestamp_ms: _builtins.int
+    transaction_version: _builtins.int
+    """0 and 1: before KIP-890; 2: the client bumps its epoch with each transaction."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionMetadata.Partitions]: ...
+    @_builtins.property
+    def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups whose offsets are part of the transaction."""
+
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        previous_producer_id: _builtins.int = ...,
+        next_producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        previous_producer_epoch: _builtins.int = ...,
+        transaction_timeout_ms: _builtins.int = ...,
+        state: _builtins.int = ...,
+        partitions: _abc.Iterable[Global___TransactionMetadata.Partitions] | None = ...,
+        group_ids: _abc.Iterable[_builtins.str] | None = ...,
+        start_timestamp_ms: _builtins.int = ...,
+        last_update_timestamp_ms: _builtins.int = ...,
+        transaction_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids", "last_update_timestamp_ms", b"last_update_timestamp_ms", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "previous_producer_epoch", b"previous_producer_epoch", "previous_producer_id", b"previous_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_timestamp_ms", b"start_timestamp_ms", "state", b"state", "transaction_timeout_ms", b"transaction_timeout_ms", "transaction_version", b"transaction_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionMetadata: _TypeAlias = TransactionMetadata  # noqa: Y015
+
+@_typing.final
+class OffsetCommitValue(_message.Message):
+    """After OffsetCommitValue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    COMMIT_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    leader_epoch: _builtins.int
+    metadata: _builtins.str
+    commit_timestamp_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        metadata: _builtins.str = ...,
+        commit_timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_timestamp_ms", b"commit_timestamp_ms", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffsetCommitValue: _TypeAlias = OffsetCommitValue  # noqa: Y015

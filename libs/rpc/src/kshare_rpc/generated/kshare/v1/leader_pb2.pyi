@@ -56,10 +56,18 @@ class ProduceRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    ADD_TO_TRANSACTION_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     acks: _builtins.int
     """-1 or 1: answered after the batch is durable. 0: likewise, and the gateway answers nothing."""
     timeout_ms: _builtins.int
+    transactional_id: _builtins.str
+    """Empty: none. Batches with the transactional attribute need it."""
+    add_to_transaction: _builtins.bool
+    """Produce version 12 and later: a partition that is not in the transaction yet is added to it (KIP-890), instead of
+    only being looked up there.
+    """
     payload: _builtins.bytes
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceRequest.Partition]: ...
@@ -69,11 +77,13 @@ class ProduceRequest(_message.Message):
         acks: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
         partitions: _abc.Iterable[Global___ProduceRequest.Partition] | None = ...,
+        transactional_id: _builtins.str = ...,
+        add_to_transaction: _builtins.bool = ...,
         payload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "partitions", b"partitions", "payload", b"payload", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "add_to_transaction", b"add_to_transaction", "partitions", b"partitions", "payload", b"payload", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -865,3 +875,434 @@ class ReleaseShareSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseShareSessionResponse: _TypeAlias = ReleaseShareSessionResponse  # noqa: Y015
+
+@_typing.final
+class WriteTxnMarkersRequest(_message.Message):
+    """WriteTxnMarkersRequest (key 27)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Partition(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Marker(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PRODUCER_ID_FIELD_NUMBER: _builtins.int
+        PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+        COMMITTED_FIELD_NUMBER: _builtins.int
+        COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+        TRANSACTION_VERSION_FIELD_NUMBER: _builtins.int
+        PARTITIONS_FIELD_NUMBER: _builtins.int
+        producer_id: _builtins.int
+        producer_epoch: _builtins.int
+        committed: _builtins.bool
+        """True: COMMIT, false: ABORT."""
+        coordinator_epoch: _builtins.int
+        """Fences older transaction coordinators; goes into the marker."""
+        transaction_version: _builtins.int
+        """2 (KIP-890): the marker's epoch must be above the epoch of the transaction's records."""
+        @_builtins.property
+        def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___WriteTxnMarkersRequest.Partition]: ...
+        def __init__(
+            self,
+            *,
+            producer_id: _builtins.int = ...,
+            producer_epoch: _builtins.int = ...,
+            committed: _builtins.bool = ...,
+            coordinator_epoch: _builtins.int = ...,
+            transaction_version: _builtins.int = ...,
+            partitions: _abc.Iterable[Global___WriteTxnMarkersRequest.Partition] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "partitions", b"partitions", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transaction_version", b"transaction_version"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MARKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def markers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WriteTxnMarkersRequest.Marker]: ...
+    def __init__(
+        self,
+        *,
+        markers: _abc.Iterable[Global___WriteTxnMarkersRequest.Marker] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["markers", b"markers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteTxnMarkersRequest: _TypeAlias = WriteTxnMarkersRequest  # noqa: Y015
+
+@_typing.final
+class WriteTxnMarkersResponse(_message.Message):
+    """WriteTxnMarkersResponse (key 27), answered when the markers are durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Result(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PRODUCER_ID_FIELD_NUMBER: _builtins.int
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        ERROR_CODE_FIELD_NUMBER: _builtins.int
+        producer_id: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        error_code: _builtins.int
+        def __init__(
+            self,
+            *,
+            producer_id: _builtins.int = ...,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            error_code: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "partition", b"partition", "producer_id", b"producer_id", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___WriteTxnMarkersResponse.Result]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___WriteTxnMarkersResponse.Result] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteTxnMarkersResponse: _TypeAlias = WriteTxnMarkersResponse  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsRequest(_message.Message):
+    """DeleteRecordsRequest (key 21)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Partition(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        offset: _builtins.int
+        """The log start offset to be; -1: the high watermark."""
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsRequest.Partition]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___DeleteRecordsRequest.Partition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsRequest: _TypeAlias = DeleteRecordsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsResponse(_message.Message):
+    """DeleteRecordsResponse (key 21)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Result(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        LOW_WATERMARK_FIELD_NUMBER: _builtins.int
+        ERROR_CODE_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        low_watermark: _builtins.int
+        """The log start offset now."""
+        error_code: _builtins.int
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            low_watermark: _builtins.int = ...,
+            error_code: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "low_watermark", b"low_watermark", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsResponse.Result]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DeleteRecordsResponse.Result] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsResponse: _TypeAlias = DeleteRecordsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeProducersRequest(_message.Message):
+    """DescribeProducersRequest (key 61)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Partition(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeProducersRequest.Partition]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___DescribeProducersRequest.Partition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeProducersRequest: _TypeAlias = DescribeProducersRequest  # noqa: Y015
+
+@_typing.final
+class DescribeProducersResponse(_message.Message):
+    """DescribeProducersResponse (key 61)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Producer(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PRODUCER_ID_FIELD_NUMBER: _builtins.int
+        PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+        LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
+        LAST_TIMESTAMP_FIELD_NUMBER: _builtins.int
+        COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+        CURRENT_TRANSACTION_START_OFFSET_FIELD_NUMBER: _builtins.int
+        producer_id: _builtins.int
+        producer_epoch: _builtins.int
+        last_sequence: _builtins.int
+        last_timestamp: _builtins.int
+        coordinator_epoch: _builtins.int
+        current_transaction_start_offset: _builtins.int
+        """-1: no open transaction."""
+        def __init__(
+            self,
+            *,
+            producer_id: _builtins.int = ...,
+            producer_epoch: _builtins.int = ...,
+            last_sequence: _builtins.int = ...,
+            last_timestamp: _builtins.int = ...,
+            coordinator_epoch: _builtins.int = ...,
+            current_transaction_start_offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "current_transaction_start_offset", b"current_transaction_start_offset", "last_sequence", b"last_sequence", "last_timestamp", b"last_timestamp", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Result(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        ERROR_CODE_FIELD_NUMBER: _builtins.int
+        ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+        ACTIVE_PRODUCERS_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        error_code: _builtins.int
+        error_message: _builtins.str
+        @_builtins.property
+        def active_producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeProducersResponse.Producer]: ...
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            error_code: _builtins.int = ...,
+            error_message: _builtins.str = ...,
+            active_producers: _abc.Iterable[Global___DescribeProducersResponse.Producer] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["active_producers", b"active_producers", "error_code", b"error_code", "error_message", b"error_message", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeProducersResponse.Result]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DescribeProducersResponse.Result] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeProducersResponse: _TypeAlias = DescribeProducersResponse  # noqa: Y015
+
+@_typing.final
+class AppendDeadLettersRequest(_message.Message):
+    """Dead letters of one share-partition. Payload: one record batch, whose records are the dead letters of `offsets` in order.
+
+    The receiver keeps, for each source, which offsets it has appended, in the same atomic write as the records. Offsets
+    that it has already are left out, so repeating is harmless.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    STATE_EPOCH_FIELD_NUMBER: _builtins.int
+    SOURCE_TOPIC_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_PARTITION_FIELD_NUMBER: _builtins.int
+    SOURCE_START_OFFSET_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """The source: share group, state epoch (an administrator's new start makes a new history), topic, partition."""
+    state_epoch: _builtins.int
+    source_topic_id: _builtins.bytes
+    source_partition: _builtins.int
+    source_start_offset: _builtins.int
+    """Below it nothing will be sent again, so the receiver may forget."""
+    topic_id: _builtins.bytes
+    """The destination."""
+    partition: _builtins.int
+    payload: _builtins.bytes
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.OffsetRange]:
+        """The source offsets of the batch's records, ascending."""
+
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        state_epoch: _builtins.int = ...,
+        source_topic_id: _builtins.bytes = ...,
+        source_partition: _builtins.int = ...,
+        source_start_offset: _builtins.int = ...,
+        offsets: _abc.Iterable[_common_pb2.OffsetRange] | None = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "offsets", b"offsets", "partition", b"partition", "payload", b"payload", "source_partition", b"source_partition", "source_start_offset", b"source_start_offset", "source_topic_id", b"source_topic_id", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendDeadLettersRequest: _TypeAlias = AppendDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class AppendDeadLettersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    APPENDED_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    error_message: _builtins.str
+    @_builtins.property
+    def appended(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.OffsetRange]:
+        """Source offsets, out of those asked, that this or an earlier request has appended."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        appended: _abc.Iterable[_common_pb2.OffsetRange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendDeadLettersResponse: _TypeAlias = AppendDeadLettersResponse  # noqa: Y015

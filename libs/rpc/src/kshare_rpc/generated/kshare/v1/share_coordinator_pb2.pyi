@@ -35,7 +35,7 @@ class StateBatch(_message.Message):
     first_offset: _builtins.int
     last_offset: _builtins.int
     delivery_state: _builtins.int
-    """0 Available, 2 Acknowledged, 4 Archived."""
+    """0 Available, 2 Acknowledged, 3 Archiving (KIP-1191: on its way to the dead-letter topic), 4 Archived."""
     delivery_count: _builtins.int
     def __init__(
         self,
