@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.log import partition_log
-from kshare_leader.log.partition_log import Appended
+from kshare_leader.log import pending_appends
+from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.pending_appends import Appended
 from kshare_leader.log.tail import TailCache
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_wire.record_reading import open_records
@@ -137,7 +138,7 @@ def check_reads(logs: PartitionLogs, model: dict[TopicPartition, Naive], fetch_a
         check_look_ups(log, naive, int(fetch_at * 2100))
 
 
-def check_look_ups(log: partition_log.PartitionLog, naive: Naive, timestamp_ms: int) -> None:
+def check_look_ups(log: PartitionLog, naive: Naive, timestamp_ms: int) -> None:
     times = [timestamp for timestamp, _ in naive.records]
     expected = next(((time, offset) for offset, time in enumerate(times) if time >= timestamp_ms), None)
     assert log.offset_for_timestamp(timestamp_ms) == expected
@@ -172,8 +173,8 @@ async def run(steps: list[Turn | str], reads: list[tuple[float, int]], tail_byte
 def test_logs_are_what_was_confirmed(
     steps: list[Turn | str], reads: list[tuple[float, int]], tail_bytes: int, index_interval_bytes: int
 ) -> None:
-    usual, partition_log.INDEX_INTERVAL_BYTES = partition_log.INDEX_INTERVAL_BYTES, index_interval_bytes
+    usual, pending_appends.INDEX_INTERVAL_BYTES = pending_appends.INDEX_INTERVAL_BYTES, index_interval_bytes
     try:
         asyncio.run(run(steps, reads, tail_bytes))
     finally:
-        partition_log.INDEX_INTERVAL_BYTES = usual
+        pending_appends.INDEX_INTERVAL_BYTES = usual

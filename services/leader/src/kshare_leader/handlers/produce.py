@@ -10,8 +10,8 @@ import asyncio
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer
-from kshare_leader.log.partition_log import Appended
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.pending_appends import Appended
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 
 ACKS = (-1, 0, 1)

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_leader.log import keys
+from kshare_leader.log.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
 from kshare_leader.log.producers import (
-    ProducerEntry,
     ProducerTable,
     check_producer,
     decode_producer,
@@ -32,6 +30,7 @@ from kshare_leader.log.producers import (
     entry_after,
     find_duplicate,
 )
+from kshare_leader.log.stored_batches import FIRST_OFFSET, StoredBatches, first_record
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
@@ -39,44 +38,14 @@ from kshare_runtime.ports import KeyValueStore, Write
 from kshare_wire.record_batches import (
     NO_TIMESTAMP,
     BatchHeader,
-    check_crc,
     patch,
     patch_log_append_time,
     read_header,
     read_produced_batch,
 )
-from kshare_wire.record_reading import open_records
 
-FIRST_OFFSET = 0
-INDEX_INTERVAL_BYTES = 1024 * 1024
-"""How many bytes of batches lie between two entries of the index of timestamps."""
 LOOKUP_LIMIT_BYTES = 64 * INDEX_INTERVAL_BYTES
 """How far a look-up by time scans; only headers with untrue timestamps can make it go further than two intervals."""
-MAX_OFFSET = (1 << 63) - 1
-
-
-class Appended(NamedTuple):
-    """Where a batch lies in the log. `log_append_time_ms` is -1 unless the topic's message.timestamp.type sets it."""
-
-    base_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-
-
-@dataclass(slots=True)
-class PendingAppends:
-    """What a turn of appends will change in one log, once it is durable."""
-
-    next_offset: int
-    max_timestamp_ms: int
-    newest_base_offset: int
-    unindexed_bytes: int
-    batches: list[StoredBatch] = field(default_factory=list)
-    producers: dict[int, ProducerEntry | None] = field(default_factory=dict)
-    """New entries; None: the producer made room for another one."""
-    added_producers: int = 0
-    """By how many entries the table of producers grows."""
-    index: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class PartitionLog:
@@ -103,6 +72,7 @@ class PartitionLog:
         self._report = report
         self._prefix = keys.partition_prefix(key)
         self._prefix_end = keys.after_prefix(self._prefix)
+        self._stored = StoredBatches(store, key)
         self._listeners: dict[int, Callable[[], None]] = {}
         self._listener_number = 0
         self.settings = settings
@@ -112,8 +82,8 @@ class PartitionLog:
         """Bytes appended since the log was opened; tells a waiting fetch how much came in."""
         try:
             self._producers = self._load_producers(producers_limit)
-            self._next_offset = self._load_end()
-            self._max_timestamp_ms, self._newest_base_offset, self._unindexed_bytes = self._load_timestamps()
+            self._next_offset = self._stored.end_offset()
+            self._max_timestamp_ms, self._newest_base_offset, self._unindexed_bytes = self._stored.newest_timestamp()
         except (KafkaError, struct.error) as error:
             raise StorageFailure(f"the log of partition {self.name} is damaged: {error}") from error
         self._tail = tails.open(key, self._next_offset)
@@ -207,7 +177,7 @@ class PartitionLog:
         else:
             data = patch(records, base_offset, self.leader_epoch)
         max_timestamp_ms = now_ms if settings.log_append_time else header.max_timestamp_ms
-        self._add(pending, StoredBatch(base_offset, base_offset + header.last_offset_delta, data), max_timestamp_ms)
+        pending.add(StoredBatch(base_offset, base_offset + header.last_offset_delta, data), max_timestamp_ms)
         return Appended(base_offset, log_append_time_ms, FIRST_OFFSET)
 
     def writes(self, pending: PendingAppends) -> Iterator[Write]:
@@ -268,17 +238,6 @@ class PartitionLog:
         pending.producers[producer_id] = entry_after(entry, header, pending.next_offset, now_ms)
         return None
 
-    def _add(self, pending: PendingAppends, batch: StoredBatch, max_timestamp_ms: int) -> None:
-        pending.batches.append(batch)
-        pending.next_offset = batch.last_offset + 1
-        if max_timestamp_ms > pending.max_timestamp_ms:
-            pending.max_timestamp_ms = max_timestamp_ms
-            pending.newest_base_offset = batch.base_offset
-        pending.unindexed_bytes += len(batch.data)
-        if pending.unindexed_bytes >= INDEX_INTERVAL_BYTES:
-            pending.index[pending.max_timestamp_ms] = (pending.next_offset, pending.newest_base_offset)
-            pending.unindexed_bytes = 0
-
     # reading
 
     def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool = True) -> list[StoredBatch]:
@@ -287,7 +246,7 @@ class PartitionLog:
             self._tails.touch(self._key)
             return self._tail.read(fetch_offset, max_bytes, at_least_one=at_least_one)
         found: list[StoredBatch] = []
-        for batch in self._stored_from(fetch_offset):
+        for batch in self._stored.from_offset(fetch_offset):
             max_bytes -= len(batch.data)
             if max_bytes < 0 and (found or not at_least_one):
                 break
@@ -306,10 +265,10 @@ class PartitionLog:
         if timestamp_ms > self._max_timestamp_ms:
             return None
         scanned_bytes = 0
-        for batch in self._stored_from(self._indexed_offset_before(timestamp_ms)):
+        for batch in self._stored.from_offset(self._stored.indexed_offset_before(timestamp_ms)):
             header = read_header(batch.data)
             if header.max_timestamp_ms >= timestamp_ms:
-                found = _first_record(batch, header, timestamp_ms)
+                found = first_record(batch, header, timestamp_ms)
                 if found is not None:
                     return found
             scanned_bytes += len(batch.data)
@@ -324,41 +283,11 @@ class PartitionLog:
             return None
         batch = self.read(self._newest_base_offset, 1)[0]
         header = read_header(batch.data)
-        found = _first_record(batch, header, header.max_timestamp_ms)
+        found = first_record(batch, header, header.max_timestamp_ms)
         if found is None:
             text = f"the batch at offset {batch.base_offset} has other timestamps than its header says"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
         return found
-
-    def _stored_from(self, offset: int) -> Iterator[StoredBatch]:
-        """Batches on disk from the one that holds `offset`, or the next."""
-        start = keys.long_key(self._prefix, max(offset, 0))
-        if 0 < offset < MAX_OFFSET:
-            upper = keys.long_key(self._prefix, offset + 1)
-            for key, data in self._store.scan(keys.LOG, self._prefix, upper, reverse=True):
-                if self._stored_batch(key, data).last_offset >= offset:
-                    start = key
-                break
-        for key, data in self._store.scan(keys.LOG, start, self._prefix_end):
-            yield self._stored_batch(key, data)
-
-    def _stored_batch(self, key: bytes, data: bytes) -> StoredBatch:
-        base_offset = keys.number_of(key)
-        try:
-            header = read_header(data)
-        except KafkaError as error:
-            raise StorageFailure(f"the batch at offset {base_offset} of {self.name} is damaged: {error}") from error
-        if header.base_offset != base_offset:
-            text = f"the batch at offset {base_offset} of {self.name} says that it is at {header.base_offset}"
-            raise StorageFailure(text)
-        return StoredBatch(base_offset, header.last_offset, data, header.is_control)
-
-    def _indexed_offset_before(self, timestamp_ms: int) -> int:
-        """An offset below which every record is older than `timestamp_ms`, as near to its record as is known."""
-        upper = keys.timestamp_key(self._prefix, timestamp_ms)
-        for _, value in self._store.scan(keys.TIMESTAMPS, self._prefix, upper, reverse=True):
-            return keys.parse_timestamp_value(value)[0]
-        return FIRST_OFFSET
 
     # opening
 
@@ -366,27 +295,6 @@ class PartitionLog:
         pairs = self._store.scan(keys.PRODUCERS, self._prefix, self._prefix_end)
         entries = [(keys.number_of(key), decode_producer(value)) for key, value in pairs]
         return ProducerTable(entries) if limit is None else ProducerTable(entries, limit=limit)
-
-    def _load_end(self) -> int:
-        for key, data in self._store.scan(keys.LOG, self._prefix, self._prefix_end, reverse=True):
-            batch = self._stored_batch(key, data)
-            header = read_header(data)
-            check_crc(data, header)
-            return batch.last_offset + 1
-        return FIRST_OFFSET
-
-    def _load_timestamps(self) -> tuple[int, int, int]:
-        max_timestamp_ms, newest_base_offset, offset, unindexed_bytes = NO_TIMESTAMP, FIRST_OFFSET, FIRST_OFFSET, 0
-        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end, reverse=True):
-            max_timestamp_ms = keys.timestamp_of(key)
-            offset, newest_base_offset = keys.parse_timestamp_value(value)
-            break
-        for batch in self._stored_from(offset):
-            header = read_header(batch.data)
-            unindexed_bytes += len(batch.data)
-            if header.max_timestamp_ms > max_timestamp_ms:
-                max_timestamp_ms, newest_base_offset = header.max_timestamp_ms, batch.base_offset
-        return max_timestamp_ms, newest_base_offset, unindexed_bytes
 
 
 def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
@@ -401,12 +309,3 @@ def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int)
                 f"{now_ms + settings.timestamp_after_max_ms}"
             )
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
-
-
-def _first_record(batch: StoredBatch, header: BatchHeader, timestamp_ms: int) -> TimestampOffset | None:
-    if header.is_log_append_time:
-        return TimestampOffset(header.max_timestamp_ms, batch.base_offset)
-    for record in open_records(batch.data):
-        if record.timestamp_ms >= timestamp_ms:
-            return TimestampOffset(record.timestamp_ms, record.offset)
-    return None

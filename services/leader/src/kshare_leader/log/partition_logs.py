@@ -23,7 +23,8 @@ from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition, topic_id_text
 from kshare_leader.log import keys
-from kshare_leader.log.partition_log import Appended, PartitionLog, PendingAppends
+from kshare_leader.log.partition_log import PartitionLog
+from kshare_leader.log.pending_appends import Appended, PendingAppends
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import topic_settings
 from kshare_rpc.catalog import CatalogView

@@ -1,0 +1,48 @@
+"""What a turn of appends will change in one log: collected by its checks, written, then committed or thrown away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kshare_leader.log.producers import ProducerEntry
+from kshare_leader.ports import StoredBatch
+
+INDEX_INTERVAL_BYTES = 1024 * 1024
+"""How many bytes of batches lie between two entries of the index of timestamps."""
+
+
+class Appended(NamedTuple):
+    """Where a batch lies in the log. `log_append_time_ms` is -1 unless the topic's message.timestamp.type sets it."""
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class PendingAppends:
+    """What a turn of appends will change in one log, once it is durable."""
+
+    next_offset: int
+    max_timestamp_ms: int
+    newest_base_offset: int
+    unindexed_bytes: int
+    batches: list[StoredBatch] = field(default_factory=list)
+    producers: dict[int, ProducerEntry | None] = field(default_factory=dict)
+    """New entries; None: the producer made room for another one."""
+    added_producers: int = 0
+    """By how many entries the table of producers grows."""
+    index: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, batch: StoredBatch, max_timestamp_ms: int) -> None:
+        """The next batch of the log, and the newest timestamp in it."""
+        self.batches.append(batch)
+        self.next_offset = batch.last_offset + 1
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.newest_base_offset = batch.base_offset
+        self.unindexed_bytes += len(batch.data)
+        if self.unindexed_bytes >= INDEX_INTERVAL_BYTES:
+            self.index[self.max_timestamp_ms] = (self.next_offset, self.newest_base_offset)
+            self.unindexed_bytes = 0
