@@ -96,3 +96,20 @@ def share_group_target(
 
 def share_group_partitions(group_id: str, value: records_pb.ShareGroupPartitionMetadata) -> Record:
     return Record(key=Key(share_group_partitions=group_id), value=Value(share_group_partitions=value))
+
+
+def committed_offset(
+    group_id: str, topic_id: bytes, partition: int, value: records_pb.OffsetCommitValue | None
+) -> Record:
+    """An offset of a group that is in force; None takes it away."""
+    key = Key(committed_offset=Key.CommittedOffsetKey(group_id=group_id, topic_id=topic_id, partition=partition))
+    return Record(key=key) if value is None else Record(key=key, value=Value(committed_offset=value))
+
+
+def pending_offset(
+    producer_id: int, group_id: str, topic_id: bytes, partition: int, value: records_pb.OffsetCommitValue | None
+) -> Record:
+    """An offset that waits for the end of the producer's transaction; None takes it away."""
+    row = Key.PendingOffsetKey(producer_id=producer_id, group_id=group_id, topic_id=topic_id, partition=partition)
+    key = Key(pending_offset=row)
+    return Record(key=key) if value is None else Record(key=key, value=Value(pending_offset=value))

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.groups import ShareGroup, assignment_of, member_of, partitions_of
+from kshare_coordinator.machine.offsets_table import OffsetTable, PendingKey
 from kshare_coordinator.machine.records import Key, Record, Value
+from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
@@ -55,6 +57,7 @@ class CoordinatorState:
     nodes: dict[NodeId, pb.Node] = field(default_factory=dict)
     state_partition_owners: dict[int, int] = field(default_factory=dict)
     share_groups: dict[str, ShareGroup] = field(default_factory=dict)
+    offsets: OffsetTable = field(default_factory=OffsetTable)
     changes: deque[Changes] = field(default_factory=lambda: deque(maxlen=CHANGE_LOG_LIMIT), compare=False)
     open_changes: Changes = field(default_factory=Changes, compare=False)
 
@@ -214,6 +217,18 @@ def _change_group(state: CoordinatorState, group_id: str, change: Callable[[Shar
     state.share_groups[group_id] = change(state.share_groups.get(group_id) or ShareGroup(group_id=group_id))
 
 
+def _committed_offset(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    row = key.committed_offset
+    offset = value.committed_offset if value else None
+    state.offsets.put_committed(row.group_id, TopicPartition(row.topic_id, row.partition), offset)
+
+
+def _pending_offset(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    row = key.pending_offset
+    pending_key = PendingKey(row.group_id, TopicPartition(row.topic_id, row.partition))
+    state.offsets.put_pending(row.producer_id, pending_key, value.pending_offset if value else None)
+
+
 _REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
     "cluster": _cluster,
     "topic": _topic,
@@ -224,4 +239,6 @@ _REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
     "share_group_member": _member,
     "share_group_partitions": _partitions,
     "share_group_target_assignment": _target,
+    "committed_offset": _committed_offset,
+    "pending_offset": _pending_offset,
 }

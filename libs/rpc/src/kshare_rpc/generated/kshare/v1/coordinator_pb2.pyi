@@ -1239,12 +1239,22 @@ class OffsetCommitRequest(_message.Message):
     MEMBER_ID_FIELD_NUMBER: _builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
+    API_VERSION_FIELD_NUMBER: _builtins.int
+    HAS_RETENTION_TIME_FIELD_NUMBER: _builtins.int
+    RETENTION_TIME_MS_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     generation_id_or_member_epoch: _builtins.int
     """-1: not a member (a "simple" consumer)."""
     member_id: _builtins.str
     group_instance_id: _builtins.str
     """Empty: none."""
+    api_version: _builtins.int
+    """The version of Kafka's request: it decides which error a group that does not exist gets."""
+    has_retention_time: _builtins.bool
+    """Versions 2 to 4: how long to keep the offsets instead of offsets.retention.minutes; Kafka's -1 is `has_retention_time`
+    false.
+    """
+    retention_time_ms: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedOffset]: ...
     def __init__(
@@ -1255,10 +1265,13 @@ class OffsetCommitRequest(_message.Message):
         member_id: _builtins.str = ...,
         group_instance_id: _builtins.str = ...,
         offsets: _abc.Iterable[Global___CommittedOffset] | None = ...,
+        api_version: _builtins.int = ...,
+        has_retention_time: _builtins.bool = ...,
+        retention_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation_id_or_member_epoch", b"generation_id_or_member_epoch", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "offsets", b"offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "generation_id_or_member_epoch", b"generation_id_or_member_epoch", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "has_retention_time", b"has_retention_time", "member_id", b"member_id", "offsets", b"offsets", "retention_time_ms", b"retention_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -594,10 +594,16 @@ class OffsetCommitValue(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     COMMIT_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     leader_epoch: _builtins.int
     metadata: _builtins.str
     commit_timestamp_ms: _builtins.int
+    expire_timestamp_ms: _builtins.int
+    """Of commits that said how long they are to be kept; 0: none."""
+    sequence: _builtins.int
+    """Grows with every commit: what came later wins when a transaction ends (the record's offset in Kafka)."""
     def __init__(
         self,
         *,
@@ -605,10 +611,12 @@ class OffsetCommitValue(_message.Message):
         leader_epoch: _builtins.int = ...,
         metadata: _builtins.str = ...,
         commit_timestamp_ms: _builtins.int = ...,
+        expire_timestamp_ms: _builtins.int = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_timestamp_ms", b"commit_timestamp_ms", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_timestamp_ms", b"commit_timestamp_ms", "expire_timestamp_ms", b"expire_timestamp_ms", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
