@@ -156,7 +156,6 @@ def test_writes_with_older_epochs_are_fenced(operation: Operation, error_code: E
         write(KEY, (-1, 4, 2, 1)),
         write(KEY, (0, (1 << 63) - 1, 2, 1)),
         write(KEY, (5, 6, 1, 1)),
-        write(KEY, (5, 6, 3, 1)),
         write(KEY, (5, 6, 5, 1)),
         write(KEY, (5, 6, -1, 1)),
         write(KEY, (5, 6, 2, -1)),

@@ -14,12 +14,14 @@ class RecordState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """On its way to the dead-letter topic (KIP-1191): never delivered again, but not done either."""
     ARCHIVED = 4
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the record will not be delivered again."""
-        return self >= RecordState.ACKNOWLEDGED
+        """Whether nothing happens to the record any more, so that the start offset may pass it."""
+        return self is RecordState.ACKNOWLEDGED or self is RecordState.ARCHIVED
 
 
 class AcknowledgeType(IntEnum):
@@ -32,4 +34,4 @@ class AcknowledgeType(IntEnum):
     RENEW = 4
 
 
-PERSISTED_STATES = frozenset({RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
+PERSISTED_STATES = frozenset(RecordState) - {RecordState.ACQUIRED}

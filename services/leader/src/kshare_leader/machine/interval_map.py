@@ -13,6 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kshare_core.states import RecordState
+from kshare_leader.machine.transitions import ArchivingReason
 
 
 class Owner(NamedTuple):
@@ -32,7 +33,8 @@ class Run:
 
     `owner`, `lock_deadline_ms` and `fetch_number` (of the fetch that acquired it) are set while Acquired, else None, 0
     and 0. A `write_id` other than NO_WRITE means that
-    the write of that id carries the change to `target`; until it ends, nothing else may change the run.
+    the write of that id carries the change to `target`; until it ends, nothing else may change the run. `reason` is why
+    the run is, or is to be, Archiving; None for one that was read from the share coordinator, which does not keep it.
     """
 
     __slots__ = (
@@ -42,6 +44,7 @@ class Run:
         "last_offset",
         "lock_deadline_ms",
         "owner",
+        "reason",
         "state",
         "target",
         "write_id",
@@ -66,6 +69,7 @@ class Run:
         self.fetch_number = fetch_number
         self.write_id = NO_WRITE
         self.target = state
+        self.reason: ArchivingReason | None = None
 
     @property
     def length(self) -> int:
@@ -79,6 +83,7 @@ class Run:
             and self.target is other.target
             and self.lock_deadline_ms == other.lock_deadline_ms
             and self.fetch_number == other.fetch_number
+            and self.reason is other.reason
             and self.owner == other.owner
         )
 
@@ -95,6 +100,7 @@ class Run:
         )
         tail.write_id = self.write_id
         tail.target = self.target
+        tail.reason = self.reason
         self.last_offset = offset - 1
         return tail
 

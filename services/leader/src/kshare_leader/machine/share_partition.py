@@ -8,6 +8,8 @@ Rules
   `write_failed` the pending value is dropped; a lock that ran out or was ended meanwhile is then found by `expire`.
   So there is no way for a timeout, a release and an acknowledgement to override each other.
 - One write is in flight at most. Changes that come meanwhile gather under the next write id and go together.
+- With dead letters, records that are given up are Archiving until `dead_letters_done`: nobody can have them, and they
+  hold the start offset.
 - What nobody waits for and the log can tell again needs no write of its own: acquiring, and archiving offsets that the
   log does not have. Only a start offset that moved by the latter is written.
 - A request is checked as a whole before any of it is applied.
@@ -35,13 +37,20 @@ from kshare_leader.machine.acquisition import (
 )
 from kshare_leader.machine.interval_map import NO_WRITE, IntervalMap, Owner, Run
 from kshare_leader.machine.state_write import UNCHANGED, StateBatch, StateWrite, StoredOffsets, batches_to_write
-from kshare_leader.machine.transitions import EVENT_OF_ACKNOWLEDGEMENT, Event, next_state
+from kshare_leader.machine.transitions import (
+    EVENT_OF_ACKNOWLEDGEMENT,
+    REASON_OF_EVENT,
+    ArchivingReason,
+    Event,
+    next_state,
+)
 
 NEVER = 1 << 62
 """The lock deadline of a share-partition that has no lock."""
 
 _AVAILABLE = RecordState.AVAILABLE
 _ACQUIRED = RecordState.ACQUIRED
+_ARCHIVING = RecordState.ARCHIVING
 
 
 class FetchPosition(NamedTuple):
@@ -49,6 +58,15 @@ class FetchPosition(NamedTuple):
 
     offset: int
     is_new: bool
+
+
+class ArchivingRun(NamedTuple):
+    """Records whose dead letters are due: stored as Archiving, and not on their way to Archived."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: ArchivingReason
 
 
 class _Gathered:
@@ -88,6 +106,7 @@ class SharePartition:
         self.end_offset = start_offset
         self._available_count = 0
         self._terminal_count = 0
+        self._archiving_count = 0
         self._next_deadline_ms = NEVER
         self._gathered = _Gathered(NO_WRITE + 1)
         self._gathered.moves_start = not start_is_stored
@@ -126,7 +145,12 @@ class SharePartition:
     @property
     def acquired_count(self) -> int:
         """How many offsets of the window are held by somebody, or wait for a write."""
-        return self.window - self._available_count - self._terminal_count
+        return self.window - self._available_count - self._terminal_count - self._archiving_count
+
+    @property
+    def archiving_count(self) -> int:
+        """How many offsets of the window wait for their dead letters, or for the write that says they have them."""
+        return self._archiving_count
 
     @property
     def next_deadline_ms(self) -> int:
@@ -266,31 +290,32 @@ class SharePartition:
         position = fetch_offset
         for base, last in batches:
             if base > position:
-                self._archive_missing(position, base - 1)
+                self._archive_missing(position, base - 1, Event.MISSING_IN_LOG)
             position = last + 1
             if position >= self.end_offset:
                 break
         if position < covered_end:
-            self._archive_missing(position, covered_end - 1)
+            self._archive_missing(position, covered_end - 1, Event.MISSING_IN_LOG)
         self._move_start_without_write()
 
     def remove_below(self, log_start_offset: int) -> None:
-        """The log begins at `log_start_offset` now: Available records below it are archived, the others when free."""
+        """The log begins at `log_start_offset` now: what is below it is archived, what is held or pending later."""
         if log_start_offset <= self.start_offset:
             return
-        self._archive_missing(self.start_offset, log_start_offset - 1)
+        self._archive_missing(self.start_offset, log_start_offset - 1, Event.BELOW_LOG_START)
         if log_start_offset > self.end_offset:
             self._append(Run(self.end_offset, log_start_offset - 1, RecordState.ARCHIVED, 0))
         self._move_start_without_write()
 
-    def _archive_missing(self, first: int, last: int) -> None:
+    def _archive_missing(self, first: int, last: int, event: Event) -> None:
         first = max(first, self.start_offset)
         last = min(last, self.end_offset - 1)
         if first > last:
             return
         start, stop = self._runs.slice_of(first, last)
         for run in self._runs.runs(start, stop):
-            self._move(run, next_state(run.state, Event.MISSING_IN_LOG, run.delivery_count, 0))
+            if run.write_id == NO_WRITE:
+                self._move(run, next_state(run.state, event, run.delivery_count, 0))
         self._runs.coalesce(start, stop)
 
     # Acknowledging, releasing, timing out
@@ -305,6 +330,7 @@ class SharePartition:
         lock_duration_ms: int,
         renew_allowed: bool = False,
         delivered_fetch_number: int = 0,
+        dead_letters: bool = False,
     ) -> int:
         """Applies acknowledgements as pending changes; returns the id of the write to wait for, or NO_WRITE.
 
@@ -333,7 +359,7 @@ class SharePartition:
                     run.lock_deadline_ms = now_ms + lock_duration_ms
                     self._next_deadline_ms = min(self._next_deadline_ms, run.lock_deadline_ms)
                 else:
-                    write_id = self._mark(run, event, delivery_count_limit)
+                    write_id = self._mark(run, event, delivery_count_limit, dead_letters)
             self._runs.coalesce(start, stop)
         return write_id
 
@@ -360,7 +386,9 @@ class SharePartition:
             text = f"Acknowledgement batch {first}-{last}: {problem}"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
 
-    def release(self, is_released: Callable[[Owner], bool], delivery_count_limit: int) -> int:
+    def release(
+        self, is_released: Callable[[Owner], bool], delivery_count_limit: int, dead_letters: bool = False
+    ) -> int:
         """Ends the locks of all owners for whom `is_released` is true; returns the id of the write, or NO_WRITE.
 
         The deliveries count. Records whose acknowledgement waits for its write keep that; should the write fail, they
@@ -373,11 +401,11 @@ class SharePartition:
             if run.write_id != NO_WRITE:
                 run.lock_deadline_ms = 0
             else:
-                write_id = self._mark(run, Event.SESSION_END, delivery_count_limit)
+                write_id = self._mark(run, Event.SESSION_END, delivery_count_limit, dead_letters)
         self._runs.coalesce(0, len(self._runs))
         return write_id
 
-    def expire(self, now_ms: int, delivery_count_limit: int) -> int:
+    def expire(self, now_ms: int, delivery_count_limit: int, dead_letters: bool = False) -> int:
         """Ends the locks whose deadline is `now_ms` or earlier; returns the id of the write, or NO_WRITE."""
         if now_ms < self._next_deadline_ms:
             return NO_WRITE
@@ -387,7 +415,7 @@ class SharePartition:
             if run.state is not _ACQUIRED or run.write_id != NO_WRITE:
                 continue
             if run.lock_deadline_ms <= now_ms:
-                write_id = self._mark(run, Event.LOCK_TIMEOUT, delivery_count_limit)
+                write_id = self._mark(run, Event.LOCK_TIMEOUT, delivery_count_limit, dead_letters)
             else:
                 following = min(following, run.lock_deadline_ms)
         self._next_deadline_ms = following
@@ -395,13 +423,55 @@ class SharePartition:
             self._runs.coalesce(0, len(self._runs))
         return write_id
 
-    def _mark(self, run: Run, event: Event, delivery_count_limit: int) -> int:
-        target = next_state(run.state, event, run.delivery_count, delivery_count_limit)
+    def _mark(self, run: Run, event: Event, delivery_count_limit: int, dead_letters: bool) -> int:
+        target = next_state(run.state, event, run.delivery_count, delivery_count_limit, dead_letters)
         assert target is not None, f"{event} is not possible for {run}"
         run.write_id = self._gathered.write_id
         run.target = target
+        if target is _ARCHIVING:
+            run.reason = REASON_OF_EVENT[event]
         self._gathered.add(run)
         return run.write_id
+
+    # Dead letters
+
+    def archiving(self, limit: int, *, delivery_count_limit: int) -> list[ArchivingRun]:
+        """The first `limit` runs whose dead letters are due, in the order of offsets.
+
+        They are listed until `dead_letters_done` names them; also those that were stored before a restart, of which
+        the reason is not known any more: a record at the delivery count limit is taken for one that exceeded it.
+        """
+        found: list[ArchivingRun] = []
+        if not self._archiving_count:
+            return found
+        for run in self._runs:
+            if run.state is not _ARCHIVING or run.write_id != NO_WRITE:
+                continue
+            if len(found) == limit:
+                break
+            reason = run.reason
+            if reason is None:
+                exceeded = run.delivery_count >= delivery_count_limit
+                reason = ArchivingReason.DELIVERY_COUNT_EXCEEDED if exceeded else ArchivingReason.REJECTED
+            found.append(ArchivingRun(run.first_offset, run.last_offset, run.delivery_count, reason))
+        return found
+
+    def dead_letters_done(self, first_offset: int, last_offset: int) -> int:
+        """The dead letters of first..last are stored: what is Archiving there is to be Archived.
+
+        Returns the id of the write to wait for, or NO_WRITE where nothing there is Archiving any more.
+        """
+        first = max(first_offset, self.start_offset)
+        last = min(last_offset, self.end_offset - 1)
+        write_id = NO_WRITE
+        if first > last:
+            return write_id
+        start, stop = self._runs.slice_of(first, last)
+        for run in self._runs.runs(start, stop):
+            if run.state is _ARCHIVING and run.write_id == NO_WRITE:
+                write_id = self._mark(run, Event.DEAD_LETTERED, 0, False)
+        self._runs.coalesce(start, stop)
+        return write_id
 
     # Writing
 
@@ -453,7 +523,7 @@ class SharePartition:
         self._move_start()
 
     def write_failed(self, write_id: int) -> None:
-        """The write certainly has no effect: its changes are dropped and their records are Acquired as before.
+        """The write certainly has no effect: its changes are dropped and their records have the state that they had.
 
         Locks that ran out meanwhile are due at once: `next_deadline_ms` says so.
         """
@@ -462,7 +532,9 @@ class SharePartition:
             if run.write_id == write_id:
                 run.write_id = NO_WRITE
                 run.target = run.state
-                self._next_deadline_ms = min(self._next_deadline_ms, run.lock_deadline_ms)
+                if run.state is _ACQUIRED:
+                    run.reason = None
+                    self._next_deadline_ms = min(self._next_deadline_ms, run.lock_deadline_ms)
         self._coalesce_around(gathered)
         self._gathered.moves_start = self._gathered.moves_start or gathered.moves_start
 
@@ -490,6 +562,8 @@ class SharePartition:
             run.owner = None
             run.lock_deadline_ms = 0
             run.fetch_number = 0
+        if state is not _ARCHIVING:
+            run.reason = None
         self._count(run, 1)
 
     def _count(self, run: Run, sign: int) -> None:
@@ -497,6 +571,8 @@ class SharePartition:
             self._available_count += sign * run.length
         elif run.state.is_terminal:
             self._terminal_count += sign * run.length
+        elif run.state is _ARCHIVING:
+            self._archiving_count += sign * run.length
 
     def _append(self, run: Run) -> None:
         self._count(run, 1)

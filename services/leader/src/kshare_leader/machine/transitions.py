@@ -1,9 +1,13 @@
 """What may happen to a record in a share-partition: one table of state and event (KIP-932, "In-flight records").
 
-A record is Available, Acquired by one owner, or in a terminal state (Acknowledged, Archived). Only an Acquired record
-can be acknowledged. Whatever would make an Acquired record Available again archives it instead once it was delivered
-as often as the delivery count limit allows. The delivery count grows when a record is acquired, and at no other time;
-only an acquisition that never left the leader is taken back with its count.
+A record is Available, Acquired by one owner, Archiving, or in a terminal state (Acknowledged, Archived). Only an
+Acquired record can be acknowledged. Whatever would make an Acquired record Available again archives it instead once it
+was delivered as often as the delivery count limit allows. The delivery count grows when a record is acquired, and at no
+other time; only an acquisition that never left the leader is taken back with its count.
+
+In a group with a dead-letter topic (KIP-1191) a record that is rejected or at its limit is Archiving first: nobody may
+have it, and the start offset does not pass it, until its dead letter is stored. Offsets that the log does not have are
+nobody's dead letters.
 """
 
 from __future__ import annotations
@@ -29,12 +33,24 @@ class Event(Enum):
     ACQUISITION_UNDONE = auto()
     """The answer with the record never left the leader; its delivery does not count."""
     MISSING_IN_LOG = auto()
-    """The log has no record at this offset: compaction, retention, or a control record."""
+    """The log has no record at this offset: compaction, or a control record."""
+    BELOW_LOG_START = auto()
+    """The log begins behind this offset: retention, or DeleteRecords."""
+    DEAD_LETTERED = auto()
+    """The dead letter of the record is stored, or was given up."""
+
+
+class ArchivingReason(Enum):
+    """Why a record goes to the dead-letter topic."""
+
+    REJECTED = auto()
+    DELIVERY_COUNT_EXCEEDED = auto()
 
 
 _AVAILABLE = RecordState.AVAILABLE
 _ACQUIRED = RecordState.ACQUIRED
 _ACKNOWLEDGED = RecordState.ACKNOWLEDGED
+_ARCHIVING = RecordState.ARCHIVING
 _ARCHIVED = RecordState.ARCHIVED
 
 TRANSITIONS: Mapping[tuple[RecordState, Event], RecordState | None] = {
@@ -48,6 +64,8 @@ TRANSITIONS: Mapping[tuple[RecordState, Event], RecordState | None] = {
     (_AVAILABLE, Event.LOCK_TIMEOUT): None,
     (_AVAILABLE, Event.ACQUISITION_UNDONE): None,
     (_AVAILABLE, Event.MISSING_IN_LOG): _ARCHIVED,
+    (_AVAILABLE, Event.BELOW_LOG_START): _ARCHIVED,
+    (_AVAILABLE, Event.DEAD_LETTERED): None,
     (_ACQUIRED, Event.ACQUIRE): None,
     (_ACQUIRED, Event.ACCEPT): _ACKNOWLEDGED,
     (_ACQUIRED, Event.RELEASE): _AVAILABLE,
@@ -58,6 +76,8 @@ TRANSITIONS: Mapping[tuple[RecordState, Event], RecordState | None] = {
     (_ACQUIRED, Event.LOCK_TIMEOUT): _AVAILABLE,
     (_ACQUIRED, Event.ACQUISITION_UNDONE): _AVAILABLE,
     (_ACQUIRED, Event.MISSING_IN_LOG): None,
+    (_ACQUIRED, Event.BELOW_LOG_START): None,
+    (_ACQUIRED, Event.DEAD_LETTERED): None,
     (_ACKNOWLEDGED, Event.ACQUIRE): None,
     (_ACKNOWLEDGED, Event.ACCEPT): None,
     (_ACKNOWLEDGED, Event.RELEASE): None,
@@ -68,6 +88,20 @@ TRANSITIONS: Mapping[tuple[RecordState, Event], RecordState | None] = {
     (_ACKNOWLEDGED, Event.LOCK_TIMEOUT): None,
     (_ACKNOWLEDGED, Event.ACQUISITION_UNDONE): None,
     (_ACKNOWLEDGED, Event.MISSING_IN_LOG): None,
+    (_ACKNOWLEDGED, Event.BELOW_LOG_START): None,
+    (_ACKNOWLEDGED, Event.DEAD_LETTERED): None,
+    (_ARCHIVING, Event.ACQUIRE): None,
+    (_ARCHIVING, Event.ACCEPT): None,
+    (_ARCHIVING, Event.RELEASE): None,
+    (_ARCHIVING, Event.REJECT): None,
+    (_ARCHIVING, Event.GAP): None,
+    (_ARCHIVING, Event.RENEW): None,
+    (_ARCHIVING, Event.SESSION_END): None,
+    (_ARCHIVING, Event.LOCK_TIMEOUT): None,
+    (_ARCHIVING, Event.ACQUISITION_UNDONE): None,
+    (_ARCHIVING, Event.MISSING_IN_LOG): None,
+    (_ARCHIVING, Event.BELOW_LOG_START): _ARCHIVED,
+    (_ARCHIVING, Event.DEAD_LETTERED): _ARCHIVED,
     (_ARCHIVED, Event.ACQUIRE): None,
     (_ARCHIVED, Event.ACCEPT): None,
     (_ARCHIVED, Event.RELEASE): None,
@@ -78,6 +112,8 @@ TRANSITIONS: Mapping[tuple[RecordState, Event], RecordState | None] = {
     (_ARCHIVED, Event.LOCK_TIMEOUT): None,
     (_ARCHIVED, Event.ACQUISITION_UNDONE): None,
     (_ARCHIVED, Event.MISSING_IN_LOG): None,
+    (_ARCHIVED, Event.BELOW_LOG_START): None,
+    (_ARCHIVED, Event.DEAD_LETTERED): None,
 }
 """The next state; None: the event leaves the record alone, or is refused where somebody asked for it."""
 
@@ -93,9 +129,22 @@ COUNTS_AGAINST_LIMIT = frozenset({Event.RELEASE, Event.SESSION_END, Event.LOCK_T
 """Events that end a delivery without a result; at the delivery count limit they archive the record."""
 
 
-def next_state(state: RecordState, event: Event, delivery_count: int, delivery_count_limit: int) -> RecordState | None:
-    """The state after `event`, the limit considered; None where the table has none."""
+REASON_OF_EVENT: Mapping[Event, ArchivingReason] = {
+    Event.REJECT: ArchivingReason.REJECTED,
+    Event.RELEASE: ArchivingReason.DELIVERY_COUNT_EXCEEDED,
+    Event.SESSION_END: ArchivingReason.DELIVERY_COUNT_EXCEEDED,
+    Event.LOCK_TIMEOUT: ArchivingReason.DELIVERY_COUNT_EXCEEDED,
+}
+"""Events that archive a record which the log has: with dead letters, it is Archiving first, for this reason."""
+
+
+def next_state(
+    state: RecordState, event: Event, delivery_count: int, delivery_count_limit: int, dead_letters: bool = False
+) -> RecordState | None:
+    """The state after `event`, the limit and the dead letters considered; None where the table has none."""
     after = TRANSITIONS[state, event]
     if event in COUNTS_AGAINST_LIMIT and after is _AVAILABLE and delivery_count >= delivery_count_limit:
-        return _ARCHIVED
+        after = _ARCHIVED
+    if dead_letters and after is _ARCHIVED and event in REASON_OF_EVENT:
+        return _ARCHIVING
     return after

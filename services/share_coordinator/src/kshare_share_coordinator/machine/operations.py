@@ -119,7 +119,7 @@ def batch_problem(batch: StateBatch) -> str | None:
     if not 0 <= first_offset <= last_offset <= MAX_OFFSET:
         return f"the state batch {first_offset}-{last_offset} is not a run of offsets"
     if delivery_state not in PERSISTED_STATES:
-        return f"the state batch {first_offset}-{last_offset} has the state {delivery_state}; allowed are 0, 2 and 4"
+        return f"the state batch {first_offset}-{last_offset} has the state {delivery_state}; 0, 2, 3, 4 are allowed"
     if not 0 <= delivery_count <= MAX_DELIVERY_COUNT:
         return f"the state batch {first_offset}-{last_offset} has the delivery count {delivery_count}"
     return None

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class StateBatch(NamedTuple):
-    """An inclusive run of offsets; `delivery_state` is 0 (Available), 2 (Acknowledged) or 4 (Archived)."""
+    """An inclusive run of offsets; `delivery_state` is one of `PERSISTED_STATES`."""
 
     first_offset: int
     last_offset: int
