@@ -19,11 +19,13 @@ from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.group_state import GroupStateKeeper
 from kshare_coordinator.handlers.catalog import CatalogHandlers
 from kshare_coordinator.handlers.groups import GroupHandlers
+from kshare_coordinator.handlers.offsets import OffsetHandlers
 from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
+from kshare_coordinator.offsets_expiry import OffsetsExpiry
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import topic_id_text
@@ -81,6 +83,7 @@ class CoordinatorNode:
             )
         )
         self._resume(core.state)
+        self._start(OffsetsExpiry(core, configs.integer("offsets.retention.check.interval.ms")).run())
         self._server = await self._network.serve(self._settings.listen, [self._service(core)])
 
     def _resume(self, state: CoordinatorState) -> None:
@@ -97,6 +100,7 @@ class CoordinatorNode:
     def _service(self, core: Core) -> Service:
         catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random)
         groups = GroupHandlers(core)
+        offsets = OffsetHandlers(core)
         producer_ids = ProducerIdHandlers(core)
         handlers: dict[Method[Any, Any], Handler] = {
             methods.REGISTER_NODE: catalog.register_node,
@@ -105,6 +109,8 @@ class CoordinatorNode:
             methods.DELETE_TOPICS: catalog.delete_topics,
             methods.INCREMENTAL_ALTER_CONFIGS: catalog.incremental_alter_configs,
             methods.INIT_PRODUCER_ID: producer_ids.init_producer_id,
+            methods.OFFSET_COMMIT: offsets.commit,
+            methods.OFFSET_FETCH: offsets.fetch,
             methods.SHARE_GROUP_HEARTBEAT: groups.heartbeat,
             methods.SHARE_GROUP_DESCRIBE: groups.describe,
             methods.LIST_GROUPS: groups.list_groups,

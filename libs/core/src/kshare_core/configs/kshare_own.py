@@ -41,6 +41,13 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=MAX_INT,
         text="Groups of all kinds together; more are refused with GROUP_MAX_SIZE_REACHED.",
     ),
+    integer(
+        "kshare.max.committed.offsets",
+        1_000_000,
+        low=1,
+        high=MAX_INT,
+        text="Committed offsets of all groups, those in open transactions too; more are refused with POLICY_VIOLATION.",
+    ),
 )
 
 KSHARE_CONFIGS: ConfigTable = {definition.name: definition for definition in _ROWS}

@@ -100,6 +100,23 @@ class CompleteGroupState(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommit(Command[pb.OffsetCommitResponse]):
+    request: pb.OffsetCommitRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommit(Command[pb.OffsetCommitResponse]):
+    request: pb.TxnOffsetCommitRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOffsets(Command[int]):
+    """Forget what these groups committed too long ago; answered with how many offsets that were."""
+
+    group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogChanged:
     """Whoever waits for a version of the catalog can look again."""
 

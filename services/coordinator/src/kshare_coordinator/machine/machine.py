@@ -10,6 +10,7 @@ from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.config_changes import decide_alter_configs
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
+from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, decide_expire
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_groups import (
     decide_complete_group_state,
@@ -37,7 +38,12 @@ class CoordinatorMachine:
         self.state.forget_changes()
         lease_ms = configs.integer("kshare.node.lease.ms")
         groups = GroupSettings(configs)
+        offsets = OffsetSettings.of(configs)
         state = self.state
+        self._timed_deciders: dict[type[Command[Any]], Callable[[Any, int], AnyDecision]] = {
+            commands.OffsetCommit: lambda command, now_ms: decide_commit(state, command, offsets, now_ms),
+            commands.ExpireOffsets: lambda command, now_ms: decide_expire(state, command, offsets, now_ms),
+        }
         self._deciders: dict[type[Command[Any]], Callable[[Any], AnyDecision]] = {
             commands.Start: lambda command: decide_start(state, command),
             commands.RegisterNode: lambda command: decide_register(state, command, lease_ms),
@@ -53,7 +59,8 @@ class CoordinatorMachine:
 
     def decide(self, command: Command[Any], now_ms: int) -> AnyDecision:
         """KafkaError where the command as a whole is refused."""
-        return self._deciders[type(command)](command)
+        timed = self._timed_deciders.get(type(command))
+        return self._deciders[type(command)](command) if timed is None else timed(command, now_ms)
 
     def replay(self, record: Record) -> None:
         self.state.replay(record)

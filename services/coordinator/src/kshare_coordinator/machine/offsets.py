@@ -1,11 +1,205 @@
-"""The decisions about committed offsets (OffsetMetadataManager of Kafka 4.3.1)."""
+"""The decisions about committed offsets (OffsetMetadataManager and KafkaApis of Kafka 4.3.1).
+
+- Each partition of a request gets a result of its own. What is not in the catalog is refused first: an unknown id with
+  UNKNOWN_TOPIC_ID, an unknown name or partition with UNKNOWN_TOPIC_OR_PARTITION. Where nothing is left, nobody looks
+  at the group.
+- A refusal that concerns the group or the transaction is the result of every partition that is left.
+- There are no members of consumer groups here yet, so a group that exists is an empty ("simple") one: a commit with an
+  epoch below 0 is accepted, whatever its member id says, and makes the group; any other epoch belongs to nobody.
+- A share group has no committed offsets: GROUP_ID_NOT_FOUND. A fetch says that it has none.
+- Transactional offsets wait in `pending` until the coordinator completes the transaction (`records_at_transaction_end`,
+  in the decision that completes it).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
 from kshare_coordinator.machine import records
+from kshare_coordinator.machine.commands import Effect, ExpireOffsets, OffsetCommit
 from kshare_coordinator.machine.offsets_table import OffsetCommitValue
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.configs import Configs
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+from kshare_runtime.machine import Decision
+
+ZERO_TOPIC_ID = bytes(TOPIC_ID_LENGTH)
+GROUP_ID_NOT_FOUND_SINCE_VERSION = 9
+"""The first version of OffsetCommit whose clients know this code."""
+MS_PER_MINUTE = 60_000
+MAX_TIMESTAMP_MS = (1 << 63) - 1
+
+OffsetDecision = Decision[Record, pb.OffsetCommitResponse, Effect]
+Result = pb.OffsetCommitResponse.Result
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSettings:
+    """Limits and times from the broker's configs."""
+
+    max_metadata_length: int
+    retention_ms: int
+    max_groups: int
+    max_offsets: int
+
+    @classmethod
+    def of(cls, configs: Configs) -> OffsetSettings:
+        return cls(
+            max_metadata_length=configs.integer("offset.metadata.max.bytes"),
+            retention_ms=configs.integer("offsets.retention.minutes") * MS_PER_MINUTE,
+            max_groups=configs.integer("kshare.max.groups"),
+            max_offsets=configs.integer("kshare.max.committed.offsets"),
+        )
+
+
+@dataclass(slots=True)
+class Commit:
+    """A request's offsets, what each is refused with so far, and where those that are right belong."""
+
+    offsets: Sequence[pb.CommittedOffset]
+    codes: list[ErrorCode]
+    partitions: list[TopicPartition]
+
+    @classmethod
+    def of(cls, state: CoordinatorState, offsets: Sequence[pb.CommittedOffset]) -> Commit:
+        """Looked up in the catalog."""
+        commit = cls(offsets, [], [])
+        for offset in offsets:
+            code, partition = _resolved(state, offset)
+            commit.codes.append(code)
+            commit.partitions.append(partition)
+        return commit
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether no offset is left to commit."""
+        return all(self.codes)
+
+    def refuse(self, code: ErrorCode) -> None:
+        """All that is not refused yet."""
+        self.codes = [known or code for known in self.codes]
+
+    def refuse_long_metadata(self, limit: int) -> None:
+        for index, offset in enumerate(self.offsets):
+            if not self.codes[index] and _java_length(offset.committed_metadata) > limit:
+                self.codes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+    def accepted(self) -> Iterable[tuple[TopicPartition, pb.CommittedOffset]]:
+        for code, partition, offset in zip(self.codes, self.partitions, self.offsets, strict=True):
+            if not code:
+                yield partition, offset
+
+    def answer(self) -> pb.OffsetCommitResponse:
+        """A result for each offset, in the request's order."""
+        return pb.OffsetCommitResponse(
+            results=[
+                Result(
+                    topic_id=offset.topic_id,
+                    topic_name=offset.topic_name,
+                    partition=offset.partition,
+                    error_code=code,
+                )
+                for offset, code in zip(self.offsets, self.codes, strict=True)
+            ]
+        )
+
+
+def _resolved(state: CoordinatorState, offset: pb.CommittedOffset) -> tuple[ErrorCode, TopicPartition]:
+    """The topic by its id where one is given, else by name."""
+    topic = topic_of(state, offset.topic_id, offset.topic_name)
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if has_id(offset.topic_id) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return code, TopicPartition(ZERO_TOPIC_ID, offset.partition)
+    exists = 0 <= offset.partition < len(topic.placements)
+    code = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return code, TopicPartition(topic.topic_id, offset.partition)
+
+
+def has_id(topic_id: bytes) -> bool:
+    return topic_id not in (b"", ZERO_TOPIC_ID)
+
+
+def topic_of(state: CoordinatorState, topic_id: bytes, topic_name: str) -> records_pb.TopicRecord | None:
+    """By id where one is given, else by name."""
+    return state.topics.get(topic_id) if has_id(topic_id) else state.topic_named(topic_name)
+
+
+def _java_length(text: str) -> int:
+    """UTF-16 code units, which is what Kafka compares with offset.metadata.max.bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def group_refusal(
+    state: CoordinatorState, settings: OffsetSettings, group_id: str, epoch: int, unknown: ErrorCode
+) -> ErrorCode:
+    """Why nobody may commit for the group with this epoch; `unknown` where an epoch is given and there is no group."""
+    if group_id in state.share_groups:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    exists = state.offsets.has_group(group_id)
+    if epoch >= 0:
+        return ErrorCode.UNKNOWN_MEMBER_ID if exists else unknown
+    if not exists and len(state.share_groups) + state.offsets.group_count() >= settings.max_groups:
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    return ErrorCode.NONE
+
+
+def decide_commit(
+    state: CoordinatorState, command: OffsetCommit, settings: OffsetSettings, now_ms: int
+) -> OffsetDecision:
+    request = command.request
+    commit = Commit.of(state, request.offsets)
+    if commit.is_refused:
+        return Decision((), commit.answer())
+    is_new = request.api_version >= GROUP_ID_NOT_FOUND_SINCE_VERSION
+    unknown = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
+    epoch = request.generation_id_or_member_epoch
+    commit.refuse(group_refusal(state, settings, request.group_id, epoch, unknown))
+    expire_ms = _expire_ms(now_ms, request.retention_time_ms) if request.has_retention_time else 0
+
+    def record(partition: TopicPartition, value: OffsetCommitValue) -> Record:
+        value.expire_timestamp_ms = expire_ms
+        return records.committed_offset(request.group_id, partition.topic_id, partition.partition, value)
+
+    return committed(state, commit, settings, now_ms, record)
+
+
+def _expire_ms(now_ms: int, retention_time_ms: int) -> int:
+    """Above 0, which means none, and in the range of the record's field."""
+    return min(max(now_ms + retention_time_ms, 1), MAX_TIMESTAMP_MS)
+
+
+def committed(
+    state: CoordinatorState,
+    commit: Commit,
+    settings: OffsetSettings,
+    now_ms: int,
+    record: Callable[[TopicPartition, OffsetCommitValue], Record],
+) -> OffsetDecision:
+    """The decision that stores all offsets that are not refused, each in a record made by `record`."""
+    commit.refuse_long_metadata(settings.max_metadata_length)
+    count = sum(not code for code in commit.codes)
+    if count and state.offsets.row_count + count > settings.max_offsets:
+        commit.refuse(ErrorCode.POLICY_VIOLATION)
+    sequence = state.offsets.last_sequence + 1
+    found = [
+        record(
+            partition,
+            OffsetCommitValue(
+                offset=offset.committed_offset,
+                leader_epoch=offset.committed_leader_epoch,
+                metadata=offset.committed_metadata,
+                commit_timestamp_ms=now_ms,
+                sequence=sequence,
+            ),
+        )
+        for partition, offset in commit.accepted()
+    ]
+    return Decision(found, commit.answer())
 
 
 def records_at_transaction_end(state: CoordinatorState, producer_id: int, committed: bool, now_ms: int) -> list[Record]:
@@ -25,3 +219,38 @@ def records_at_transaction_end(state: CoordinatorState, producer_id: int, commit
             value.commit_timestamp_ms = now_ms
             found.append(records.committed_offset(group_id, topic_id, partition, value))
     return found
+
+
+def records_at_topic_deletion(state: CoordinatorState, topic_ids: Iterable[bytes]) -> list[Record]:
+    """All offsets of topics that are going away, those in open transactions too."""
+    gone = frozenset(topic_ids)
+    found = [
+        records.committed_offset(group_id, key.topic_id, key.partition, None)
+        for group_id, rows in state.offsets.committed.items()
+        for key in rows
+        if key.topic_id in gone
+    ]
+    found += [
+        records.pending_offset(producer_id, key.group_id, *key.partition, None)
+        for producer_id, rows_of_producer in state.offsets.pending.items()
+        for key in rows_of_producer
+        if key.partition.topic_id in gone
+    ]
+    return found
+
+
+def decide_expire(
+    state: CoordinatorState, command: ExpireOffsets, settings: OffsetSettings, now_ms: int
+) -> Decision[Record, int, Effect]:
+    """Offsets whose time is over, but for those of partitions with an offset in an open transaction."""
+    found = [
+        records.committed_offset(group_id, key.topic_id, key.partition, None)
+        for group_id in command.group_ids
+        for key, value in state.offsets.committed.get(group_id, {}).items()
+        if _is_expired(value, settings.retention_ms, now_ms) and not state.offsets.is_open(group_id, key)
+    ]
+    return Decision(found, len(found))
+
+
+def _is_expired(value: OffsetCommitValue, retention_ms: int, now_ms: int) -> bool:
+    return now_ms >= (value.expire_timestamp_ms or value.commit_timestamp_ms + retention_ms)

@@ -120,6 +120,9 @@ def _group_for(state: CoordinatorState, request: pb.ShareGroupHeartbeatRequest, 
         _check_epoch(group, request.member_id, request.member_epoch)
         return group
     if group is None:
+        if state.offsets.has_group(request.group_id):
+            text = f"Group {request.group_id} has committed offsets: it is a consumer group, not a share group"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         if len(state.share_groups) >= settings.max_groups:
             text = f"There are {len(state.share_groups)} groups; kshare.max.groups allows {settings.max_groups}"
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import CatalogChanged, CreateTopics, DeleteTopics, Effect
 from kshare_coordinator.machine.nodes import next_epoch, next_version
+from kshare_coordinator.machine.offsets import records_at_topic_deletion
 from kshare_coordinator.machine.placement import LeastLoaded, placements
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_groups import decide_topics_changed
@@ -215,6 +216,7 @@ def decide_delete_topics(
         return Decision((), answer)
     answer.version = state.version + 1
     topic_records = [records.topic_gone(topic.topic_id) for topic in gone]
+    topic_records += records_at_topic_deletion(state, [topic.topic_id for topic in gone])
     group_records, effects = decide_topics_changed(
         state, _lookup_without(state, gone), [topic.name for topic in gone], [topic.topic_id for topic in gone]
     )

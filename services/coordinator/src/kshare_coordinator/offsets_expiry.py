@@ -1,0 +1,44 @@
+"""Looks every offsets.retention.check.interval.ms for committed offsets that are to be forgotten.
+
+Groups are looked at in portions, one command each, so that other commands get their turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.machine.commands import ExpireOffsets
+from kshare_core.errors import StorageFailure
+
+GROUPS_AT_ONCE = 100
+
+log = logging.getLogger(__name__)
+
+
+class OffsetsExpiry:
+    """`run` never ends by itself; what could not be written is found again at the next look."""
+
+    def __init__(self, core: Core, interval_ms: int) -> None:
+        self._core = core
+        self._interval_ms = interval_ms
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_ms / 1000)
+            try:
+                count = await self._look()
+            except StorageFailure as failure:
+                log.error("expired offsets could not be taken out: %s", failure)
+                continue
+            if count:
+                log.info("%d committed offsets are older than their retention time and were taken out", count)
+
+    async def _look(self) -> int:
+        group_ids = self._core.state.offsets.group_ids()
+        count = 0
+        for first in range(0, len(group_ids), GROUPS_AT_ONCE):
+            portion = tuple(group_ids[first : first + GROUPS_AT_ONCE])
+            count += await self._core.submit(ExpireOffsets(group_ids=portion))
+        return count
