@@ -19,6 +19,8 @@ from kshare_gateway.handlers import (
     list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_fetch,
     produce,
     share_acknowledge,
     share_fetch,
@@ -51,6 +53,8 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.FETCH: Handler(name="Fetch", handle=fetch.handle, failed=fetch.failed),
     ApiKey.LIST_OFFSETS: Handler(name="ListOffsets", handle=list_offsets.handle, failed=list_offsets.failed),
     ApiKey.METADATA: Handler(name="Metadata", handle=metadata.handle, failed=metadata.failed),
+    ApiKey.OFFSET_COMMIT: Handler(name="OffsetCommit", handle=offset_commit.handle, failed=offset_commit.failed),
+    ApiKey.OFFSET_FETCH: Handler(name="OffsetFetch", handle=offset_fetch.handle, failed=offset_fetch.failed),
     ApiKey.FIND_COORDINATOR: Handler(
         name="FindCoordinator", handle=find_coordinator.handle, failed=find_coordinator.failed
     ),

@@ -1,0 +1,86 @@
+"""DescribeShareGroupOffsets (key 90), versions 0 and 1 (lag): handed to the coordinator, one call for each group.
+
+No topics (null) asks for all share-partitions of the group that are initialized.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import groupby
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import DESCRIBE_SHARE_GROUP_OFFSETS
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+CALLS_AT_ONCE = 16
+"""Groups of one request that are asked for at the same time."""
+CALL_TIMEOUT_MS = 25_000
+"""The coordinator itself asks share coordinators and leaders."""
+
+Result = coordinator_pb2.DescribeShareGroupOffsetsResponse.Result
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    groups: list[Body] = []
+    for first in range(0, len(request.groups), CALLS_AT_ONCE):
+        portion = request.groups[first : first + CALLS_AT_ONCE]
+        groups += await asyncio.gather(*(_describe(context, group) for group in portion))
+    return {"groups": groups}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"groups": [_refused(group, error.code, error.message) for group in request.groups]}
+
+
+async def _describe(context: RequestContext, group: Message) -> Body:
+    wanted = coordinator_pb2.DescribeShareGroupOffsetsRequest(
+        group_id=group.group_id,
+        all_topics=group.topics is None,
+        topics=[
+            coordinator_pb2.NamedPartitions(topic_name=topic.topic_name, partitions=topic.partitions)
+            for topic in group.topics or ()
+        ],
+    )
+    try:
+        answer = await context.gateway.call_coordinator(
+            DESCRIBE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS
+        )
+    except CallFailed as failure:
+        text = f"The coordinator gave no answer: {failure}"
+        return _refused(group, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    return {
+        "group_id": group.group_id,
+        "topics": _topics(answer.results),
+        "error_code": answer.error_code,
+        "error_message": answer.error_message or None,
+    }
+
+
+def _refused(group: Message, code: int, message: str) -> Body:
+    return {"group_id": group.group_id, "topics": [], "error_code": code, "error_message": message}
+
+
+def _topics(results: Iterable[Result]) -> list[Body]:
+    """Results of one topic stand together, in the coordinator's order."""
+    return [
+        {
+            "topic_name": name,
+            "topic_id": topic_id,
+            "partitions": [
+                {
+                    "partition_index": result.partition,
+                    "start_offset": result.start_offset,
+                    "leader_epoch": result.leader_epoch,
+                    "lag": result.lag,
+                    "error_code": result.error_code,
+                    "error_message": result.error_message or None,
+                }
+                for result in found
+            ],
+        }
+        for (topic_id, name), found in groupby(results, key=lambda each: (each.topic_id, each.topic_name))
+    ]

@@ -1,0 +1,69 @@
+"""OffsetCommit (key 8), versions 2 to 10: handed to the coordinator. Topics have ids instead of names from 10 on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import OFFSET_COMMIT
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+DEFAULT_RETENTION_TIME_MS = -1
+"""offsets.retention.minutes decides."""
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id or "",
+        offsets=committed_offsets(request),
+        api_version=context.version,
+        has_retention_time=request.retention_time_ms != DEFAULT_RETENTION_TIME_MS,
+        retention_time_ms=request.retention_time_ms,
+    )
+    try:
+        answer = await context.gateway.call_coordinator(OFFSET_COMMIT, wanted)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    return results_body(request, [result.error_code for result in answer.results])
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return results_body(request, [error.code] * sum(len(topic.partitions) for topic in request.topics))
+
+
+def committed_offsets(request: Message) -> list[coordinator_pb2.CommittedOffset]:
+    """Of OffsetCommit and TxnOffsetCommit, whose topics look the same but for the id; in the request's order."""
+    return [
+        coordinator_pb2.CommittedOffset(
+            topic_id=getattr(topic, "topic_id", b""),
+            topic_name=topic.name or "",
+            partition=entry.partition_index,
+            committed_offset=entry.committed_offset,
+            committed_leader_epoch=entry.committed_leader_epoch,
+            committed_metadata=entry.committed_metadata or "",
+        )
+        for topic in request.topics
+        for entry in topic.partitions
+    ]
+
+
+def results_body(request: Message, codes: Sequence[int]) -> Body:
+    """`codes` has one for each partition, in the request's order."""
+    remaining = iter(codes)
+    topics = [
+        {
+            "topic_id": getattr(topic, "topic_id", b""),
+            "name": topic.name or "",
+            "partitions": [
+                {"partition_index": entry.partition_index, "error_code": next(remaining)} for entry in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    return {"topics": topics}
