@@ -67,6 +67,9 @@ REGISTER_NODE = Method(COORDINATOR, "RegisterNode", coordinator.RegisterNodeRequ
 WATCH_CATALOG = Method(COORDINATOR, "WatchCatalog", coordinator.WatchCatalogRequest, coordinator.WatchCatalogResponse)
 CREATE_TOPICS = Method(COORDINATOR, "CreateTopics", coordinator.CreateTopicsRequest, coordinator.CreateTopicsResponse)
 DELETE_TOPICS = Method(COORDINATOR, "DeleteTopics", coordinator.DeleteTopicsRequest, coordinator.DeleteTopicsResponse)
+CREATE_PARTITIONS = Method(
+    COORDINATOR, "CreatePartitions", coordinator.CreatePartitionsRequest, coordinator.CreatePartitionsResponse
+)
 INCREMENTAL_ALTER_CONFIGS = Method(
     COORDINATOR,
     "IncrementalAlterConfigs",

@@ -107,6 +107,7 @@ class CoordinatorNode:
             methods.WATCH_CATALOG: catalog.watch_catalog,
             methods.CREATE_TOPICS: catalog.create_topics,
             methods.DELETE_TOPICS: catalog.delete_topics,
+            methods.CREATE_PARTITIONS: catalog.create_partitions,
             methods.INCREMENTAL_ALTER_CONFIGS: catalog.incremental_alter_configs,
             methods.INIT_PRODUCER_ID: producer_ids.init_producer_id,
             methods.OFFSET_COMMIT: offsets.commit,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kshare_core.errors import KafkaError
 from kshare_gateway.handlers import (
     api_versions,
+    create_partitions,
     create_topics,
     delete_topics,
     describe_cluster,
@@ -67,6 +68,9 @@ HANDLERS: dict[ApiKey, Handler] = {
     ),
     ApiKey.DESCRIBE_CONFIGS: Handler(
         name="DescribeConfigs", handle=describe_configs.handle, failed=describe_configs.failed
+    ),
+    ApiKey.CREATE_PARTITIONS: Handler(
+        name="CreatePartitions", handle=create_partitions.handle, failed=create_partitions.failed
     ),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(
         name="IncrementalAlterConfigs",

@@ -1,4 +1,4 @@
-"""RegisterNode, WatchCatalog, CreateTopics, DeleteTopics, IncrementalAlterConfigs."""
+"""RegisterNode, WatchCatalog, CreateTopics, DeleteTopics, CreatePartitions, IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -112,6 +112,19 @@ class CatalogHandlers:
                 for topic in request.topics
             ]
             return pb.DeleteTopicsResponse(results=results)
+
+    async def create_partitions(
+        self, request: pb.CreatePartitionsRequest, payload: memoryview
+    ) -> pb.CreatePartitionsResponse:
+        try:
+            return await self._core.submit(commands.CreatePartitions(request=request))
+        except StorageFailure as failure:
+            code, message = error_of(failure)
+            results = [
+                pb.CreatePartitionsResponse.Result(name=topic.name, error_code=code, error_message=message)
+                for topic in request.topics
+            ]
+            return pb.CreatePartitionsResponse(results=results)
 
     async def incremental_alter_configs(
         self, request: pb.IncrementalAlterConfigsRequest, payload: memoryview

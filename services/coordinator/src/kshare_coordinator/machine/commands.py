@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 Response_co = TypeVar("Response_co", covariant=True)
@@ -52,6 +53,11 @@ class CreateTopics(Command[pb.CreateTopicsResponse]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics(Command[pb.DeleteTopicsResponse]):
     request: pb.DeleteTopicsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions(Command[pb.CreatePartitionsResponse]):
+    request: pb.CreatePartitionsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +123,56 @@ class ExpireOffsets(Command[int]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InitTransactionalProducer(Command[pb.InitProducerIdResponse]):
+    """InitProducerId with a transactional id."""
+
+    request: pb.InitProducerIdRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitionsToTransaction(Command[pb.AddPartitionsToTxnResponse.Result]):
+    """One transaction of AddPartitionsToTxn."""
+
+    transaction: pb.AddPartitionsToTxnRequest.Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddOffsetsToTransaction(Command[ErrorCode]):
+    request: pb.AddOffsetsToTxnRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction(Command[pb.EndTxnResponse]):
+    request: pb.EndTxnRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteTransaction(Command[bool]):
+    """Every partition has the marker of this producer id and epoch, or is gone."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortTimedOutTransaction(Command[bool]):
+    """The transaction may be open longer than its timeout."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireTransactionalIds(Command[int]):
+    """transaction.remove.expired.transaction.cleanup.interval.ms is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextCoordinatorEpoch(Command[int]):
+    """A coordinator epoch for transaction markers, above all earlier ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogChanged:
     """Whoever waits for a version of the catalog can look again."""
 
@@ -154,4 +210,11 @@ class GroupStatePending:
     group_id: str
 
 
-Effect = CatalogChanged | LeaseStarted | SessionRenewed | SessionEnded | GroupStatePending
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnding:
+    """The transaction's outcome is decided: the leaders of its partitions must be told."""
+
+    transactional_id: str
+
+
+Effect = CatalogChanged | LeaseStarted | SessionRenewed | SessionEnded | GroupStatePending | TransactionEnding

@@ -11,6 +11,7 @@ from kshare_coordinator.machine.config_changes import decide_alter_configs
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
 from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, decide_expire
+from kshare_coordinator.machine.partition_growth import decide_create_partitions
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_groups import (
     decide_complete_group_state,
@@ -19,6 +20,16 @@ from kshare_coordinator.machine.share_groups import (
 )
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.machine.topics import decide_create_topics, decide_delete_topics
+from kshare_coordinator.machine.transactions import decide_add_offsets, decide_add_partitions
+from kshare_coordinator.machine.transactions_ending import (
+    TransactionSettings,
+    decide_abort_timed_out,
+    decide_complete,
+    decide_end,
+    decide_expire_transactional_ids,
+    decide_init_producer,
+    decide_next_coordinator_epoch,
+)
 from kshare_core.configs import Configs
 from kshare_runtime.machine import Decision
 
@@ -43,6 +54,7 @@ class CoordinatorMachine:
         self._timed_deciders: dict[type[Command[Any]], Callable[[Any, int], AnyDecision]] = {
             commands.OffsetCommit: lambda command, now_ms: decide_commit(state, command, offsets, now_ms),
             commands.ExpireOffsets: lambda command, now_ms: decide_expire(state, command, offsets, now_ms),
+            **_transaction_deciders(state, TransactionSettings.of(configs)),
         }
         self._deciders: dict[type[Command[Any]], Callable[[Any], AnyDecision]] = {
             commands.Start: lambda command: decide_start(state, command),
@@ -50,6 +62,7 @@ class CoordinatorMachine:
             commands.ExpireNode: lambda command: decide_expire_node(state, command),
             commands.CreateTopics: lambda command: decide_create_topics(state, command, configs),
             commands.DeleteTopics: lambda command: decide_delete_topics(state, command, configs),
+            commands.CreatePartitions: lambda command: decide_create_partitions(state, command, configs),
             commands.IncrementalAlterConfigs: lambda command: decide_alter_configs(state, command, configs),
             commands.AllocateProducerIds: lambda command: self._allocate_producer_ids(),
             commands.ShareGroupHeartbeat: lambda command: decide_heartbeat(state, command, groups),
@@ -69,3 +82,22 @@ class CoordinatorMachine:
         first = self.state.numbers.get(records.NEXT_PRODUCER_ID, 0)
         end = first + PRODUCER_ID_BLOCK_SIZE
         return Decision((records.cluster_number(records.NEXT_PRODUCER_ID, end),), range(first, end))
+
+
+def _transaction_deciders(
+    state: CoordinatorState, settings: TransactionSettings
+) -> dict[type[Command[Any]], Callable[[Any, int], AnyDecision]]:
+    return {
+        commands.InitTransactionalProducer: lambda command, now_ms: decide_init_producer(
+            state, command, settings, now_ms
+        ),
+        commands.AddPartitionsToTransaction: lambda command, now_ms: decide_add_partitions(state, command, now_ms),
+        commands.AddOffsetsToTransaction: lambda command, now_ms: decide_add_offsets(state, command, now_ms),
+        commands.EndTransaction: lambda command, now_ms: decide_end(state, command, now_ms),
+        commands.CompleteTransaction: lambda command, now_ms: decide_complete(state, command, now_ms),
+        commands.AbortTimedOutTransaction: lambda command, now_ms: decide_abort_timed_out(state, command, now_ms),
+        commands.ExpireTransactionalIds: lambda command, now_ms: decide_expire_transactional_ids(
+            state, command, settings, now_ms
+        ),
+        commands.NextCoordinatorEpoch: lambda command, now_ms: decide_next_coordinator_epoch(state, command),
+    }
