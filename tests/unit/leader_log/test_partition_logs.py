@@ -358,7 +358,7 @@ def test_producers_of_a_partition_have_a_limit() -> None:
 
     def append(producer_id: int, at_ms: int) -> int:
         batch = build_batch(producer_id=producer_id, producer_epoch=0, base_sequence=0)
-        pending = log.begin()
+        pending = log.begin(at_ms)
         result = log.prepare(memoryview(batch), at_ms, pending)
         disk.write(list(log.writes(pending)))
         log.commit(pending)

@@ -7,8 +7,14 @@ whole topic is one range of keys in each family.
 |------------|-----------------------------|-------|
 | log        | base offset, 8 bytes        | the batch as it is served |
 | producers  | producer id, 8 bytes        | what `producers.encode_producer` writes |
-| timestamps | a timestamp + 2^63, 8 bytes | two offsets, 8 bytes each: no record below the first is newer than the    |
-|            |                             | timestamp; the second is the base offset of the batch that has it |
+| timestamps | a timestamp + 2^63, 8 bytes | an offset, 8 bytes: no record below it is newer than the timestamp |
+| segments   | base offset, 8 bytes        | what `segments.encode_segment` writes |
+| positions  | nothing                     | what `segments.encode_positions` writes |
+| aborted_transactions | offset of the marker, 8 bytes | producer id, first offset, and the last stable offset after |
+|            |                             | the marker, 8 bytes each |
+| dead_letters | source topic id, partition, group | of a partition that takes dead letters: what                     |
+|            |                             | `dead_letters.appended.encode_row` writes |
+| unfinished_dead_letters | group          | empty: the share-partition may have Archiving records |
 | meta       | "cluster.id", no partition  | the id of the cluster whose records lie here |
 """
 
@@ -21,15 +27,21 @@ from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
 LOG = "log"
 PRODUCERS = "producers"
 TIMESTAMPS = "timestamps"
+ABORTED_TRANSACTIONS = "aborted_transactions"
+SEGMENTS = "segments"
+POSITIONS = "positions"
+DEAD_LETTERS = "dead_letters"
+UNFINISHED_DEAD_LETTERS = "unfinished_dead_letters"
 META = "meta"
-PARTITION_FAMILIES = (LOG, PRODUCERS, TIMESTAMPS)
+PARTITION_FAMILIES = (LOG, PRODUCERS, TIMESTAMPS, ABORTED_TRANSACTIONS, SEGMENTS, POSITIONS, DEAD_LETTERS, UNFINISHED_DEAD_LETTERS)
 
 CLUSTER_ID_KEY = b"cluster.id"
 
 _PREFIX_LENGTH = TOPIC_ID_LENGTH + 4
 _LONG = struct.Struct(">Q")
 _TIMESTAMP_SHIFT = 1 << 63
-_TIMESTAMP_VALUE = struct.Struct(">qq")
+_TIMESTAMP_VALUE = struct.Struct(">q")
+_ABORTED_VALUE = struct.Struct(">qqq")
 
 
 def partition_prefix(key: TopicPartition) -> bytes:
@@ -68,11 +80,21 @@ def timestamp_of(key: bytes) -> int:
     return number_of(key) - _TIMESTAMP_SHIFT
 
 
-def timestamp_value(end_offset: int, newest_base_offset: int) -> bytes:
-    return _TIMESTAMP_VALUE.pack(end_offset, newest_base_offset)
+def timestamp_value(end_offset: int) -> bytes:
+    return _TIMESTAMP_VALUE.pack(end_offset)
 
 
-def parse_timestamp_value(value: bytes) -> tuple[int, int]:
-    """The inverse of `timestamp_value`."""
-    end_offset, newest_base_offset = _TIMESTAMP_VALUE.unpack(value)
-    return end_offset, newest_base_offset
+def parse_timestamp_value(value: bytes) -> int:
+    """The inverse of `timestamp_value`; struct.error where the bytes are none."""
+    (end_offset,) = _TIMESTAMP_VALUE.unpack(value)
+    return int(end_offset)
+
+
+def aborted_value(producer_id: int, first_offset: int, last_stable_offset: int) -> bytes:
+    return _ABORTED_VALUE.pack(producer_id, first_offset, last_stable_offset)
+
+
+def parse_aborted_value(value: bytes) -> tuple[int, int, int]:
+    """The inverse of `aborted_value`; struct.error where the bytes are none."""
+    producer_id, first_offset, last_stable_offset = _ABORTED_VALUE.unpack(value)
+    return producer_id, first_offset, last_stable_offset

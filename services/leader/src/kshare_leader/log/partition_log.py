@@ -10,13 +10,16 @@ offset. Look-ups by time use a sparse index: after each INDEX_INTERVAL_BYTES of 
 no record is newer than which timestamp; from there on headers are scanned, and only one batch is opened.
 
 There are no transactions yet: transactional batches are refused, so the last stable offset is the high watermark.
-Nothing shortens a log yet either (retention, DeleteRecords), so each one starts at offset 0.
+
+A log gets shorter by its start offset: retention and DeleteRecords move it with one durable write (`plan_start`,
+`commit_start`), after which nothing below can be read; the bytes below are removed later (`remove_unreachable`).
+Compaction puts other batches in the place of closed segments' (`rewrite`), with the same offsets.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
@@ -30,7 +33,16 @@ from kshare_leader.log.producers import (
     entry_after,
     find_duplicate,
 )
-from kshare_leader.log.stored_batches import FIRST_OFFSET, StoredBatches, first_record
+from kshare_leader.log.segments import (
+    PendingSegments,
+    Positions,
+    Segment,
+    StartChange,
+    encode_positions,
+    plan_start,
+    segment_write,
+)
+from kshare_leader.log.stored_batches import StoredBatches, first_record
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
@@ -43,6 +55,7 @@ from kshare_wire.record_batches import (
     read_header,
     read_produced_batch,
 )
+from kshare_wire.record_reading import open_records
 
 LOOKUP_LIMIT_BYTES = 64 * INDEX_INTERVAL_BYTES
 """How far a look-up by time scans; only headers with untrue timestamps can make it go further than two intervals."""
@@ -82,10 +95,12 @@ class PartitionLog:
         """Bytes appended since the log was opened; tells a waiting fetch how much came in."""
         try:
             self._producers = self._load_producers(producers_limit)
-            self._next_offset = self._stored.end_offset()
-            self._max_timestamp_ms, self._newest_base_offset, self._unindexed_bytes = self._stored.newest_timestamp()
+            self._positions, self.segments, self._next_offset, self._unindexed_bytes = self._stored.open_extent()
         except (KafkaError, struct.error) as error:
             raise StorageFailure(f"the log of partition {self.name} is damaged: {error}") from error
+        self._max_timestamp_ms = self._newest_segment_ms()
+        self._has_unreachable = self._positions.start_offset > 0
+        self._reported_damage = ""
         self._tail = tails.open(key, self._next_offset)
 
     # what a log is to others
@@ -101,7 +116,12 @@ class PartitionLog:
 
     @property
     def log_start_offset(self) -> int:
-        return FIRST_OFFSET
+        return self._positions.start_offset
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """Compaction has seen everything below."""
+        return max(self._positions.first_dirty_offset, self._positions.start_offset)
 
     @property
     def high_watermark(self) -> int:
@@ -145,11 +165,10 @@ class PartitionLog:
 
     # appending
 
-    def begin(self) -> PendingAppends:
+    def begin(self, now_ms: int) -> PendingAppends:
         """An empty turn of appends."""
-        return PendingAppends(
-            self._next_offset, self._max_timestamp_ms, self._newest_base_offset, self._unindexed_bytes
-        )
+        segments = PendingSegments(self.segments.active, self.settings, now_ms, self._prefix)
+        return PendingAppends(self._next_offset, self._max_timestamp_ms, self._unindexed_bytes, segments)
 
     def prepare(self, records: memoryview, now_ms: int, pending: PendingAppends) -> Appended:
         """Checks the produced `records` and adds them to `pending`; KafkaError where they must not be appended.
@@ -164,13 +183,14 @@ class PartitionLog:
         if header.is_transactional:
             text = f"producer {header.producer_id} has no open transaction: transactions are not supported yet"
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        _check_segment_and_keys(records, header, settings)
         if not settings.log_append_time:
             _check_timestamps(header, settings, now_ms)
         log_append_time_ms = now_ms if settings.log_append_time else NO_TIMESTAMP
         if header.has_producer_id:
             duplicate = self._admit(header, pending, now_ms)
             if duplicate is not None:
-                return Appended(duplicate, log_append_time_ms, FIRST_OFFSET)
+                return Appended(duplicate, log_append_time_ms, self.log_start_offset)
         base_offset = pending.next_offset
         if settings.log_append_time:
             data = patch_log_append_time(records, base_offset, self.leader_epoch, now_ms)
@@ -178,7 +198,7 @@ class PartitionLog:
             data = patch(records, base_offset, self.leader_epoch)
         max_timestamp_ms = now_ms if settings.log_append_time else header.max_timestamp_ms
         pending.add(StoredBatch(base_offset, base_offset + header.last_offset_delta, data), max_timestamp_ms)
-        return Appended(base_offset, log_append_time_ms, FIRST_OFFSET)
+        return Appended(base_offset, log_append_time_ms, self.log_start_offset)
 
     def writes(self, pending: PendingAppends) -> Iterator[Write]:
         """What must become durable, in one atomic write, before `commit`."""
@@ -187,16 +207,17 @@ class PartitionLog:
         for producer_id, entry in pending.producers.items():
             value = None if entry is None else encode_producer(entry)
             yield Write(keys.PRODUCERS, keys.long_key(self._prefix, producer_id), value)
-        for timestamp_ms, (end_offset, newest_base_offset) in pending.index.items():
-            value = keys.timestamp_value(end_offset, newest_base_offset)
+        for timestamp_ms, end_offset in pending.index.items():
+            value = keys.timestamp_value(end_offset)
             yield Write(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, timestamp_ms), value)
+        yield from pending.segments.writes(self._prefix)
 
     def commit(self, pending: PendingAppends) -> None:
         """Makes the batches readable; call `notify` when all logs of the turn are committed."""
         self._next_offset = pending.next_offset
         self._max_timestamp_ms = pending.max_timestamp_ms
-        self._newest_base_offset = pending.newest_base_offset
         self._unindexed_bytes = pending.unindexed_bytes
+        self.segments.commit(pending.segments)
         for producer_id, entry in pending.producers.items():
             if entry is None:
                 self._producers.remove(producer_id)
@@ -241,18 +262,28 @@ class PartitionLog:
     # reading
 
     def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool = True) -> list[StoredBatch]:
-        """See TopicLog.read; without `at_least_one` nothing is read where the first batch is above `max_bytes`."""
+        """See TopicLog.read; without `at_least_one` nothing is read where the first batch is above `max_bytes`.
+
+        Below the log start offset it reads from there.
+        """
+        fetch_offset = max(fetch_offset, self._positions.start_offset)
         if fetch_offset >= self._tail.start_offset:
             self._tails.touch(self._key)
             return self._tail.read(fetch_offset, max_bytes, at_least_one=at_least_one)
         found: list[StoredBatch] = []
-        for batch in self._stored.from_offset(fetch_offset):
-            max_bytes -= len(batch.data)
-            if max_bytes < 0 and (found or not at_least_one):
-                break
-            found.append(batch)
-            if max_bytes <= 0:
-                break
+        try:
+            for batch in self._stored.from_offset(fetch_offset):
+                max_bytes -= len(batch.data)
+                if max_bytes < 0 and (found or not at_least_one):
+                    break
+                found.append(batch)
+                if max_bytes <= 0:
+                    break
+        except StorageFailure as failure:
+            if found:
+                return found  # the next read meets the failure first
+            self._report_damage(fetch_offset, failure)
+            raise
         return found
 
     def epoch_at(self, offset: int) -> int:
@@ -265,10 +296,11 @@ class PartitionLog:
         if timestamp_ms > self._max_timestamp_ms:
             return None
         scanned_bytes = 0
-        for batch in self._stored.from_offset(self._stored.indexed_offset_before(timestamp_ms)):
+        start_offset = self._positions.start_offset
+        for batch in self._stored.from_offset(max(self._stored.indexed_offset_before(timestamp_ms), start_offset)):
             header = read_header(batch.data)
             if header.max_timestamp_ms >= timestamp_ms:
-                found = first_record(batch, header, timestamp_ms)
+                found = first_record(batch, header, timestamp_ms, start_offset)
                 if found is not None:
                     return found
             scanned_bytes += len(batch.data)
@@ -279,15 +311,114 @@ class PartitionLog:
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The first record of the greatest timestamp; None where no record has one. Errors as above."""
-        if self._max_timestamp_ms == NO_TIMESTAMP:
-            return None
-        batch = self.read(self._newest_base_offset, 1)[0]
-        header = read_header(batch.data)
-        found = first_record(batch, header, header.max_timestamp_ms)
+        best: TimestampOffset | None = None
+        for segment in self.segments.by_newest():
+            if best is not None and segment.largest_timestamp_ms < best.timestamp_ms:
+                break
+            found = self._newest_in(segment)
+            if found is not None and (
+                best is None or (-found.timestamp_ms, found.offset) < (-best.timestamp_ms, best.offset)
+            ):
+                best = found
+        return best
+
+    def _newest_in(self, segment: Segment) -> TimestampOffset | None:
+        """The first record of the newest timestamp in the segment; it is scanned where part of it is gone."""
+        start_offset = self._positions.start_offset
+        if segment.newest_base_offset >= start_offset:
+            batches = self.read(segment.newest_base_offset, 1)
+            if batches and batches[0].base_offset == segment.newest_base_offset:
+                header = read_header(batches[0].data)
+                if header.max_timestamp_ms == segment.largest_timestamp_ms:
+                    return self._first_newest(batches[0], header)
+        batch = self._stored.newest_batch(max(start_offset, segment.base_offset), segment.end_offset)
+        return None if batch is None else self._first_newest(batch, read_header(batch.data))
+
+    def _first_newest(self, batch: StoredBatch, header: BatchHeader) -> TimestampOffset:
+        start_offset = self._positions.start_offset
+        newest_ms = header.max_timestamp_ms
+        if batch.base_offset < start_offset and not header.is_log_append_time:
+            newest_ms = max(
+                [record.timestamp_ms for record in open_records(batch.data) if record.offset >= start_offset]
+            )
+        found = first_record(batch, header, newest_ms, start_offset)
         if found is None:
             text = f"the batch at offset {batch.base_offset} has other timestamps than its header says"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
         return found
+
+    def _newest_segment_ms(self) -> int:
+        return max([segment.largest_timestamp_ms for segment in self.segments])
+
+    def _report_damage(self, offset: int, failure: StorageFailure) -> None:
+        """One line for each damaged place, however often clients read there."""
+        text = f"partition {self.name} cannot be read at offset {offset}: {failure}"
+        if text != self._reported_damage:
+            self._reported_damage = text
+            self._report(text)
+
+    # getting shorter
+
+    def plan_start(self, start_offset: int) -> StartChange | None:
+        """What must be written so that the log starts at `start_offset`; None where it starts there or later already.
+
+        KafkaError OFFSET_OUT_OF_RANGE above the high watermark. StorageFailure.
+        """
+        if start_offset > self._next_offset:
+            text = f"partition {self.name} cannot start at offset {start_offset}: it ends at {self._next_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        if start_offset <= self._positions.start_offset:
+            return None
+        positions = Positions(start_offset, self._next_offset, self._positions.first_dirty_offset)
+        change = plan_start(self.segments, positions, self._prefix)
+        change.writes.extend([Write(keys.TIMESTAMPS, key, None) for key in self._stored.index_keys_below(start_offset)])
+        return change
+
+    def commit_start(self, change: StartChange) -> None:
+        """The change is durable: nothing below is readable any more. Call `notify` afterwards."""
+        self._positions = change.positions
+        self.segments.remove(change.gone, self._next_offset)
+        self._max_timestamp_ms = self._newest_segment_ms()
+        self._tails.drop_before(self._key, change.positions.start_offset)
+        self._has_unreachable = True
+
+    def remove_unreachable(self) -> None:
+        """Frees the disk of batches below the log start offset; StorageFailure."""
+        if not self._has_unreachable:
+            return
+        start_offset = self._positions.start_offset
+        first = next(iter(self._stored.from_offset(start_offset)), None)
+        kept_from = start_offset if first is None else first.base_offset
+        self._store.delete_range(keys.LOG, self._prefix, keys.long_key(self._prefix, kept_from))
+        self._has_unreachable = False
+
+    def stored_batches(self, start_offset: int, end_offset: int) -> Iterator[StoredBatch]:
+        """Batches on disk for compaction; the store must not be written while they are taken."""
+        return self._stored.from_offset(start_offset, end_offset)
+
+    def rewrite(self, batches: Mapping[int, StoredBatch | None], segments: Sequence[Segment], merged: Segment) -> None:
+        """Replaces batches by base offset (None: removed), and closed `segments` by one; one write. StorageFailure."""
+        writes = [
+            Write(keys.LOG, keys.long_key(self._prefix, base_offset), None if batch is None else batch.data)
+            for base_offset, batch in batches.items()
+        ]
+        writes += [
+            Write(keys.SEGMENTS, keys.long_key(self._prefix, segment.base_offset), None) for segment in segments[1:]
+        ]
+        self._store.write([*writes, segment_write(self._prefix, merged)])
+        self.segments.replace(segments, merged)
+        self._tails.replace(self._key, batches)
+
+    def mark_clean(self, first_dirty_offset: int) -> None:
+        """Compaction has seen everything below `first_dirty_offset`; StorageFailure."""
+        positions = Positions(self._positions.start_offset, self._next_offset, first_dirty_offset)
+        self._store.write(
+            [
+                Write(keys.POSITIONS, self._prefix, encode_positions(positions)),
+                segment_write(self._prefix, self.segments.active),
+            ]
+        )
+        self._positions = positions
 
     # opening
 
@@ -295,6 +426,18 @@ class PartitionLog:
         pairs = self._store.scan(keys.PRODUCERS, self._prefix, self._prefix_end)
         entries = [(keys.number_of(key), decode_producer(value)) for key, value in pairs]
         return ProducerTable(entries) if limit is None else ProducerTable(entries, limit=limit)
+
+
+def _check_segment_and_keys(records: memoryview, header: BatchHeader, settings: TopicSettings) -> None:
+    """A batch must fit into a segment; where the topic is compacted, each record must have a key."""
+    if header.size > settings.segment_bytes:
+        text = f"the record batch has {header.size} bytes; segment.bytes allows {settings.segment_bytes}"
+        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
+    if settings.compacts:
+        for index, record in enumerate(open_records(records)):
+            if record.key is None:
+                text = f"record {index} of the batch has no key, and the topic is compacted (cleanup.policy)"
+                raise KafkaError(ErrorCode.INVALID_RECORD, text)
 
 
 def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:

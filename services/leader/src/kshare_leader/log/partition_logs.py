@@ -152,7 +152,7 @@ class PartitionLogs:
         try:
             if queued.key not in turn.pending:
                 log = self.lookup(queued.key)
-                turn.pending[queued.key] = (log, log.begin())
+                turn.pending[queued.key] = (log, log.begin(now_ms))
             log, pending = turn.pending[queued.key]
             return log.prepare(queued.records, now_ms, pending)
         except Exception as error:  # bad input or a bug ends this append, never the turn

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kshare_leader.log.producers import ProducerEntry
+from kshare_leader.log.segments import PendingSegments
 from kshare_leader.ports import StoredBatch
 
 INDEX_INTERVAL_BYTES = 1024 * 1024
@@ -26,23 +27,25 @@ class PendingAppends:
 
     next_offset: int
     max_timestamp_ms: int
-    newest_base_offset: int
     unindexed_bytes: int
+    segments: PendingSegments
     batches: list[StoredBatch] = field(default_factory=list)
     producers: dict[int, ProducerEntry | None] = field(default_factory=dict)
     """New entries; None: the producer made room for another one."""
     added_producers: int = 0
     """By how many entries the table of producers grows."""
-    index: dict[int, tuple[int, int]] = field(default_factory=dict)
+    index: dict[int, int] = field(default_factory=dict)
+    """New entries of the index of timestamps: below which offset no record is newer than the timestamp."""
 
     def add(self, batch: StoredBatch, max_timestamp_ms: int) -> None:
         """The next batch of the log, and the newest timestamp in it."""
         self.batches.append(batch)
         self.next_offset = batch.last_offset + 1
+        self.segments.add(batch.base_offset, self.next_offset, len(batch.data), max_timestamp_ms)
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
-            self.newest_base_offset = batch.base_offset
         self.unindexed_bytes += len(batch.data)
         if self.unindexed_bytes >= INDEX_INTERVAL_BYTES:
-            self.index[self.max_timestamp_ms] = (self.next_offset, self.newest_base_offset)
+            self.index[self.max_timestamp_ms] = self.next_offset
+            self.segments.is_saved = True
             self.unindexed_bytes = 0

@@ -1,12 +1,27 @@
-"""The batches of one log as they lie on disk: found by offset and by time, and what opening a log must know of them."""
+"""The batches of one log as they lie on disk: found by offset and by time, and what opening a log must know of them.
+
+Every batch that is read from disk is checked against its CRC, which costs a thirtieth of the read itself: whatever
+happened to the bytes since they were produced, a damaged batch is never handed out. The fields outside of the CRC (base
+offset and length) are checked against the batch's key and size.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_leader.log import keys
+from kshare_leader.log.segments import (
+    UNKNOWN_TIME,
+    Positions,
+    SegmentTable,
+    after_batch,
+    decode_positions,
+    decode_segment,
+)
 from kshare_leader.ports import StoredBatch, TimestampOffset
 from kshare_runtime.ports import KeyValueStore
 from kshare_wire.record_batches import NO_TIMESTAMP, BatchHeader, check_crc, read_header
@@ -14,6 +29,16 @@ from kshare_wire.record_reading import open_records
 
 FIRST_OFFSET = 0
 MAX_OFFSET = (1 << 63) - 1
+
+
+class OpenedExtent(NamedTuple):
+    """Where a log starts and ends, and what it is made of, as found on disk."""
+
+    positions: Positions
+    segments: SegmentTable
+    end_offset: int
+    unindexed_bytes: int
+    """Bytes after the last entry of the index of timestamps."""
 
 
 class StoredBatches:
@@ -25,8 +50,8 @@ class StoredBatches:
         self._prefix = keys.partition_prefix(key)
         self._prefix_end = keys.after_prefix(self._prefix)
 
-    def from_offset(self, offset: int) -> Iterator[StoredBatch]:
-        """Batches on disk from the one that holds `offset`, or the next."""
+    def from_offset(self, offset: int, end_offset: int = MAX_OFFSET) -> Iterator[StoredBatch]:
+        """Batches on disk from the one that holds `offset`, or the next, up to those that begin at `end_offset`."""
         start = keys.long_key(self._prefix, max(offset, 0))
         if 0 < offset < MAX_OFFSET:
             upper = keys.long_key(self._prefix, offset + 1)
@@ -34,58 +59,112 @@ class StoredBatches:
                 if self._stored_batch(key, data).last_offset >= offset:
                     start = key
                 break
-        for key, data in self._store.scan(keys.LOG, start, self._prefix_end):
+        end = self._prefix_end if end_offset == MAX_OFFSET else keys.long_key(self._prefix, end_offset)
+        for key, data in self._store.scan(keys.LOG, start, end):
             yield self._stored_batch(key, data)
 
     def _stored_batch(self, key: bytes, data: bytes) -> StoredBatch:
         base_offset = keys.number_of(key)
         try:
             header = read_header(data)
+            check_crc(data, header)
         except KafkaError as error:
-            raise StorageFailure(f"the batch at offset {base_offset} of {self._name} is damaged: {error}") from error
+            raise self._damaged(base_offset, str(error)) from error
         if header.base_offset != base_offset:
-            text = f"the batch at offset {base_offset} of {self._name} says that it is at {header.base_offset}"
-            raise StorageFailure(text)
+            raise self._damaged(base_offset, f"it says that it is at {header.base_offset}")
+        if header.size != len(data):
+            raise self._damaged(base_offset, f"it has {len(data)} bytes, and says that it has {header.size}")
         return StoredBatch(
             base_offset, header.last_offset, data, header.is_control, header.is_transactional, header.producer_id
         )
+
+    def _damaged(self, base_offset: int, why: str) -> StorageFailure:
+        return StorageFailure(f"the batch at offset {base_offset} of partition {self._name} is damaged: {why}")
 
     def indexed_offset_before(self, timestamp_ms: int) -> int:
         """An offset below which every record is older than `timestamp_ms`, as near to its record as is known."""
         upper = keys.timestamp_key(self._prefix, timestamp_ms)
         for _, value in self._store.scan(keys.TIMESTAMPS, self._prefix, upper, reverse=True):
-            return keys.parse_timestamp_value(value)[0]
+            return keys.parse_timestamp_value(value)
         return FIRST_OFFSET
 
-    def end_offset(self) -> int:
-        """The offset after the last batch, which is checked in full; KafkaError where its bytes are damaged."""
-        for key, data in self._store.scan(keys.LOG, self._prefix, self._prefix_end, reverse=True):
-            batch = self._stored_batch(key, data)
-            header = read_header(data)
-            check_crc(data, header)
-            return batch.last_offset + 1
-        return FIRST_OFFSET
+    def index_keys_below(self, start_offset: int) -> list[bytes]:
+        """Keys of the index of timestamps that tell nothing about a log that starts at `start_offset`."""
+        found: list[bytes] = []
+        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end):
+            if keys.parse_timestamp_value(value) > start_offset:
+                break
+            found.append(key)
+        return found
 
-    def newest_timestamp(self) -> tuple[int, int, int]:
-        """The newest timestamp, the base offset of its batch, and the bytes after the last entry of the index."""
-        max_timestamp_ms, newest_base_offset, offset, unindexed_bytes = NO_TIMESTAMP, FIRST_OFFSET, FIRST_OFFSET, 0
-        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end, reverse=True):
-            max_timestamp_ms = keys.timestamp_of(key)
-            offset, newest_base_offset = keys.parse_timestamp_value(value)
+    def open_extent(self) -> OpenedExtent:
+        """What a log must know when it is opened; StorageFailure where records are missing or the last is damaged."""
+        value = self._store.get(keys.POSITIONS, self._prefix)
+        rows = list(self._store.scan(keys.SEGMENTS, self._prefix, self._prefix_end))
+        try:
+            positions = Positions() if value is None else decode_positions(value)
+            segments = SegmentTable(
+                [decode_segment(keys.number_of(key), row) for key, row in rows], positions.start_offset
+            )
+        except struct.error as error:
+            raise StorageFailure(f"the segments of partition {self._name} are damaged: {error}") from error
+        stored_end = self._stored_end_offset()
+        known_end = max(positions.end_offset, segments.active.end_offset)
+        if positions.start_offset < known_end and stored_end < known_end:
+            text = (
+                f"partition {self._name} has no records at offsets {stored_end} to {known_end - 1}, which were stored"
+            )
+            raise StorageFailure(text)
+        unindexed_bytes = self._count_unsaved(positions, segments)
+        return OpenedExtent(positions, segments, max(stored_end, known_end), unindexed_bytes)
+
+    def _count_unsaved(self, positions: Positions, segments: SegmentTable) -> int:
+        """Counts the batches after the active segment's row; returns the bytes after the index's last entry."""
+        unindexed_bytes = index_end = 0
+        for _, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end, reverse=True):
+            index_end = keys.parse_timestamp_value(value)
             break
-        for batch in self.from_offset(offset):
+        saved_end = segments.active.end_offset
+        for batch in self.from_offset(max(positions.start_offset, min(index_end, saved_end))):
+            size_bytes = len(batch.data)
+            if batch.base_offset >= index_end:
+                unindexed_bytes += size_bytes
+            if batch.base_offset >= saved_end:
+                newest = read_header(batch.data).max_timestamp_ms
+                segments.active = after_batch(
+                    segments.active, batch.base_offset, batch.last_offset + 1, size_bytes, newest, UNKNOWN_TIME
+                )
+        return unindexed_bytes
+
+    def _stored_end_offset(self) -> int:
+        for key, data in self._store.scan(keys.LOG, self._prefix, self._prefix_end, reverse=True):
+            return self._stored_batch(key, data).last_offset + 1
+        return FIRST_OFFSET
+
+    def newest_batch(self, first_offset: int, end_offset: int) -> StoredBatch | None:
+        """The first batch whose records at `first_offset` or later have the newest timestamp of all up to the end.
+
+        None where no record has a timestamp.
+        """
+        best, best_ms = None, NO_TIMESTAMP
+        for batch in self.from_offset(first_offset, end_offset):
             header = read_header(batch.data)
-            unindexed_bytes += len(batch.data)
-            if header.max_timestamp_ms > max_timestamp_ms:
-                max_timestamp_ms, newest_base_offset = header.max_timestamp_ms, batch.base_offset
-        return max_timestamp_ms, newest_base_offset, unindexed_bytes
+            newest_ms = header.max_timestamp_ms
+            if newest_ms > best_ms and batch.base_offset < first_offset and not header.is_log_append_time:
+                times = [record.timestamp_ms for record in open_records(batch.data) if record.offset >= first_offset]
+                newest_ms = max(times, default=NO_TIMESTAMP)
+            if newest_ms > best_ms:
+                best, best_ms = batch, newest_ms
+        return best
 
 
-def first_record(batch: StoredBatch, header: BatchHeader, timestamp_ms: int) -> TimestampOffset | None:
-    """The batch's first record that is at `timestamp_ms` or newer; KafkaError CORRUPT_MESSAGE."""
+def first_record(
+    batch: StoredBatch, header: BatchHeader, timestamp_ms: int, first_offset: int = FIRST_OFFSET
+) -> TimestampOffset | None:
+    """The batch's first record from `first_offset` on at `timestamp_ms` or newer; KafkaError CORRUPT_MESSAGE."""
     if header.is_log_append_time:
-        return TimestampOffset(header.max_timestamp_ms, batch.base_offset)
+        return TimestampOffset(header.max_timestamp_ms, max(batch.base_offset, first_offset))
     for record in open_records(batch.data):
-        if record.timestamp_ms >= timestamp_ms:
+        if record.timestamp_ms >= timestamp_ms and record.offset >= first_offset:
             return TimestampOffset(record.timestamp_ms, record.offset)
     return None

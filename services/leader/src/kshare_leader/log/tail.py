@@ -8,6 +8,7 @@ Batches are looked up by bisection over base offsets and handed out as they are,
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.ports import StoredBatch
@@ -49,6 +50,32 @@ class Tail:
             del self._base_offsets[:count]
             self.size_bytes -= dropped
         return dropped
+
+    def drop_before(self, offset: int) -> int:
+        """Drops batches that end before `offset`; returns their bytes."""
+        count = bisect_right(self._base_offsets, offset)
+        if count and self._batches[count - 1].last_offset >= offset:
+            count -= 1
+        return self.drop(sum([len(batch.data) for batch in self._batches[:count]]))
+
+    def replace(self, changed: Mapping[int, StoredBatch | None]) -> int:
+        """Replaces batches by base offset (None: removes), as far as they are here; returns the bytes gained."""
+        before = self.size_bytes
+        removes = False
+        for base_offset, batch in changed.items():
+            index = bisect_right(self._base_offsets, base_offset) - 1
+            if index < 0 or self._base_offsets[index] != base_offset:
+                continue
+            if batch is None:
+                removes = True
+            else:
+                self.size_bytes += len(batch.data) - len(self._batches[index].data)
+                self._batches[index] = batch
+        if removes:
+            kept = [batch for batch in self._batches if changed.get(batch.base_offset, batch) is not None]
+            self._batches, self._base_offsets = kept, [batch.base_offset for batch in kept]
+            self.size_bytes = sum([len(batch.data) for batch in kept])
+        return self.size_bytes - before
 
     def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool) -> list[StoredBatch]:
         """Batches from the one that holds `fetch_offset`, or the next; see TopicLog.read."""
@@ -111,6 +138,18 @@ class TailCache:
         excess = self.size_bytes - self._node_limit_bytes
         if excess > 0:
             self._drop_least_recently_used(excess + self._node_limit_bytes // _DROPPED_SHARE)
+
+    def drop_before(self, key: TopicPartition, offset: int) -> None:
+        """The log starts at `offset` now."""
+        tail = self._tails.get(key)
+        if tail is not None:
+            self.size_bytes -= tail.drop_before(offset)
+
+    def replace(self, key: TopicPartition, changed: Mapping[int, StoredBatch | None]) -> None:
+        """Compaction put other batches, or none, in the place of those with these base offsets."""
+        tail = self._tails.get(key)
+        if tail is not None:
+            self.size_bytes += tail.replace(changed)
 
     def _drop_least_recently_used(self, size_bytes: int) -> None:
         for tail in self._tails.values():

@@ -1,6 +1,7 @@
 """The configs of a topic that its logs obey, under Kafka's names, with the broker's values as defaults.
 
-`compression.type` is not among them: batches are kept as the producer sent them, whatever its value.
+Not among them, because they have no meaning here: `compression.type` (batches are kept as the producer sent them),
+`file.delete.delay.ms` and `segment.index.bytes` (a segment is a row, not files), `flush.*` (every append is flushed).
 """
 
 from __future__ import annotations
@@ -10,23 +11,51 @@ from dataclasses import dataclass
 
 from kshare_core.configs import Configs
 from kshare_core.configs.definition import ConfigValue, InvalidConfig
-from kshare_core.configs.topic import TOPIC_CONFIGS
+from kshare_core.configs.topic import TOPIC_CONFIGS, inherited_topic_configs
 
 LOG_APPEND_TIME = "LogAppendTime"
+MAX_LONG = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What a log checks batches against; the defaults are Kafka's."""
+    """What a log checks batches against, and what is removed from it; the defaults are Kafka's."""
 
     max_message_bytes: int = 1_048_588
     """max.message.bytes: the largest batch, with its header."""
     log_append_time: bool = False
     """message.timestamp.type is LogAppendTime."""
-    timestamp_before_max_ms: int = (1 << 63) - 1
+    timestamp_before_max_ms: int = MAX_LONG
     """message.timestamp.before.max.ms"""
     timestamp_after_max_ms: int = 3_600_000
     """message.timestamp.after.max.ms"""
+    deletes: bool = True
+    """cleanup.policy has delete."""
+    compacts: bool = False
+    """cleanup.policy has compact."""
+    retention_ms: int = 604_800_000
+    """retention.ms; -1: no limit."""
+    retention_bytes: int = -1
+    """retention.bytes; -1: no limit."""
+    segment_bytes: int = 1 << 30
+    """segment.bytes, or internal.segment.bytes where that is set."""
+    segment_ms: int = 604_800_000
+    """segment.ms"""
+    segment_jitter_ms: int = 0
+    """segment.jitter.ms"""
+    delete_retention_ms: int = 86_400_000
+    """delete.retention.ms"""
+    min_cleanable_dirty_ratio: float = 0.5
+    """min.cleanable.dirty.ratio"""
+    min_compaction_lag_ms: int = 0
+    """min.compaction.lag.ms"""
+    max_compaction_lag_ms: int = MAX_LONG
+    """max.compaction.lag.ms"""
+
+    @property
+    def roll_ms(self) -> int:
+        """After how long a segment is rolled (LogConfig.maxSegmentMs)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
 
 def topic_settings(entries: Mapping[str, str], broker: Configs) -> TopicSettings:
@@ -34,6 +63,7 @@ def topic_settings(entries: Mapping[str, str], broker: Configs) -> TopicSettings
 
     The coordinator checked them when they were set.
     """
+    inherited = inherited_topic_configs(broker)
 
     def value(name: str) -> ConfigValue:
         definition = TOPIC_CONFIGS[name]
@@ -42,19 +72,32 @@ def topic_settings(entries: Mapping[str, str], broker: Configs) -> TopicSettings
                 return definition.parse(entries[name])
             except InvalidConfig:
                 return definition.default
-        synonym = definition.broker_synonym
-        if synonym is not None and synonym in broker.table and broker.is_set(synonym):
-            return broker[synonym]
-        return definition.default
+        return inherited.get(name, definition.default)
 
     def integer(name: str) -> int:
         found = value(name)
         assert isinstance(found, int), f"{name} is {found!r}, not an integer"
         return found
 
+    policies = value("cleanup.policy")
+    assert isinstance(policies, tuple), f"cleanup.policy is {policies!r}, not a list"
+    ratio = value("min.cleanable.dirty.ratio")
+    assert isinstance(ratio, int | float), f"min.cleanable.dirty.ratio is {ratio!r}, not a number"
+    segment_bytes = value("internal.segment.bytes")
     return TopicSettings(
         max_message_bytes=integer("max.message.bytes"),
         log_append_time=value("message.timestamp.type") == LOG_APPEND_TIME,
         timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
+        deletes="delete" in policies,
+        compacts="compact" in policies,
+        retention_ms=integer("retention.ms"),
+        retention_bytes=integer("retention.bytes"),
+        segment_bytes=segment_bytes if isinstance(segment_bytes, int) else integer("segment.bytes"),
+        segment_ms=integer("segment.ms"),
+        segment_jitter_ms=integer("segment.jitter.ms"),
+        delete_retention_ms=integer("delete.retention.ms"),
+        min_cleanable_dirty_ratio=float(ratio),
+        min_compaction_lag_ms=integer("min.compaction.lag.ms"),
+        max_compaction_lag_ms=integer("max.compaction.lag.ms"),
     )

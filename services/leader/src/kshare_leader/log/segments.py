@@ -1,0 +1,230 @@
+"""The segments of a log, and where it starts and ends: what retention, compaction and DeleteRecords decide by.
+
+A segment here is no file but a row: which offsets it spans, how many bytes they have, its newest timestamp. The rows
+are kept so that whole segments go and stay exactly when Kafka's would (LogSegment.shouldRoll of Kafka 4.3): a segment
+is rolled before the batch that would make it larger than segment.bytes, and before a batch whose newest timestamp is
+more than segment.ms (less a jitter) after the segment's first one. The last segment is the active one.
+
+**Cost of appends.** An append changes the active segment in memory only. Its row is written when a segment is rolled
+and, with the index of timestamps, after every INDEX_INTERVAL_BYTES; what came after the row is counted again from the
+batches' headers when the log is opened. A row says up to which offset it counts, so it also says up to where there
+must be records: a log whose last batch ends before that has lost some, and is refused.
+
+**Positions.** One more row has the log start offset, the end offset when it was written (so that offsets are not used
+again after everything was deleted), and the first offset that compaction has not seen.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from kshare_leader.log import keys
+from kshare_leader.log.topic_settings import TopicSettings
+from kshare_runtime.ports import Write
+from kshare_wire.record_batches import NO_TIMESTAMP
+
+UNKNOWN_TIME = -1
+OFFSETS_LIMIT = (1 << 31) - 1
+"""The largest distance of offsets within one segment."""
+
+_SEGMENT = struct.Struct(">qqqqqqq")
+_POSITIONS = struct.Struct(">qqq")
+
+
+class Positions(NamedTuple):
+    """The durable positions of a log."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+    """The log's end when the row was written; it may have grown since, never shrunk."""
+    first_dirty_offset: int = 0
+    """Compaction has seen everything below."""
+
+
+class Segment(NamedTuple):
+    """One segment. Times are in milliseconds; UNKNOWN_TIME where nothing tells."""
+
+    base_offset: int
+    end_offset: int
+    """The offset after its last batch, as far as `size_bytes` counts them."""
+    size_bytes: int = 0
+    largest_timestamp_ms: int = NO_TIMESTAMP
+    newest_base_offset: int = 0
+    """The base offset of the first batch that has the largest timestamp."""
+    first_timestamp_ms: int = NO_TIMESTAMP
+    """The newest timestamp of its first batch: what segment.ms counts from."""
+    first_append_ms: int = UNKNOWN_TIME
+    """The clock at its first append, which stands in where batches have no timestamps."""
+    last_append_ms: int = UNKNOWN_TIME
+
+    @property
+    def newest_ms(self) -> int:
+        """What retention.ms counts from (LogSegment.largestTimestamp)."""
+        return self.largest_timestamp_ms if self.largest_timestamp_ms >= 0 else self.last_append_ms
+
+
+def encode_segment(segment: Segment) -> bytes:
+    """Its fields after the base offset, 8 bytes each."""
+    return _SEGMENT.pack(*segment[1:])
+
+
+def decode_segment(base_offset: int, value: bytes) -> Segment:
+    """The inverse of `encode_segment`; struct.error where the bytes are none."""
+    return Segment(base_offset, *_SEGMENT.unpack(value))
+
+
+def encode_positions(positions: Positions) -> bytes:
+    """Start, end and first dirty offset, 8 bytes each."""
+    return _POSITIONS.pack(*positions)
+
+
+def decode_positions(value: bytes) -> Positions:
+    """The inverse of `encode_positions`; struct.error where the bytes are none."""
+    return Positions(*_POSITIONS.unpack(value))
+
+
+def segment_write(prefix: bytes, segment: Segment) -> Write:
+    return Write(keys.SEGMENTS, keys.long_key(prefix, segment.base_offset), encode_segment(segment))
+
+
+class StartChange(NamedTuple):
+    """A new start of a log: what to write, and the segments that go."""
+
+    positions: Positions
+    writes: list[Write]
+    gone: list[Segment]
+
+
+class PendingSegments:
+    """What a turn of appends changes in the segments of one log."""
+
+    __slots__ = ("_jitter_seed", "_now_ms", "_settings", "active", "closed", "is_saved")
+
+    def __init__(self, active: Segment, settings: TopicSettings, now_ms: int, jitter_seed: bytes) -> None:
+        self.active = active
+        self.closed: list[Segment] = []
+        """Segments that this turn rolled."""
+        self.is_saved = False
+        """Whether the active segment's row is written with the turn."""
+        self._settings = settings
+        self._now_ms = now_ms
+        self._jitter_seed = jitter_seed
+
+    def add(self, base_offset: int, next_offset: int, size_bytes: int, newest_timestamp_ms: int) -> None:
+        """Counts a batch; `newest_timestamp_ms` is -1 where it has none."""
+        active = self.active
+        if active.size_bytes and self._must_roll(next_offset, size_bytes, newest_timestamp_ms):
+            self.closed.append(active)
+            self.is_saved = True
+            active = Segment(base_offset, base_offset)
+        self.active = after_batch(active, base_offset, next_offset, size_bytes, newest_timestamp_ms, self._now_ms)
+
+    def writes(self, prefix: bytes) -> Iterator[Write]:
+        for segment in self.closed:
+            yield segment_write(prefix, segment)
+        if self.is_saved:
+            yield segment_write(prefix, self.active)
+
+    def _must_roll(self, next_offset: int, size_bytes: int, newest_timestamp_ms: int) -> bool:
+        active, settings = self.active, self._settings
+        if active.size_bytes > settings.segment_bytes - size_bytes:
+            return True
+        if next_offset - 1 - active.base_offset > OFFSETS_LIMIT:
+            return True
+        if active.first_timestamp_ms >= 0:
+            waited_ms = newest_timestamp_ms - active.first_timestamp_ms
+        else:
+            waited_ms = self._now_ms - active.first_append_ms if active.first_append_ms >= 0 else 0
+        return waited_ms > settings.roll_ms - self._jitter_ms()
+
+    def _jitter_ms(self) -> int:
+        """Some time below segment.jitter.ms, always the same for the same segment."""
+        limit_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
+        if limit_ms <= 0:
+            return 0
+        return crc32c(self._jitter_seed + self.active.base_offset.to_bytes(8, "big")) % limit_ms
+
+
+def after_batch(
+    segment: Segment, base_offset: int, next_offset: int, size_bytes: int, newest_timestamp_ms: int, now_ms: int
+) -> Segment:
+    """The segment with one more batch at its end; `now_ms` is UNKNOWN_TIME where it was appended some time ago."""
+    is_newest = newest_timestamp_ms > segment.largest_timestamp_ms
+    is_first = not segment.size_bytes
+    return Segment(
+        segment.base_offset,
+        next_offset,
+        segment.size_bytes + size_bytes,
+        newest_timestamp_ms if is_newest else segment.largest_timestamp_ms,
+        base_offset if is_newest else segment.newest_base_offset,
+        newest_timestamp_ms if is_first else segment.first_timestamp_ms,
+        now_ms if is_first or segment.first_append_ms < 0 else segment.first_append_ms,
+        now_ms,
+    )
+
+
+class SegmentTable:
+    """The segments of one log as they are durable, apart from the newest batches of the active one. Never empty."""
+
+    def __init__(self, rows: Iterable[Segment], start_offset: int) -> None:
+        found = list(rows)
+        self.active = found.pop() if found else Segment(start_offset, start_offset)
+        self.closed = found
+        self.version = 0
+        """Changes whenever segments go or are merged; a compaction under way then starts anew."""
+
+    def __iter__(self) -> Iterator[Segment]:
+        yield from self.closed
+        yield self.active
+
+    def __len__(self) -> int:
+        return len(self.closed) + 1
+
+    @property
+    def size_bytes(self) -> int:
+        return sum([segment.size_bytes for segment in self])
+
+    def commit(self, pending: PendingSegments) -> None:
+        self.closed.extend(pending.closed)
+        self.active = pending.active
+
+    def by_newest(self) -> list[Segment]:
+        """The segments whose records have timestamps, from the newest timestamp down."""
+        found = [segment for segment in self if segment.largest_timestamp_ms >= 0]
+        return sorted(found, key=lambda segment: (-segment.largest_timestamp_ms, segment.base_offset))
+
+    def below(self, start_offset: int, end_offset: int) -> list[Segment]:
+        """The segments that have nothing left when a log that ends at `end_offset` starts at `start_offset`."""
+        gone = [segment for segment in self.closed if segment.end_offset <= start_offset]
+        if start_offset >= end_offset and self.active.base_offset < end_offset:
+            gone.append(self.active)
+        return gone
+
+    def remove(self, gone: list[Segment], end_offset: int) -> None:
+        """Forgets `gone`, which are the oldest ones; the active one among them is replaced by an empty one."""
+        if not gone:
+            return
+        self.version += 1
+        if gone[-1].base_offset == self.active.base_offset:
+            self.closed, self.active = [], Segment(end_offset, end_offset)
+        else:
+            del self.closed[: len(gone)]
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Puts `new` in the place of adjacent closed segments."""
+        first = next(index for index, segment in enumerate(self.closed) if segment.base_offset == old[0].base_offset)
+        self.closed[first : first + len(old)] = [new]
+
+
+def plan_start(segments: SegmentTable, positions: Positions, prefix: bytes) -> StartChange:
+    """What a log's rows become when its positions do, whose start has moved."""
+    gone = segments.below(positions.start_offset, positions.end_offset)
+    writes = [Write(keys.POSITIONS, prefix, encode_positions(positions))]
+    writes += [Write(keys.SEGMENTS, keys.long_key(prefix, segment.base_offset), None) for segment in gone]
+    is_active_gone = bool(gone) and gone[-1].base_offset == segments.active.base_offset
+    active = Segment(positions.end_offset, positions.end_offset) if is_active_gone else segments.active
+    return StartChange(positions, [*writes, segment_write(prefix, active)], gone)
