@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -190,6 +191,21 @@ def test_a_group_without_configs_starts_at_the_latest_offset(bootstrap: str, top
         assert list(consumer.poll(2.0)) == []
         produce(bootstrap, topic, ["new"] * 3)
         assert {message.value() for message in poll_values(consumer, 3)} == {b"new"}
+
+
+def test_records_of_new_partitions_are_not_lost(bootstrap: str, topic: str) -> None:
+    """KAFKA-20742: the group starts at latest, but partitions that its topic gets later start at 0."""
+    group = f"grows-{uuid.uuid4().hex[:8]}"
+    with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group}) as consumer:
+        consumer.subscribe([topic])
+        assert list(consumer.poll(2.0)) == []
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_partitions([NewPartitions(topic, 5)])[topic].result(TIMEOUT_S)
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for partition in (3, 4):
+            producer.produce(topic, f"early-{partition}".encode(), partition=partition)
+        assert producer.flush(TIMEOUT_S) == 0
+        assert {message.value() for message in poll_values(consumer, 2)} == {b"early-3", b"early-4"}
 
 
 def test_administration(bootstrap: str) -> None:

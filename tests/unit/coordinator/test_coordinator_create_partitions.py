@@ -1,4 +1,4 @@
-"""CreatePartitions: every error, what a grown topic looks like, and where a share group starts in its new partitions."""
+"""CreatePartitions: every error, a grown topic, and where a share group starts in its new partitions."""
 
 from __future__ import annotations
 
