@@ -13,6 +13,7 @@ from kshare_gateway.handlers import (
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_share_group_offsets,
     fetch,
     find_coordinator,
     incremental_alter_configs,
@@ -27,6 +28,7 @@ from kshare_gateway.handlers import (
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    txn_offset_commit,
 )
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.api_versions import ApiKey
@@ -66,6 +68,9 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.INIT_PRODUCER_ID: Handler(
         name="InitProducerId", handle=init_producer_id.handle, failed=init_producer_id.failed
     ),
+    ApiKey.TXN_OFFSET_COMMIT: Handler(
+        name="TxnOffsetCommit", handle=txn_offset_commit.handle, failed=txn_offset_commit.failed
+    ),
     ApiKey.DESCRIBE_CONFIGS: Handler(
         name="DescribeConfigs", handle=describe_configs.handle, failed=describe_configs.failed
     ),
@@ -89,5 +94,10 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.SHARE_FETCH: Handler(name="ShareFetch", handle=share_fetch.handle, failed=share_fetch.failed),
     ApiKey.SHARE_ACKNOWLEDGE: Handler(
         name="ShareAcknowledge", handle=share_acknowledge.handle, failed=share_acknowledge.failed
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Handler(
+        name="DescribeShareGroupOffsets",
+        handle=describe_share_group_offsets.handle,
+        failed=describe_share_group_offsets.failed,
     ),
 }

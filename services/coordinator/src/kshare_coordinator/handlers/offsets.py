@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch."""
+"""OffsetCommit, OffsetFetch, TxnOffsetCommit."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ class OffsetHandlers:
     async def commit(self, request: pb.OffsetCommitRequest, payload: memoryview) -> pb.OffsetCommitResponse:
         try:
             return await self._core.submit(commands.OffsetCommit(request=request))
+        except StorageFailure:
+            return _unavailable(request)
+
+    async def transactional_commit(
+        self, request: pb.TxnOffsetCommitRequest, payload: memoryview
+    ) -> pb.OffsetCommitResponse:
+        try:
+            return await self._core.submit(commands.TxnOffsetCommit(request=request))
         except StorageFailure:
             return _unavailable(request)
 

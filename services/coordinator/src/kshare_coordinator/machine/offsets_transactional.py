@@ -1,0 +1,68 @@
+"""TxnOffsetCommit: offsets that take effect when the producer's transaction is committed.
+
+The order of checks is Kafka's: the topics, the group id, the transaction, the group. From version 5 on the request adds
+the group to the transaction itself (KIP-890); the transaction is left as it was where nothing could be committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kshare_coordinator.machine import records
+from kshare_coordinator.machine.commands import AddOffsetsToTransaction, TxnOffsetCommit
+from kshare_coordinator.machine.offsets import Commit, OffsetDecision, OffsetSettings, committed, group_refusal
+from kshare_coordinator.machine.offsets_table import OffsetCommitValue
+from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.transactions import check_ongoing, decide_add_offsets
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TopicPartition
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_runtime.machine import Decision
+
+
+def decide_transactional_commit(
+    state: CoordinatorState, command: TxnOffsetCommit, settings: OffsetSettings, now_ms: int
+) -> OffsetDecision:
+    request = command.request
+    commit = Commit.of(state, request.offsets)
+    if commit.is_refused:
+        return Decision((), commit.answer())
+    code, added = _in_transaction(state, request, now_ms)
+    commit.refuse(code)
+    epoch, unknown = request.generation_id, ErrorCode.ILLEGAL_GENERATION
+    commit.refuse(group_refusal(state, settings, request.group_id, epoch, unknown))
+
+    def record(partition: TopicPartition, value: OffsetCommitValue) -> Record:
+        topic_id, number = partition
+        return records.pending_offset(request.producer_id, request.group_id, topic_id, number, value)
+
+    decision = committed(state, commit, settings, now_ms, record)
+    return Decision([*added, *decision.records], decision.response) if decision.records else decision
+
+
+def _in_transaction(
+    state: CoordinatorState, request: pb.TxnOffsetCommitRequest, now_ms: int
+) -> tuple[ErrorCode, Sequence[Record]]:
+    """Whether the group is in the producer's transaction, and the records that put it there."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID, ()
+    if not request.add_to_transaction:
+        code = check_ongoing(
+            state, request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+        )
+        return code, ()
+    addition = decide_add_offsets(
+        state,
+        AddOffsetsToTransaction(
+            request=pb.AddOffsetsToTxnRequest(
+                transactional_id=request.transactional_id,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+                group_id=request.group_id,
+            )
+        ),
+        now_ms,
+    )
+    is_fenced = addition.response is ErrorCode.PRODUCER_FENCED
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else addition.response, addition.records
