@@ -33,9 +33,9 @@ def test_api_versions(version: int) -> None:
         assert listed == {int(key): tuple(versions) for key, versions in SUPPORTED_VERSIONS.items()}
         if version >= 3:
             (supported,), (finalized,) = answer.supported_features, answer.finalized_features
-            assert (supported.name, supported.max_version) == ("share.version", 1)
+            assert (supported.name, supported.max_version) == ("share.version", 2)
             assert supported.min_version == (0 if version >= 4 else 1)
-            assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == ("share.version", 1, 1)
+            assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == ("share.version", 2, 2)
             assert answer.finalized_features_epoch >= 0
 
     run(scenario)

@@ -194,6 +194,16 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     integer("transaction.state.log.segment.bytes", 104857600, low=1),
     boolean("transaction.two.phase.commit.enable", False),
     integer("transactional.id.expiration.ms", 604800000, low=1),
-    boolean("errors.deadletterqueue.auto.create.topics.enable", False, dynamic=True),
-    string("errors.deadletterqueue.topic.name.prefix", "dlq.", dynamic=True),
+    boolean(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        False,
+        text="Whether a group's dead-letter topic is created when it does not exist (KIP-1191).",
+        dynamic=True,
+    ),
+    string(
+        "errors.deadletterqueue.topic.name.prefix",
+        "dlq.",
+        text="How the names of dead-letter topics must begin; empty: any name will do.",
+        dynamic=True,
+    ),
 )

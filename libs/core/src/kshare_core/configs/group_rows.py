@@ -63,6 +63,14 @@ GROUP_ROWS: tuple[ConfigDefinition, ...] = (
     ),
     integer("streams.num.standby.replicas", 0, low=0, broker_synonym="group.streams.num.standby.replicas"),
     integer("streams.session.timeout.ms", 45000, low=1, broker_synonym="group.streams.session.timeout.ms"),
-    string("errors.deadletterqueue.topic.name", ""),
-    boolean("errors.deadletterqueue.copy.record.enable", False),
+    string(
+        "errors.deadletterqueue.topic.name",
+        "",
+        text="Where rejected records and those at their delivery count limit are written (KIP-1191); empty: nowhere.",
+    ),
+    boolean(
+        "errors.deadletterqueue.copy.record.enable",
+        False,
+        text="Whether a dead letter has the record's key, value and headers, or says only where the record lies.",
+    ),
 )

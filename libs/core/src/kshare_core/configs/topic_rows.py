@@ -82,5 +82,9 @@ TOPIC_ROWS: tuple[ConfigDefinition, ...] = (
     long("segment.jitter.ms", 0, low=0, broker_synonym="log.roll.jitter.ms"),
     long("segment.ms", 604800000, low=1, broker_synonym="log.roll.ms"),
     boolean("unclean.leader.election.enable", False, broker_synonym="unclean.leader.election.enable"),
-    boolean("errors.deadletterqueue.group.enable", False),
+    boolean(
+        "errors.deadletterqueue.group.enable",
+        False,
+        text="Whether share groups may have the topic as their dead-letter topic (KIP-1191).",
+    ),
 )

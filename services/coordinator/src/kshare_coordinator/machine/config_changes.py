@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs of topics and groups, validated as in ConfigurationControlManager of Kafka 4.3.1.
 
 Each resource is changed as a whole or not at all. Group configs may be set before the group exists; a group's values
-must lie within the bounds of the broker configs (group.share.min.… and group.share.max.…).
+must lie within the bounds of the broker configs (group.share.min.… and group.share.max.…). A dead-letter topic need not
+exist, nor have the right prefix, when a group names it; that is looked at when a dead letter is due (KIP-1191).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from kshare_coordinator.machine.commands import CatalogChanged, Effect, Incremen
 from kshare_coordinator.machine.nodes import next_version
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.topic_names import check_topic_name
 from kshare_coordinator.machine.topics import check_config_lengths
 from kshare_core.configs import (
     GROUP_CONFIGS,
@@ -33,6 +35,8 @@ from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 from kshare_runtime.machine import Decision
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
+
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 
 class ResourceType(IntEnum):
@@ -113,7 +117,23 @@ def _alter_group(state: CoordinatorState, resource: Resource, configs: Configs) 
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
     after = _changed(before, _values(check_group_configs, configs, {}), resource, GROUP_CONFIGS)
     _values(check_group_configs, configs, after)
+    _check_dead_letter_topic(after.get(DEAD_LETTER_TOPIC, "").strip())
     return records.group_config(pb.GroupConfig(group_id=group_id, configs=_entries(after)))
+
+
+def _check_dead_letter_topic(name: str) -> None:
+    """KafkaError INVALID_CONFIG where no topic can have the name, or where it is an internal one's."""
+    problem = None
+    if name.startswith("__"):
+        problem = "it must not start with __, as internal topics do"
+    elif name:
+        try:
+            check_topic_name(name)
+        except KafkaError as error:
+            problem = error.message
+    if problem:
+        text = f"Invalid value {name[:300]} for configuration {DEAD_LETTER_TOPIC}: {problem}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _values(check: Check, configs: Configs, texts: Mapping[str, str]) -> Configs:

@@ -16,7 +16,7 @@ whose write ended after the lease is not confirmed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kshare_core.configs import Configs
@@ -41,6 +41,7 @@ class _QueuedAppend(NamedTuple):
     key: TopicPartition
     records: memoryview
     future: asyncio.Future[Appended]
+    writes: Sequence[Write]
 
 
 class _Turn:
@@ -49,9 +50,11 @@ class _Turn:
     def __init__(self) -> None:
         self.pending: dict[TopicPartition, tuple[PartitionLog, PendingAppends]] = {}
         self.answers: list[tuple[asyncio.Future[Appended], Appended | Exception]] = []
+        self.more_writes: list[Write] = []
+        """What the callers want to be written together with their batches."""
 
     def writes(self) -> list[Write]:
-        return [write for log, pending in self.pending.values() for write in log.writes(pending)]
+        return [*(write for log, pending in self.pending.values() for write in log.writes(pending)), *self.more_writes]
 
 
 class PartitionLogs:
@@ -119,15 +122,20 @@ class PartitionLogs:
 
     # appending
 
-    def append(self, key: TopicPartition, records: memoryview) -> asyncio.Future[Appended]:
-        """Appends one produced batch; answered when it is durable, else with KafkaError."""
+    def append(
+        self, key: TopicPartition, records: memoryview, *, writes: Sequence[Write] = ()
+    ) -> asyncio.Future[Appended]:
+        """Appends one produced batch; answered when it is durable, else with KafkaError.
+
+        `writes` become durable together with the batch, or not at all.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Appended] = loop.create_future()
         if len(self._queue) >= QUEUED_APPENDS_LIMIT:
             text = f"more than {QUEUED_APPENDS_LIMIT} appends are waiting for the disk"
             future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
             return future
-        self._queue.append(_QueuedAppend(key, records, future))
+        self._queue.append(_QueuedAppend(key, records, future, writes))
         if self._turn is None:
             self._turn = loop.call_soon(self._run_turn)
         return future
@@ -154,7 +162,9 @@ class PartitionLogs:
                 log = self.lookup(queued.key)
                 turn.pending[queued.key] = (log, log.begin(now_ms))
             log, pending = turn.pending[queued.key]
-            return log.prepare(queued.records, now_ms, pending)
+            appended = log.prepare(queued.records, now_ms, pending)
+            turn.more_writes.extend(queued.writes)
+            return appended
         except Exception as error:  # bad input or a bug ends this append, never the turn
             return error
 

@@ -837,21 +837,33 @@ class ReleaseShareSessionRequest(_message.Message):
 
     OWNER_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    LAST_FETCH_NUMBER_FIELD_NUMBER: _builtins.int
+    LOST_FETCH_NUMBERS_FIELD_NUMBER: _builtins.int
+    last_fetch_number: _builtins.int
+    """The last fetch of the session; what later ones of the same owner acquired is a newer session's. 0: not limited."""
     @_builtins.property
     def owner(self) -> Global___ShareSessionOwner: ...
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReleaseShareSessionRequest.Partition]:
         """Empty: every share-partition of the group on this leader."""
 
+    @_builtins.property
+    def lost_fetch_numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Not empty: the session goes on, but the gateway never got the answers of these fetches and will not use them. What
+        they acquired is given back as if it had never been acquired.
+        """
+
     def __init__(
         self,
         *,
         owner: Global___ShareSessionOwner | None = ...,
         partitions: _abc.Iterable[Global___ReleaseShareSessionRequest.Partition] | None = ...,
+        last_fetch_number: _builtins.int = ...,
+        lost_fetch_numbers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_fetch_number", b"last_fetch_number", "lost_fetch_numbers", b"lost_fetch_numbers", "owner", b"owner", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1229,7 +1241,8 @@ class AppendDeadLettersRequest(_message.Message):
     """Dead letters of one share-partition. Payload: one record batch, whose records are the dead letters of `offsets` in order.
 
     The receiver keeps, for each source, which offsets it has appended, in the same atomic write as the records. Offsets
-    that it has already are left out, so repeating is harmless.
+    that it has already are named in the answer and nothing is appended then; the sender sends the rest. So repeating is
+    harmless.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -1,0 +1,46 @@
+"""Builds a record batch from single records: only where a role itself has something to say, never on the normal path.
+
+Uncompressed, without a producer id, base offset 0: what a producer without idempotence would send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+Header = tuple[str, bytes | None]
+
+
+class BatchWriter:
+    """Records one after the other, until they would make the batch larger than `limit_bytes`.
+
+    The first record always fits, so that a caller sees by `size_bytes` that one alone is too large.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.count = 0
+        self._builder = DefaultRecordBatchBuilder(
+            magic=2,
+            compression_type=0,
+            is_transactional=0,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            batch_size=limit_bytes,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch."""
+        return int(self._builder.size())
+
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
+        """Adds a record; False, and nothing changes, where it does not fit."""
+        if self._builder.append(self.count, timestamp_ms, key, value, list(headers)) is None:
+            return False
+        self.count += 1
+        return True
+
+    def build(self) -> bytes:
+        return bytes(self._builder.build())

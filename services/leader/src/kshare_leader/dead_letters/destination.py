@@ -1,0 +1,90 @@
+"""Which partition the dead letters of a share-partition go to, and whether they may (KIP-1191).
+
+The checks, in the order of Kafka's ShareGroupDLQStateManager.validateDlqTopic: the group has a dead-letter topic; its
+name is not one of an internal topic; where the topic exists, its errors.deadletterqueue.group.enable is true; where it
+does not, it may be created; its name has the prefix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.configs.topic import effective_topic_config
+from kshare_core.identifiers import TopicPartition
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+
+GROUP_ENABLE = "errors.deadletterqueue.group.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A partition that takes the dead letters: where its leader is, and how large a batch may be."""
+
+    partition: TopicPartition
+    address: str
+    max_message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Configs forbid the dead letters; the records are archived without them."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToBeCreated:
+    """The topic does not exist and may be created."""
+
+    topic_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """It is right, but nobody can take the dead letters now."""
+
+    reason: str
+
+
+def find_destination(
+    view: CatalogView, broker: Configs, *, group_id: str, topic_name: str, source_partition: int
+) -> Destination | Refused | ToBeCreated | Unreachable:
+    """Where the dead letters of a partition's records go; `topic_name` is the group's dead-letter topic, or empty."""
+    topic = view.topics_by_name.get(topic_name)
+    refusal = _refusal(broker, group_id, topic_name, topic)
+    if refusal is not None:
+        return Refused(refusal)
+    if topic is None:
+        return ToBeCreated(topic_name)
+    if not topic.partitions:
+        return Unreachable(f"dead-letter topic {topic_name} has no partitions")
+    key = TopicPartition(topic.topic_id, source_partition % len(topic.partitions))
+    address = view.leader_address(key)
+    if address is None:
+        return Unreachable(f"partition {key.partition} of dead-letter topic {topic_name} has no leader")
+    return Destination(key, address, _configs(broker, topic).integer("max.message.bytes"))
+
+
+def _refusal(broker: Configs, group_id: str, topic_name: str, topic: coordinator_pb2.Topic | None) -> str | None:
+    if not topic_name:
+        return f"group {group_id!r} has no errors.deadletterqueue.topic.name any more"
+    what = f"the dead-letter topic {topic_name!r} of group {group_id!r}"
+    if topic_name.startswith("__"):
+        return f"{what} must not start with __"
+    if topic is not None and not _configs(broker, topic).boolean(GROUP_ENABLE):
+        return f"{what} does not have {GROUP_ENABLE}=true"
+    if topic is None and not broker.boolean("errors.deadletterqueue.auto.create.topics.enable"):
+        return f"{what} does not exist, and errors.deadletterqueue.auto.create.topics.enable is false"
+    prefix = broker.text("errors.deadletterqueue.topic.name.prefix")
+    if not topic_name.startswith(prefix):
+        return f"{what} must start with {prefix!r} (errors.deadletterqueue.topic.name.prefix)"
+    return None
+
+
+def _configs(broker: Configs, topic: coordinator_pb2.Topic) -> Configs:
+    try:
+        return effective_topic_config(broker, {entry.name: entry.value for entry in topic.configs})
+    except InvalidConfig:  # the coordinator refuses such values, so this is another version's catalog
+        return effective_topic_config(broker, {})

@@ -1,0 +1,152 @@
+"""What a dead letter is, and how a batch of them is made from Archiving records (KIP-1191).
+
+A dead letter has headers that say where its record lies, as UTF-8 text, and null key and value. With
+errors.deadletterqueue.copy.record.enable it has the record's key and value too, and the record's headers before these.
+Its time is that of the writing, as in Kafka: with the source's, retention of the dead-letter topic would remove dead
+letters of old records at once. What cannot be copied (the log does not have the record any more, it cannot be opened,
+its copy is larger than the dead-letter topic allows) still has a dead letter that says where the record lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kshare_core.errors import KafkaError, StorageFailure
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.dead_letters.limits import BATCH_LIMIT_RECORDS, OPENED_BATCH_LIMIT_BYTES
+from kshare_leader.machine.share_partition import ArchivingRun
+from kshare_leader.machine.transitions import ArchivingReason
+from kshare_leader.ports import StoredBatch, TopicLog
+from kshare_wire.record_reading import OpenedRecord, open_records
+from kshare_wire.record_writing import BatchWriter, Header
+
+MESSAGE_OF_REASON = {
+    ArchivingReason.REJECTED: "Offset rejected by client.",
+    ArchivingReason.DELIVERY_COUNT_EXCEEDED: "Offset delivery count exceeded the threshold.",
+}
+"""Kafka's texts of `__dlq.errors.message` (ShareGroupDLQManager)."""
+
+_NO_MORE_OFFSETS = 1 << 63
+
+
+class OffsetRun(NamedTuple):
+    """Offsets first..last."""
+
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What dead letters say about where their records are from."""
+
+    group_id: str
+    topic_name: str
+    partition: int
+
+
+class LetterBatch(NamedTuple):
+    """A record batch whose records are the dead letters of `offsets`; `batch` is empty where there are none.
+
+    `too_large` are offsets before the first of `offsets` of which not even the place fits into a batch.
+    """
+
+    batch: bytes
+    offsets: list[OffsetRun]
+    too_large: list[OffsetRun]
+
+
+def context_headers(source: Source, run: ArchivingRun, offset: int) -> list[Header]:
+    """The headers that every dead letter has, in Kafka's order."""
+    texts = (
+        ("__dlq.errors.topic", source.topic_name),
+        ("__dlq.errors.partition", str(source.partition)),
+        ("__dlq.errors.offset", str(offset)),
+        ("__dlq.errors.group", source.group_id),
+        ("__dlq.errors.delivery.count", str(run.delivery_count)),
+        ("__dlq.errors.message", MESSAGE_OF_REASON[run.reason]),
+    )
+    return [(name, text.encode()) for name, text in texts]
+
+
+class SourceRecords:
+    """Single records of a log, by ascending offsets; each batch is opened once. The only place that opens records."""
+
+    def __init__(self, log: TopicLog, report: Callable[[str], None]) -> None:
+        self._log = log
+        self._report = report
+        self._records: dict[int, OpenedRecord] = {}
+        self._last_offset = -1
+
+    def find(self, offset: int) -> OpenedRecord | None:
+        """The record, None where the log does not have it or it cannot be read."""
+        if offset > self._last_offset:
+            self._open_next(offset)
+        return self._records.get(offset)
+
+    def _open_next(self, offset: int) -> None:
+        self._records, self._last_offset = {}, offset
+        try:
+            batches = self._log.read(offset, 1)
+            if not batches:
+                self._last_offset = _NO_MORE_OFFSETS
+                return
+            batch = batches[0]
+            self._last_offset = max(batch.last_offset, offset)
+            self._records = self._opened(batch)
+        except (KafkaError, StorageFailure) as error:
+            key: TopicPartition = self._log.topic_partition
+            self._report(f"the record at offset {offset} of {key} cannot be copied to its dead letter: {error}")
+
+    def _opened(self, batch: StoredBatch) -> dict[int, OpenedRecord]:
+        if batch.is_control:
+            return {}
+        opened = open_records(batch.data, limit_bytes=OPENED_BATCH_LIMIT_BYTES)
+        return {record.offset: record for record in opened}
+
+
+def build_letters(
+    source: Source,
+    runs: Iterable[ArchivingRun],
+    records: SourceRecords | None,
+    *,
+    now_ms: int,
+    limit_bytes: int,
+    limit_records: int = BATCH_LIMIT_RECORDS,
+) -> LetterBatch:
+    """As many dead letters of `runs` as fit into one batch, from the first on; `records` None: without copies."""
+    writer = BatchWriter(limit_bytes)
+    offsets: list[OffsetRun] = []
+    too_large: list[OffsetRun] = []
+    for run in runs:
+        for offset in range(run.first_offset, run.last_offset + 1):
+            if writer.count == limit_records:
+                return LetterBatch(writer.build(), offsets, too_large)
+            headers = context_headers(source, run, offset)
+            record = records.find(offset) if records is not None else None
+            if not _append(writer, now_ms, headers, record):
+                return LetterBatch(writer.build(), offsets, too_large)
+            if writer.count == 1 and writer.size_bytes > limit_bytes:
+                writer = BatchWriter(limit_bytes)
+                _append(writer, now_ms, headers, None)
+            if writer.count == 1 and writer.size_bytes > limit_bytes:
+                writer = BatchWriter(limit_bytes)
+                _add(too_large, offset)
+            else:
+                _add(offsets, offset)
+    return LetterBatch(writer.build() if writer.count else b"", offsets, too_large)
+
+
+def _append(writer: BatchWriter, now_ms: int, headers: list[Header], record: OpenedRecord | None) -> bool:
+    if record is None:
+        return writer.append(now_ms, None, None, headers)
+    return writer.append(now_ms, record.key, record.value, [*record.headers, *headers])
+
+
+def _add(runs: list[OffsetRun], offset: int) -> None:
+    if runs and runs[-1].last_offset + 1 == offset:
+        runs[-1] = OffsetRun(runs[-1].first_offset, offset)
+    else:
+        runs.append(OffsetRun(offset, offset))

@@ -1,0 +1,473 @@
+"""Sends the dead letters of the share-partitions that this leader serves (KIP-1191).
+
+**Rounds.** A share-partition that has Archiving records waits in line; a round finds the destination, builds one batch
+and sends it with AppendDeadLetters to the destination's leader, which may be this one. What the answer names becomes
+Archived. A share-partition has one round at a time, and the node has ROUNDS_LIMIT.
+
+**Failures.** Kafka gives up after five attempts and archives the records without dead letters; here nothing that could
+still be stored is given up. While the destination cannot be reached, its disk fails or its topic cannot be created, the
+round is tried again, with pauses up to RETRY_INTERVAL_MAX_MS and at once when the catalog changes; the log says so, the
+health check after STALLED_AFTER_MS. The share-partition goes on until its window is full. The way out is the
+administrator's: repair the topic, name another one, or none.
+What configs forbid (`destination.Refused`) is archived at once without a dead letter, as in Kafka, and the log says
+which offsets; so is a record of which not even the place fits into the topic's max.message.bytes.
+
+**After a restart**, or when state had to be read anew, share-partitions that are remembered as unfinished are loaded
+without waiting for a fetch (see `unfinished`).
+
+A change of the group's dead-letter topic, or of the number of its partitions, while dead letters are under way can
+leave a second copy: each partition knows only its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from kshare_core.configs import Configs
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import SharePartitionKey, topic_id_text
+from kshare_leader.dead_letters.destination import (
+    GROUP_ENABLE,
+    Destination,
+    Refused,
+    ToBeCreated,
+    Unreachable,
+    find_destination,
+)
+from kshare_leader.dead_letters.letters import LetterBatch, OffsetRun, Source, SourceRecords, build_letters
+from kshare_leader.dead_letters.limits import (
+    APPEND_TIMEOUT_MS,
+    ARCHIVING_RUNS_LIMIT,
+    CHECK_INTERVAL_MS,
+    CREATE_TIMEOUT_MS,
+    CREATED_WAIT_MS,
+    FORGET_AFTER_MS,
+    LOADS_LIMIT,
+    PROBLEMS_LIMIT,
+    REFUSAL_REPORT_INTERVAL_MS,
+    RETRY_INTERVAL_MAX_MS,
+    RETRY_INTERVAL_MS,
+    ROUNDS_LIMIT,
+    STALLED_AFTER_MS,
+)
+from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
+from kshare_leader.machine.share_partition import ArchivingRun
+from kshare_leader.ports import TopicLog
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.methods import APPEND_DEAD_LETTERS, CREATE_TOPICS
+from kshare_rpc.network import CallFailed, Channel
+from kshare_runtime.ports import Clock, KeyValueStore
+
+
+class DeadLetterSettings(NamedTuple):
+    """A group's configs: the name of its dead-letter topic, empty for none, and whether records are copied to it."""
+
+    topic_name: str
+    copy_record: bool
+
+
+class ArchivingPartition(Protocol):
+    """A share-partition that is served (`share.served_partition`), as far as dead letters need it."""
+
+    @property
+    def key(self) -> SharePartitionKey: ...
+    @property
+    def state_epoch(self) -> int: ...
+    @property
+    def log(self) -> TopicLog: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def error(self) -> KafkaError | None:
+        """Why it is not served any more."""
+        ...
+
+    @property
+    def dead_letter_settings(self) -> DeadLetterSettings: ...
+
+    @property
+    def may_archive(self) -> bool:
+        """Whether it is not loaded yet, has Archiving records, or is writing some."""
+        ...
+
+    @property
+    def no_dead_letters_before_ms(self) -> int:
+        """After a refused write, the loop time when to go on."""
+        ...
+
+    def archiving(self, limit: int) -> list[ArchivingRun]: ...
+
+    def dead_letters_done(self, runs: Sequence[OffsetRun]) -> None:
+        """Their dead letters are stored, or given up: they become Archived."""
+        ...
+
+    def drop(self, error: KafkaError) -> None: ...
+
+
+class _CannotStore(Exception):
+    """The round failed and is tried again; the text says why."""
+
+
+class _Work:
+    """The dead letters of one share-partition; times are the event loop's."""
+
+    __slots__ = ("attempts", "failing_since_ms", "problem", "served", "task", "timer")
+
+    def __init__(self, served: ArchivingPartition) -> None:
+        self.served = served
+        self.attempts = 0
+        self.failing_since_ms = 0
+        self.problem: str | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class _Refusals(NamedTuple):
+    """What the log said last about a group whose records are archived without dead letters."""
+
+    reason: str
+    reported_at_ms: int
+
+
+class _Loading(NamedTuple):
+    """Loads of an unfinished share-partition that failed one after the other."""
+
+    attempts: int
+    not_before_ms: int
+
+
+class DeadLetters:
+    """See the module's text. To be made and used on one event loop.
+
+    `channel` gives the channel to a leader's address; `coordinator` the one to the coordinator; `wait_for_version`
+    waits until the catalog's view has a version, for some milliseconds. Raises StorageFailure where the store cannot
+    be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: KeyValueStore,
+        view: Callable[[], CatalogView],
+        channel: Callable[[str], Channel],
+        coordinator: Callable[[], Channel],
+        wait_for_version: Callable[[int, int], Awaitable[bool]],
+        configs: Configs,
+        clock: Clock,
+        random: random.Random,
+        report: Callable[[str], None],
+    ) -> None:
+        self._unfinished = UnfinishedDeadLetters(store)
+        self._view = view
+        self._channel = channel
+        self._coordinator = coordinator
+        self._wait_for_version = wait_for_version
+        self._configs = configs
+        self._clock = clock
+        self._random = random
+        self._report = report
+        self._find: Callable[[SharePartitionKey], ArchivingPartition | None] = lambda key: None
+        self._load: Callable[[SharePartitionKey], ArchivingPartition] | None = None
+        self._works: dict[SharePartitionKey, _Work] = {}
+        self._ready: dict[SharePartitionKey, None] = {}
+        self._rounds: dict[asyncio.Task[None], None] = {}
+        self._refusals: dict[str, _Refusals] = {}
+        self._loading: dict[SharePartitionKey, _Loading] = {}
+        self._idle_since_ms: dict[SharePartitionKey, int] = {}
+        self._check_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def attach(
+        self,
+        *,
+        find: Callable[[SharePartitionKey], ArchivingPartition | None],
+        load: Callable[[SharePartitionKey], ArchivingPartition],
+    ) -> None:
+        """Says where share-partitions are found, and how one is loaded (KafkaError where it cannot be)."""
+        self._find = find
+        self._load = load
+
+    # What share-partitions say
+
+    def before_archiving(self, key: SharePartitionKey) -> None:
+        """To be called before Archiving records are written to the share coordinator; may raise StorageFailure."""
+        self._unfinished.remember(key)
+        self._idle_since_ms.pop(key, None)
+        self._watch()
+
+    def wake(self, served: ArchivingPartition) -> None:
+        """There may be Archiving records whose dead letters are due."""
+        if self._stopped or served.error is not None:
+            return
+        work = self._works.get(served.key)
+        if work is None or work.served is not served:
+            work = self._works[served.key] = _Work(served)
+        if work.task is None and work.timer is None:
+            self._line_up(work)
+
+    def dropped(self, served: ArchivingPartition) -> None:
+        """The share-partition is not served any more; if it is unfinished, it will be loaded again."""
+        key = served.key
+        work = self._works.get(key)
+        if work is not None and work.served is served:
+            del self._works[key]
+            if work.timer is not None:
+                work.timer.cancel()
+        if key not in self._unfinished:
+            return
+        self._idle_since_ms.pop(key, None)
+        if served.error is not None and served.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._forget(key)  # the share coordinator has no state of it: the group, or its offsets, were deleted
+            return
+        attempts = self._loading[key].attempts + 1 if key in self._loading else 1
+        self._loading[key] = _Loading(attempts, self._now_ms() + self._pause_ms(attempts))
+
+    # What the node says
+
+    def on_view(self, old: CatalogView, new: CatalogView) -> None:
+        """To be called for each new view of the catalog; what failed before is tried at once."""
+        for topic_id in old.topics_by_id:
+            if topic_id not in new.topics_by_id:
+                self._unfinished.topic_removed(topic_id)
+        for group_id in [group_id for group_id in self._refusals if group_id not in new.group_configs]:
+            del self._refusals[group_id]
+        for work in list(self._works.values()):
+            if work.timer is not None:
+                work.timer.cancel()
+                work.timer = None
+                self._line_up(work)
+        self._watch(at_once=True)
+
+    async def stop(self) -> None:
+        """Ends all rounds; what they sent may be stored or not."""
+        self._stopped = True
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        for work in self._works.values():
+            if work.timer is not None:
+                work.timer.cancel()
+        tasks = list(self._rounds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def problems(self) -> list[str]:
+        """The share-partitions whose dead letters wait for too long, at most PROBLEMS_LIMIT of them."""
+        found: list[str] = []
+        for key, work in self._works.items():
+            waiting_ms = self._now_ms() - work.failing_since_ms
+            if work.problem is not None and waiting_ms >= STALLED_AFTER_MS and len(found) < PROBLEMS_LIMIT:
+                found.append(f"dead letters of {key} cannot be stored for {waiting_ms} ms: {work.problem}")
+        return found
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def _pause_ms(self, attempts: int) -> int:
+        interval_ms = min(RETRY_INTERVAL_MS << min(attempts - 1, 10), RETRY_INTERVAL_MAX_MS)
+        return int(interval_ms * (0.8 + 0.4 * self._random.random()))
+
+    # Rounds
+
+    def _line_up(self, work: _Work) -> None:
+        pause_ms = work.served.no_dead_letters_before_ms - self._now_ms()
+        if pause_ms > 0:
+            self._line_up_later(work, pause_ms)
+            return
+        self._ready[work.served.key] = None
+        self._start_rounds()
+
+    def _line_up_later(self, work: _Work, pause_ms: int) -> None:
+        def line_up() -> None:
+            work.timer = None
+            self._line_up(work)
+
+        work.timer = asyncio.get_running_loop().call_later(pause_ms / 1000, line_up)
+
+    def _start_rounds(self) -> None:
+        while self._ready and len(self._rounds) < ROUNDS_LIMIT and not self._stopped:
+            key = next(iter(self._ready))
+            del self._ready[key]
+            work = self._works.get(key)
+            if work is None or work.task is not None:
+                continue
+            runs = work.served.archiving(ARCHIVING_RUNS_LIMIT)
+            if not runs:
+                del self._works[key]
+                continue
+            work.task = asyncio.get_running_loop().create_task(self._round(work.served, runs), name=f"letters {key}")
+            self._rounds[work.task] = None
+            work.task.add_done_callback(partial(self._round_ended, work))
+
+    def _round_ended(self, work: _Work, task: asyncio.Task[None]) -> None:
+        del self._rounds[task]
+        work.task = None
+        error = None if task.cancelled() else task.exception()
+        if not self._stopped and self._works.get(work.served.key) is work:
+            if error is None:
+                work.attempts, work.problem = 0, None
+                self._line_up(work)
+            else:
+                self._failed(work, str(error) if isinstance(error, _CannotStore) else f"a bug: {error!r}")
+        self._start_rounds()
+
+    def _failed(self, work: _Work, problem: str) -> None:
+        work.attempts += 1
+        if work.attempts == 1:
+            work.failing_since_ms = self._now_ms()
+        if problem != work.problem:
+            self._report(f"dead letters of {work.served.key} cannot be stored, trying again: {problem}")
+        work.problem = problem
+        self._line_up_later(work, self._pause_ms(work.attempts))
+
+    async def _round(self, served: ArchivingPartition, runs: Sequence[ArchivingRun]) -> None:
+        settings = served.dead_letter_settings
+        destination = find_destination(
+            self._view(),
+            self._configs,
+            group_id=served.key.group_id,
+            topic_name=settings.topic_name,
+            source_partition=served.key.partition,
+        )
+        match destination:
+            case Refused(reason):
+                self._give_up(served, [OffsetRun(run.first_offset, run.last_offset) for run in runs], reason)
+            case Unreachable(reason):
+                raise _CannotStore(reason)
+            case ToBeCreated(topic_name):
+                await self._create(topic_name)
+            case Destination():
+                await self._send(served, runs, destination, copy_record=settings.copy_record)
+
+    def _give_up(self, served: ArchivingPartition, runs: Sequence[OffsetRun], reason: str) -> None:
+        group_id, now_ms = served.key.group_id, self._now_ms()
+        last = self._refusals.get(group_id)
+        if last is None or last.reason != reason or now_ms - last.reported_at_ms >= REFUSAL_REPORT_INTERVAL_MS:
+            self._refusals[group_id] = _Refusals(reason, now_ms)
+            offsets = ", ".join(f"{first}-{last_offset}" for first, last_offset in runs[:10])
+            more = " and more" if len(runs) > 10 else ""
+            self._report(f"records {offsets}{more} of {served.key} are archived without dead letters: {reason}")
+        served.dead_letters_done(runs)
+
+    async def _send(
+        self, served: ArchivingPartition, runs: Sequence[ArchivingRun], destination: Destination, *, copy_record: bool
+    ) -> None:
+        letters = self._letters(served, runs, destination, copy_record=copy_record)
+        if letters.too_large:
+            reason = f"max.message.bytes {destination.max_message_bytes} of the dead-letter topic is too small"
+            self._give_up(served, letters.too_large, reason)
+        if not letters.offsets:
+            return
+        request = leader_pb2.AppendDeadLettersRequest(
+            group_id=served.key.group_id,
+            state_epoch=served.state_epoch,
+            source_topic_id=served.key.topic_id,
+            source_partition=served.key.partition,
+            source_start_offset=served.start_offset,
+            topic_id=destination.partition.topic_id,
+            partition=destination.partition.partition,
+        )
+        for first, last in letters.offsets:
+            request.offsets.add(first_offset=first, last_offset=last)
+        channel = self._channel(destination.address)
+        try:
+            answer, _ = await channel.call(APPEND_DEAD_LETTERS, request, (letters.batch,), timeout_ms=APPEND_TIMEOUT_MS)
+        except CallFailed as failure:
+            raise _CannotStore(f"leader {destination.address}: {failure}") from failure
+        if served.error is not None:
+            return
+        if answer.error_code == ErrorCode.FENCED_STATE_EPOCH:
+            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, answer.error_message))
+            return
+        if answer.error_code or not answer.appended:
+            text = answer.error_message or "nothing was appended"
+            raise _CannotStore(f"leader {destination.address} answered {answer.error_code}: {text}")
+        served.dead_letters_done([OffsetRun(run.first_offset, run.last_offset) for run in answer.appended])
+
+    def _letters(
+        self, served: ArchivingPartition, runs: Sequence[ArchivingRun], destination: Destination, *, copy_record: bool
+    ) -> LetterBatch:
+        key = served.key
+        topic = self._view().topics_by_id.get(key.topic_id)
+        topic_name = topic_id_text(key.topic_id) if topic is None else topic.name
+        return build_letters(
+            Source(group_id=key.group_id, topic_name=topic_name, partition=key.partition),
+            runs,
+            SourceRecords(served.log, self._report) if copy_record else None,
+            now_ms=self._clock.now_ms(),
+            limit_bytes=destination.max_message_bytes,
+        )
+
+    async def _create(self, topic_name: str) -> None:
+        topic = coordinator_pb2.CreateTopicsRequest.CreatableTopic(
+            name=topic_name,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=[coordinator_pb2.ConfigEntry(name=GROUP_ENABLE, value="true")],
+        )
+        request = coordinator_pb2.CreateTopicsRequest(topics=[topic])
+        try:
+            answer, _ = await self._coordinator().call(CREATE_TOPICS, request, timeout_ms=CREATE_TIMEOUT_MS)
+        except CallFailed as failure:
+            raise _CannotStore(f"dead-letter topic {topic_name} cannot be created: {failure}") from failure
+        for result in answer.topics:
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise _CannotStore(f"dead-letter topic {topic_name} cannot be created: {result.error_message}")
+        if not await self._wait_for_version(answer.version, CREATED_WAIT_MS):
+            raise _CannotStore(f"dead-letter topic {topic_name} was created, but is not in this leader's catalog yet")
+
+    # Share-partitions that nobody fetches from
+
+    def _watch(self, *, at_once: bool = False) -> None:
+        if self._stopped or not len(self._unfinished):
+            return
+        if self._check_timer is not None:
+            if not at_once:
+                return
+            self._check_timer.cancel()
+        delay_ms = 0 if at_once else CHECK_INTERVAL_MS
+        self._check_timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._check)
+
+    def _check(self) -> None:
+        self._check_timer = None
+        loads = 0
+        for key in self._unfinished.share_partitions():
+            served = self._find(key)
+            if served is not None:
+                self._forget_when_idle(key, served)
+            elif loads < LOADS_LIMIT:
+                loads += self._try_load(key)
+        self._watch()
+
+    def _try_load(self, key: SharePartitionKey) -> int:
+        """Loads it where this node leads it and the last attempt is long enough ago; how many loads that were."""
+        loading = self._loading.get(key)
+        if self._load is None or (loading is not None and self._now_ms() < loading.not_before_ms):
+            return 0
+        try:
+            self._load(key)
+        except KafkaError:  # another node leads it, or its log cannot be opened: the next look may find it different
+            return 0
+        return 1
+
+    def _forget_when_idle(self, key: SharePartitionKey, served: ArchivingPartition) -> None:
+        if served.may_archive:
+            self._idle_since_ms.pop(key, None)
+            return
+        self._loading.pop(key, None)
+        since_ms = self._idle_since_ms.setdefault(key, self._now_ms())
+        if self._now_ms() - since_ms >= FORGET_AFTER_MS:
+            self._forget(key)
+
+    def _forget(self, key: SharePartitionKey) -> None:
+        self._idle_since_ms.pop(key, None)
+        self._loading.pop(key, None)
+        try:
+            self._unfinished.forget(key)
+        except StorageFailure as failure:
+            self._report(f"{key} is still remembered as having dead letters to send: {failure}")

@@ -1,0 +1,57 @@
+"""Which share-partitions may have Archiving records: remembered on the leader's own disk.
+
+A record that is Archiving holds the start offset until its dead letter is stored, and only a loaded share-partition
+sends it. After a restart nobody may be there to fetch, so the leader itself must know what to load (KAFKA-20672). A
+share-partition is remembered before the first write that says Archiving is sent, so whatever is stored at the share
+coordinator is known here; it is forgotten when it had nothing Archiving for a while. A row too many costs a look.
+"""
+
+from __future__ import annotations
+
+from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
+from kshare_leader.log import keys
+from kshare_runtime.ports import KeyValueStore, Write
+
+_PREFIX_LENGTH = TOPIC_ID_LENGTH + 4
+
+
+class UnfinishedDeadLetters:
+    """The set of such share-partitions, on disk and in memory; every method may raise StorageFailure."""
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self._store = store
+        self._known = {_parse(key): None for key, _ in store.scan(keys.UNFINISHED_DEAD_LETTERS, b"")}
+
+    def __contains__(self, key: SharePartitionKey) -> bool:
+        return key in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def share_partitions(self) -> list[SharePartitionKey]:
+        return list(self._known)
+
+    def remember(self, key: SharePartitionKey) -> None:
+        """Durable when it returns."""
+        if key not in self._known:
+            self._store.write([Write(keys.UNFINISHED_DEAD_LETTERS, _row_key(key), b"")])
+            self._known[key] = None
+
+    def forget(self, key: SharePartitionKey) -> None:
+        if key in self._known:
+            self._store.write([Write(keys.UNFINISHED_DEAD_LETTERS, _row_key(key), None)])
+            del self._known[key]
+
+    def topic_removed(self, topic_id: bytes) -> None:
+        """The topic is deleted; its rows go with the rest of its records (`PartitionLogs`)."""
+        for key in [key for key in self._known if key.topic_id == topic_id]:
+            del self._known[key]
+
+
+def _row_key(key: SharePartitionKey) -> bytes:
+    return keys.partition_prefix(key.topic_partition) + key.group_id.encode()
+
+
+def _parse(key: bytes) -> SharePartitionKey:
+    number = int.from_bytes(key[TOPIC_ID_LENGTH:_PREFIX_LENGTH], "big")
+    return SharePartitionKey(key[_PREFIX_LENGTH:].decode(), key[:TOPIC_ID_LENGTH], number)
