@@ -28,6 +28,7 @@ class CoordinatorDriver:
         self.record_count = 0
         """Records of the newest command."""
         self.random = random.Random(1)
+        self.now_ms = 0
         self.run(commands.Start(cluster_id="cluster", state_partition_count=state_partitions))
 
     @property
@@ -35,7 +36,7 @@ class CoordinatorDriver:
         return self.machine.state
 
     def run(self, command: Command[Answer]) -> Answer:
-        decision = self.machine.decide(command, 0)
+        decision = self.machine.decide(command, self.now_ms)
         for record in decision.records:
             self.machine.replay(record)
             write = records.write_of(record)
