@@ -5,6 +5,7 @@ The machine decides; this shell carries out its effects:
   itself starts, every node gets a fresh lease and every member a full session timeout: nobody could be heard before.
 - Whoever waits in WatchCatalog is woken after a change.
 - What groups have pending at share coordinators is done by `group_state`.
+- Leaders learn the outcomes of transactions by `transaction_markers`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from kshare_coordinator.handlers.catalog import CatalogHandlers
 from kshare_coordinator.handlers.groups import GroupHandlers
 from kshare_coordinator.handlers.offsets import OffsetHandlers
 from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
+from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHandlers
+from kshare_coordinator.handlers.transactions import TransactionHandlers
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
 from kshare_coordinator.offsets_expiry import OffsetsExpiry
 from kshare_coordinator.settings import CoordinatorSettings
+from kshare_coordinator.transaction_markers import TransactionMarkers
+from kshare_coordinator.transaction_timeouts import TransactionTimeouts
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import topic_id_text
 from kshare_rpc import methods
@@ -53,6 +58,8 @@ class CoordinatorNode:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._core: Core | None = None
         self._keeper: GroupStateKeeper | None = None
+        self._markers: TransactionMarkers | None = None
+        self._share_group_offsets: ShareGroupOffsetHandlers | None = None
         self._server: Server | None = None
 
     @property
@@ -76,6 +83,9 @@ class CoordinatorNode:
             complete=self._complete_group_state,
             retry_interval_ms=configs.integer("group.share.initialize.retry.interval.ms"),
         )
+        self._markers = TransactionMarkers(
+            network=self._network, state=lambda: core.state, complete=core.submit, next_epoch=core.submit
+        )
         await core.submit(
             commands.Start(
                 cluster_id=topic_id_text(self._environment.random.randbytes(16)),
@@ -84,11 +94,15 @@ class CoordinatorNode:
         )
         self._resume(core.state)
         self._start(OffsetsExpiry(core, configs.integer("offsets.retention.check.interval.ms")).run())
+        timeouts = TransactionTimeouts(core, self._environment.clock, configs)
+        self._start(timeouts.abort_timed_out())
+        self._start(timeouts.expire_transactional_ids())
         self._server = await self._network.serve(self._settings.listen, [self._service(core)])
 
     def _resume(self, state: CoordinatorState) -> None:
         """Fresh leases and sessions for all, and what was interrupted goes on."""
         assert self._keeper is not None
+        assert self._markers is not None
         for node_id, node in sorted(state.nodes.items()):
             self._leases.set((node_id, node.incarnation), self._lease_ms)
         for group_id, group in sorted(state.share_groups.items()):
@@ -96,12 +110,17 @@ class CoordinatorNode:
                 self._sessions.set((group_id, member_id), self._groups.session_timeout_ms(state, group_id))
             if group.partitions.is_pending:
                 self._keeper.work(group_id)
+        for transactional_id, transaction in sorted(state.transactions.items()):
+            if transaction.state.is_ending:
+                self._markers.send(transactional_id)
 
     def _service(self, core: Core) -> Service:
         catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random)
         groups = GroupHandlers(core)
         offsets = OffsetHandlers(core)
+        share_group_offsets = self._share_group_offsets = ShareGroupOffsetHandlers(core, self._network)
         producer_ids = ProducerIdHandlers(core)
+        transactions = TransactionHandlers(core, self._environment.clock)
         handlers: dict[Method[Any, Any], Handler] = {
             methods.REGISTER_NODE: catalog.register_node,
             methods.WATCH_CATALOG: catalog.watch_catalog,
@@ -110,10 +129,17 @@ class CoordinatorNode:
             methods.CREATE_PARTITIONS: catalog.create_partitions,
             methods.INCREMENTAL_ALTER_CONFIGS: catalog.incremental_alter_configs,
             methods.INIT_PRODUCER_ID: producer_ids.init_producer_id,
+            methods.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+            methods.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
+            methods.END_TXN: transactions.end,
+            methods.DESCRIBE_TRANSACTIONS: transactions.describe,
+            methods.LIST_TRANSACTIONS: transactions.list_transactions,
             methods.OFFSET_COMMIT: offsets.commit,
             methods.OFFSET_FETCH: offsets.fetch,
+            methods.TXN_OFFSET_COMMIT: offsets.transactional_commit,
             methods.SHARE_GROUP_HEARTBEAT: groups.heartbeat,
             methods.SHARE_GROUP_DESCRIBE: groups.describe,
+            methods.DESCRIBE_SHARE_GROUP_OFFSETS: share_group_offsets.describe,
             methods.LIST_GROUPS: groups.list_groups,
         }
         return Service(methods.COORDINATOR, handlers, healthy=lambda: not self.problems())
@@ -128,6 +154,10 @@ class CoordinatorNode:
             await self._server.stop(grace_ms)
         if self._keeper is not None:
             await self._keeper.stop()
+        if self._markers is not None:
+            await self._markers.stop()
+        if self._share_group_offsets is not None:
+            await self._share_group_offsets.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -145,6 +175,7 @@ class CoordinatorNode:
     def _carry_out(self, effect: Effect) -> None:
         assert self._core is not None
         assert self._keeper is not None
+        assert self._markers is not None
         match effect:
             case commands.SessionRenewed(group_id=group_id, member_id=member_id, session_timeout_ms=timeout_ms):
                 self._sessions.set((group_id, member_id), timeout_ms)
@@ -154,8 +185,11 @@ class CoordinatorNode:
                 self._keeper.work(group_id)
             case commands.LeaseStarted(role=role, node_id=node_id, incarnation=incarnation):
                 self._leases.set(((role, node_id), incarnation), self._lease_ms)
+            case commands.TransactionEnding(transactional_id=transactional_id):
+                self._markers.send(transactional_id)
             case commands.CatalogChanged(nodes=nodes):
                 self._core.wake_watchers()
+                self._markers.catalog_changed()
                 if nodes:
                     self._keeper.nodes_changed()
             case _:

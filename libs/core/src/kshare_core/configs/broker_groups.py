@@ -183,17 +183,34 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         "share.coordinator.write.timeout.ms", 5000, low=1, text="How long a write of share-partition state may take."
     ),
     integer("share.fetch.purgatory.purge.interval.requests", 1000),
-    integer("transaction.abort.timed.out.transaction.cleanup.interval.ms", 10000, low=1),
-    integer("transaction.max.timeout.ms", 900000, low=1),
+    integer(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        10000,
+        low=1,
+        text="How often transactions are looked for that are open longer than their timeout.",
+    ),
+    integer(
+        "transaction.max.timeout.ms", 900000, low=1, text="The longest transaction timeout that a producer may ask for."
+    ),
     boolean("transaction.partition.verification.enable", True, dynamic=True),
-    integer("transaction.remove.expired.transaction.cleanup.interval.ms", 3600000, low=1),
+    integer(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3600000,
+        low=1,
+        text="How often expired transactional ids are looked for.",
+    ),
     integer("transaction.state.log.load.buffer.size", 5242880, low=1),
     integer("transaction.state.log.min.isr", 2, low=1),
     integer("transaction.state.log.num.partitions", 50, low=1),
     short("transaction.state.log.replication.factor", 3, low=1),
     integer("transaction.state.log.segment.bytes", 104857600, low=1),
     boolean("transaction.two.phase.commit.enable", False),
-    integer("transactional.id.expiration.ms", 604800000, low=1),
+    integer(
+        "transactional.id.expiration.ms",
+        604800000,
+        low=1,
+        text="A transactional id without an open transaction that nobody used for so long is forgotten.",
+    ),
     boolean(
         "errors.deadletterqueue.auto.create.topics.enable",
         False,

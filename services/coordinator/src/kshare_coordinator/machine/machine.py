@@ -11,6 +11,7 @@ from kshare_coordinator.machine.config_changes import decide_alter_configs
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
 from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, decide_expire
+from kshare_coordinator.machine.offsets_transactional import decide_transactional_commit
 from kshare_coordinator.machine.partition_growth import decide_create_partitions
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_groups import (
@@ -53,6 +54,9 @@ class CoordinatorMachine:
         state = self.state
         self._timed_deciders: dict[type[Command[Any]], Callable[[Any, int], AnyDecision]] = {
             commands.OffsetCommit: lambda command, now_ms: decide_commit(state, command, offsets, now_ms),
+            commands.TxnOffsetCommit: lambda command, now_ms: decide_transactional_commit(
+                state, command, offsets, now_ms
+            ),
             commands.ExpireOffsets: lambda command, now_ms: decide_expire(state, command, offsets, now_ms),
             **_transaction_deciders(state, TransactionSettings.of(configs)),
         }

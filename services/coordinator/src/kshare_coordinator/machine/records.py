@@ -113,3 +113,8 @@ def pending_offset(
     row = Key.PendingOffsetKey(producer_id=producer_id, group_id=group_id, topic_id=topic_id, partition=partition)
     key = Key(pending_offset=row)
     return Record(key=key) if value is None else Record(key=key, value=Value(pending_offset=value))
+
+
+def transaction(transactional_id: str, value: records_pb.TransactionMetadata | None) -> Record:
+    key = Key(transaction=transactional_id)
+    return Record(key=key) if value is None else Record(key=key, value=Value(transaction=value))

@@ -18,6 +18,7 @@ from kshare_coordinator.machine import records
 from kshare_coordinator.machine.groups import ShareGroup, assignment_of, member_of, partitions_of
 from kshare_coordinator.machine.offsets_table import OffsetTable, PendingKey
 from kshare_coordinator.machine.records import Key, Record, Value
+from kshare_coordinator.machine.transactions_metadata import TransactionMetadata, TransactionState, metadata_of
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
@@ -58,6 +59,10 @@ class CoordinatorState:
     state_partition_owners: dict[int, int] = field(default_factory=dict)
     share_groups: dict[str, ShareGroup] = field(default_factory=dict)
     offsets: OffsetTable = field(default_factory=OffsetTable)
+    transactions: dict[str, TransactionMetadata] = field(default_factory=dict)
+    """By transactional id."""
+    ongoing_transactions: dict[str, None] = field(default_factory=dict)
+    """Transactional ids with an open transaction."""
     changes: deque[Changes] = field(default_factory=lambda: deque(maxlen=CHANGE_LOG_LIMIT), compare=False)
     open_changes: Changes = field(default_factory=Changes, compare=False)
 
@@ -229,6 +234,16 @@ def _pending_offset(state: CoordinatorState, key: Key, value: Value | None) -> N
     state.offsets.put_pending(row.producer_id, pending_key, value.pending_offset if value else None)
 
 
+def _transaction(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    state.transactions.pop(key.transaction, None)
+    state.ongoing_transactions.pop(key.transaction, None)
+    if value is None:
+        return
+    metadata = state.transactions[key.transaction] = metadata_of(key.transaction, value.transaction)
+    if metadata.state is TransactionState.ONGOING:
+        state.ongoing_transactions[key.transaction] = None
+
+
 _REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
     "cluster": _cluster,
     "topic": _topic,
@@ -241,4 +256,5 @@ _REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
     "share_group_target_assignment": _target,
     "committed_offset": _committed_offset,
     "pending_offset": _pending_offset,
+    "transaction": _transaction,
 }

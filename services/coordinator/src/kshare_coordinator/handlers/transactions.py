@@ -1,0 +1,77 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeTransactions, ListTransactions.
+
+InitProducerId is in `producer_ids`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.machine import commands, transactions, transactions_queries
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_runtime.ports import Clock
+
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+"""Clients look the coordinator up again and go on; for a storage error they would not."""
+
+
+class TransactionHandlers:
+    def __init__(self, core: Core, clock: Clock) -> None:
+        self._core = core
+        self._clock = clock
+
+    async def add_partitions(
+        self, request: pb.AddPartitionsToTxnRequest, payload: memoryview
+    ) -> pb.AddPartitionsToTxnResponse:
+        """All transactions of the request in one turn of the machine."""
+        try:
+            results = await asyncio.gather(*[self._add(transaction) for transaction in request.transactions])
+        except StorageFailure:
+            return pb.AddPartitionsToTxnResponse(error_code=UNAVAILABLE)
+        return pb.AddPartitionsToTxnResponse(results=results)
+
+    async def _add(self, transaction: transactions.Transaction) -> transactions.AddResult:
+        if transaction.verify_only:
+            return transactions.verify_partitions(self._core.state, transaction)
+        return await self._core.submit(commands.AddPartitionsToTransaction(transaction=transaction))
+
+    async def add_offsets(self, request: pb.AddOffsetsToTxnRequest, payload: memoryview) -> pb.AddOffsetsToTxnResponse:
+        try:
+            code = await self._core.submit(commands.AddOffsetsToTransaction(request=request))
+        except StorageFailure:
+            code = UNAVAILABLE
+        return pb.AddOffsetsToTxnResponse(error_code=code)
+
+    async def end(self, request: pb.EndTxnRequest, payload: memoryview) -> pb.EndTxnResponse:
+        """Answered when the outcome is durable; the leaders learn it afterwards."""
+        try:
+            return await self._core.submit(commands.EndTransaction(request=request))
+        except KafkaError as error:
+            code = error.code
+        except StorageFailure:
+            code = UNAVAILABLE
+        return pb.EndTxnResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+    async def describe(
+        self, request: pb.DescribeTransactionsRequest, payload: memoryview
+    ) -> pb.DescribeTransactionsResponse:
+        try:
+            return transactions_queries.describe_transactions(self._core.state, request)
+        except StorageFailure:
+            states = [
+                transactions_queries.DescribedTransaction(transactional_id=transactional_id, error_code=UNAVAILABLE)
+                for transactional_id in request.transactional_ids
+            ]
+            return pb.DescribeTransactionsResponse(transaction_states=states)
+
+    async def list_transactions(
+        self, request: pb.ListTransactionsRequest, payload: memoryview
+    ) -> pb.ListTransactionsResponse:
+        try:
+            return transactions_queries.list_transactions(self._core.state, request, self._clock.now_ms())
+        except KafkaError as error:
+            return pb.ListTransactionsResponse(error_code=error.code)
+        except StorageFailure:
+            return pb.ListTransactionsResponse(error_code=UNAVAILABLE)

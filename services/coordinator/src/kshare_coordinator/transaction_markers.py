@@ -1,0 +1,323 @@
+"""Makes decided outcomes of transactions known: WriteTxnMarkers to the leaders of all their partitions.
+
+One call at a time goes to each leader, with all markers that gathered for it meanwhile, of many transactions. A
+partition is done when its leader answered NONE, or when it is gone from the catalog. All else is tried again: soon at
+first, then less and less often, and at once when the catalog changes. When all partitions of a transaction are done,
+the machine completes it. Everything that is under way is in the machine's records, so after a restart it begins again;
+writing a marker twice does no harm.
+
+Coordinator epoch. A marker of a call that was given up may still arrive, even after its transaction was completed by
+another call, and where the client keeps its epoch (before KIP-890) it could then end the producer's next transaction.
+So an epoch that was never in a marker is taken at the first call, which fences earlier incarnations, and again after
+each call whose outcome is not known; leaders refuse older ones (TRANSACTION_COORDINATOR_FENCED).
+
+INVALID_PRODUCER_EPOCH means that the partition's log knows a later epoch of the producer, so the outcome can never be
+written there any more, nor is it needed: the partition counts as done. Kafka's coordinator stops sending instead, and
+the transactional id stays as it is until the coordinator moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+
+from kshare_coordinator.machine.commands import CompleteTransaction, NextCoordinatorEpoch
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.transactions_metadata import TransactionMetadata
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.identifiers import TopicPartition, topic_id_text
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.methods import WRITE_TXN_MARKERS
+from kshare_rpc.network import CallFailed, Channel, Network
+
+FIRST_RETRY_MS = 50
+MAXIMUM_RETRY_MS = 1_000
+CALL_TIMEOUT_MS = 5_000
+PARTITIONS_PER_CALL = 10_000
+"""A call takes whole markers until it has so many partitions; the rest waits for the next call."""
+DONE_CODES = (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
+"""Answers after which there is nothing left to do for a partition; see the module's text."""
+
+log = logging.getLogger(__name__)
+
+Partitions = dict[TopicPartition, None]
+Marker = leader_pb2.WriteTxnMarkersRequest.Marker
+
+
+@dataclass(slots=True, eq=False)
+class _Ending:
+    """A transaction whose outcome is decided, and the partitions that are not known to have it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    transaction_version: int
+    remaining: Partitions
+    failed: Partitions = field(default_factory=dict)
+    """Those of `remaining` that wait to be tried again."""
+    delay_ms: int = FIRST_RETRY_MS
+    retry: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of(cls, metadata: TransactionMetadata) -> _Ending:
+        return cls(
+            transactional_id=metadata.transactional_id,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
+            committed=metadata.is_committed,
+            transaction_version=metadata.transaction_version,
+            remaining=dict(metadata.partitions),
+        )
+
+
+Batch = dict[_Ending, Partitions]
+
+
+class TransactionMarkers:
+    """See the module's text. `state` gives the machine's state; `complete` and `next_epoch` submit to the machine."""
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        state: Callable[[], CoordinatorState],
+        complete: Callable[[CompleteTransaction], asyncio.Future[bool]],
+        next_epoch: Callable[[NextCoordinatorEpoch], asyncio.Future[int]],
+    ) -> None:
+        self._network = network
+        self._state = state
+        self._complete = complete
+        self._next_epoch = next_epoch
+        self._endings: dict[str, _Ending] = {}
+        self._queues: dict[str, Batch] = {}
+        """By leader address: what goes into the next calls."""
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._channels: dict[str, Channel] = {}
+        self._closing: dict[asyncio.Task[None], None] = {}
+        self._epoch: int | None = None
+        self._new_epoch: asyncio.Future[int] | None = None
+        self._stopped = False
+
+    def send(self, transactional_id: str) -> None:
+        """The transaction's outcome is decided."""
+        ending = _Ending.of(self._state().transactions[transactional_id])
+        self._endings[transactional_id] = ending
+        self._route(ending, ending.remaining)
+
+    def catalog_changed(self) -> None:
+        """What waits to be tried again is tried now; channels to leaders that are gone are closed."""
+        for ending in list(self._endings.values()):
+            ending.delay_ms = FIRST_RETRY_MS
+            self._try_again(ending)
+        live = {node.rpc_address for node in self._state().nodes.values()}
+        for address in [address for address in self._channels if address not in live | self._workers.keys()]:
+            task = asyncio.get_running_loop().create_task(self._channels.pop(address).close())
+            self._closing[task] = None
+            task.add_done_callback(lambda done: self._closing.pop(done, None))
+
+    async def stop(self) -> None:
+        self._stopped = True
+        for ending in self._endings.values():
+            if ending.retry is not None:
+                ending.retry.cancel()
+        tasks = [*self._workers.values(), *self._closing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+    # Where a marker goes
+
+    def _route(self, ending: _Ending, partitions: Iterable[TopicPartition]) -> None:
+        """Each partition to its leader's queue; those that are gone are done, those without a leader wait."""
+        failed: Partitions = {}
+        for partition in list(partitions):
+            try:
+                exists, address = self._leader_of(partition)
+            except StorageFailure:  # the state is being loaded again
+                exists, address = True, None
+            if not exists:
+                del ending.remaining[partition]
+            elif address is None:
+                failed[partition] = None
+            else:
+                self._queues.setdefault(address, {}).setdefault(ending, {})[partition] = None
+                self._ensure_worker(address)
+        self._settle(ending, failed, f"{len(failed)} of its partitions have no live leader")
+
+    def _leader_of(self, partition: TopicPartition) -> tuple[bool, str | None]:
+        """Whether the partition exists, and the address of its leader where that lives."""
+        state = self._state()
+        topic = state.topics.get(partition.topic_id)
+        if topic is None or partition.partition >= len(topic.placements):
+            return False, None
+        node = state.nodes.get((pb.ROLE_LEADER, topic.placements[partition.partition].leader_node_id))
+        return True, node.rpc_address if node else None
+
+    def _settle(self, ending: _Ending, failed: Partitions, problem: str) -> None:
+        """After some partitions were dealt with: tries failed ones again later, and completes what has none left."""
+        if not ending.remaining:
+            self._finish(ending)
+            return
+        if not failed:
+            return
+        ending.failed.update(failed)
+        if ending.retry is None and not self._stopped:
+            log.warning(
+                "transaction %s of producer %d, next try in %d ms: %s",
+                ending.transactional_id,
+                ending.producer_id,
+                ending.delay_ms,
+                problem,
+            )
+            loop = asyncio.get_running_loop()
+            ending.retry = loop.call_later(ending.delay_ms / 1000, self._try_again, ending)
+            ending.delay_ms = min(2 * ending.delay_ms, MAXIMUM_RETRY_MS)
+
+    def _try_again(self, ending: _Ending) -> None:
+        if ending.retry is None:
+            return
+        ending.retry.cancel()
+        ending.retry = None
+        failed, ending.failed = ending.failed, {}
+        if ending.remaining:
+            self._route(ending, failed)
+        else:
+            self._finish(ending)
+
+    def _finish(self, ending: _Ending) -> None:
+        """Every partition is done: the machine completes the transaction."""
+        if self._stopped:
+            return
+        command = CompleteTransaction(
+            transactional_id=ending.transactional_id,
+            producer_id=ending.producer_id,
+            producer_epoch=ending.producer_epoch,
+        )
+        self._complete(command).add_done_callback(lambda done: self._finished(ending, done))
+
+    def _finished(self, ending: _Ending, done: asyncio.Future[bool]) -> None:
+        """The next transaction of the id may be ending already; it is another value."""
+        if done.cancelled() or self._stopped:
+            return
+        failure = done.exception()
+        if failure is None:
+            if self._endings.get(ending.transactional_id) is ending:
+                del self._endings[ending.transactional_id]
+            return
+        log.error("the end of transaction %s could not be written: %s", ending.transactional_id, failure)
+        loop = asyncio.get_running_loop()
+        ending.retry = loop.call_later(MAXIMUM_RETRY_MS / 1000, self._try_again, ending)
+
+    # Calls
+
+    def _ensure_worker(self, address: str) -> None:
+        if address not in self._workers and not self._stopped:
+            work: Coroutine[None, None, None] = self._work(address)
+            task = asyncio.get_running_loop().create_task(work, name=f"transaction-markers {address}")
+            self._workers[address] = task
+
+    async def _work(self, address: str) -> None:
+        try:
+            while address in self._queues:
+                await self._send_next(address)
+        finally:
+            del self._workers[address]
+
+    async def _send_next(self, address: str) -> None:
+        batch: Batch = {}
+        try:
+            epoch = await self._coordinator_epoch()
+            batch = self._take(address)
+            request = leader_pb2.WriteTxnMarkersRequest(markers=_markers(batch, epoch))
+            answer, _ = await self._channel(address).call(WRITE_TXN_MARKERS, request, timeout_ms=CALL_TIMEOUT_MS)
+        except CallFailed as failure:
+            self._epoch = None
+            self._fail(batch, f"leader {address}: {failure}")
+        except StorageFailure as failure:
+            self._fail(self._take(address), f"no coordinator epoch: {failure}")
+        else:
+            self._apply(address, batch, answer)
+
+    def _take(self, address: str) -> Batch:
+        queue = self._queues[address]
+        batch: Batch = {}
+        count = 0
+        while queue and (not batch or count < PARTITIONS_PER_CALL):
+            ending = next(iter(queue))
+            batch[ending] = queue.pop(ending)
+            count += len(batch[ending])
+        if not queue:
+            del self._queues[address]
+        return batch
+
+    def _channel(self, address: str) -> Channel:
+        if address not in self._channels:
+            self._channels[address] = self._network.connect(address)
+        return self._channels[address]
+
+    async def _coordinator_epoch(self) -> int:
+        """StorageFailure where a new one could not be written."""
+        if self._epoch is not None:
+            return self._epoch
+        if self._new_epoch is None:
+            self._new_epoch = self._next_epoch(NextCoordinatorEpoch())
+            self._new_epoch.add_done_callback(self._take_epoch)
+        return await asyncio.shield(self._new_epoch)
+
+    def _take_epoch(self, taken: asyncio.Future[int]) -> None:
+        """Runs before those who wait for the epoch go on: callbacks are called in the order they were added."""
+        self._new_epoch = None
+        if not taken.cancelled() and taken.exception() is None:
+            self._epoch = taken.result()
+
+    def _apply(self, address: str, batch: Batch, answer: leader_pb2.WriteTxnMarkersResponse) -> None:
+        codes = {
+            (result.producer_id, TopicPartition(result.topic_id, result.partition)): result.error_code
+            for result in answer.results
+        }
+        for ending, partitions in batch.items():
+            failed: Partitions = {}
+            problem = ""
+            for partition in partitions:
+                code = codes.get((ending.producer_id, partition), ErrorCode.UNKNOWN_SERVER_ERROR)
+                if code in DONE_CODES:
+                    del ending.remaining[partition]
+                else:
+                    failed[partition] = None
+                    problem = f"leader {address} answered error {code} for partition {_text(partition)}"
+                if code == ErrorCode.INVALID_PRODUCER_EPOCH:
+                    text = "transaction %s: the outcome was not written to %s, which knows a later epoch of producer %d"
+                    log.error(text, ending.transactional_id, _text(partition), ending.producer_id)
+            self._settle(ending, failed, problem)
+
+    def _fail(self, batch: Batch, problem: str) -> None:
+        for ending, partitions in batch.items():
+            self._settle(ending, partitions, problem)
+
+
+def _text(partition: TopicPartition) -> str:
+    return f"{topic_id_text(partition.topic_id)}-{partition.partition}"
+
+
+def _markers(batch: Batch, coordinator_epoch: int) -> list[Marker]:
+    return [
+        Marker(
+            producer_id=ending.producer_id,
+            producer_epoch=ending.producer_epoch,
+            committed=ending.committed,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=ending.transaction_version,
+            partitions=[
+                leader_pb2.WriteTxnMarkersRequest.Partition(topic_id=topic_id, partition=partition)
+                for topic_id, partition in partitions
+            ],
+        )
+        for ending, partitions in batch.items()
+    ]

@@ -1,0 +1,59 @@
+"""Looks for transactions that are open longer than their timeout, and for transactional ids that nobody uses any more.
+
+Both by wall time and at Kafka's intervals: transaction.abort.timed.out.transaction.cleanup.interval.ms, and
+transaction.remove.expired.transaction.cleanup.interval.ms. What could not be written is found again at the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.machine.commands import AbortTimedOutTransaction, ExpireTransactionalIds
+from kshare_coordinator.machine.transactions_ending import timed_out_transactions
+from kshare_core.configs import Configs
+from kshare_core.errors import StorageFailure
+from kshare_runtime.ports import Clock
+
+log = logging.getLogger(__name__)
+
+
+class TransactionTimeouts:
+    """Two loops that never end by themselves."""
+
+    def __init__(self, core: Core, clock: Clock, configs: Configs) -> None:
+        self._core = core
+        self._clock = clock
+        self._abort_interval_ms = configs.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+        self._expiry_interval_ms = configs.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
+
+    async def abort_timed_out(self) -> None:
+        while True:
+            await asyncio.sleep(self._abort_interval_ms / 1000)
+            try:
+                await self._abort()
+            except StorageFailure as failure:
+                log.error("transactions that timed out could not be aborted: %s", failure)
+
+    async def _abort(self) -> None:
+        """All of them in one turn of the machine, with one write."""
+        found = timed_out_transactions(self._core.state, self._clock.now_ms())
+        aborts = [
+            self._core.submit(AbortTimedOutTransaction(transactional_id=transactional_id)) for transactional_id in found
+        ]
+        aborted = await asyncio.gather(*aborts)
+        for transactional_id, was_open in zip(found, aborted, strict=True):
+            if was_open:
+                log.info("transaction %s was open longer than its timeout and is aborted", transactional_id)
+
+    async def expire_transactional_ids(self) -> None:
+        while True:
+            await asyncio.sleep(self._expiry_interval_ms / 1000)
+            try:
+                count = await self._core.submit(ExpireTransactionalIds())
+            except StorageFailure as failure:
+                log.error("transactional ids that expired could not be removed: %s", failure)
+                continue
+            if count:
+                log.info("%d transactional ids were not used for transactional.id.expiration.ms and are gone", count)
