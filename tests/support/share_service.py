@@ -11,7 +11,7 @@ from kshare_core.configs import Configs
 from kshare_core.configs.broker import BROKER_CONFIGS
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
-from kshare_leader.ports import StoredBatch, TimestampOffset
+from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
 from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
@@ -36,23 +36,57 @@ class MemoryTopicLog:
         self.log_start_offset = 0
         self.high_watermark = 0
         self.timestamps: list[TimestampOffset] = []
+        self.aborted: list[AbortedTransaction] = []
+        self.reads = 0
         self.fails = False
+        self._open: dict[int, int] = {}
         self._batches: list[StoredBatch] = []
         self._listeners: dict[object, Callable[[], None]] = {}
 
     @property
     def last_stable_offset(self) -> int:
-        return self.high_watermark
+        return min(self._open.values(), default=self.high_watermark)
 
-    def append(self, count: int, *, is_control: bool = False, size: int = 100) -> None:
+    def append(self, count: int, *, is_control: bool = False, size: int = 100, producer_id: int = -1) -> None:
+        """A batch; with a producer id, one of its transaction, which stays open until `end_transaction`."""
         base = self.high_watermark
         data = f"{base}-{base + count - 1};".encode().ljust(size, b".")
-        self._batches.append(StoredBatch(base, base + count - 1, data, is_control))
+        is_transactional = producer_id >= 0
+        self._batches.append(StoredBatch(base, base + count - 1, data, is_control, is_transactional, producer_id))
         self.high_watermark += count
+        if is_transactional and not is_control:
+            self._open.setdefault(producer_id, base)
+        elif is_transactional:
+            self._open.pop(producer_id, None)
+        self._tell()
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """The marker, one offset."""
+        if not committed:
+            first_offset = self._open[producer_id]
+            self.aborted.append(AbortedTransaction(producer_id, first_offset, self.high_watermark))
+        self.append(1, is_control=True, producer_id=producer_id)
+
+    def compact(self, base_offset: int) -> None:
+        """Takes the batch at an offset out of the log."""
+        self._batches = [batch for batch in self._batches if batch.base_offset != base_offset]
+
+    def delete_records(self, log_start_offset: int) -> None:
+        self.log_start_offset = log_start_offset
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return [
+            transaction
+            for transaction in self.aborted
+            if transaction.first_offset < end_offset and transaction.last_offset >= first_offset
+        ]
+
+    def _tell(self) -> None:
         for listener in list(self._listeners.values()):
             listener()
 
     def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:
+        self.reads += 1
         if self.fails:
             raise StorageFailure("the disk is gone")
         found: list[StoredBatch] = []

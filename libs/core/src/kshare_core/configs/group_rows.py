@@ -33,7 +33,12 @@ GROUP_ROWS: tuple[ConfigDefinition, ...] = (
         text="How often members heartbeat.",
         broker_synonym="group.share.heartbeat.interval.ms",
     ),
-    string("share.isolation.level", "read_uncommitted", choices=("read_committed", "read_uncommitted")),
+    string(
+        "share.isolation.level",
+        "read_uncommitted",
+        choices=("read_committed", "read_uncommitted"),
+        text="Whether records of open and aborted transactions are delivered (read_uncommitted) or not.",
+    ),
     integer(
         "share.partition.max.record.locks",
         2000,

@@ -1,15 +1,20 @@
 """ShareFetch (key 78, versions 1-2): acknowledgements first, then records for a member.
 
-The partitions are tried in the order of the request (the gateway rotates it). Where nothing was acquired and the
-request may wait, it waits until one of its share-partitions has something: an append, a release, a lock timeout, a
-moved start offset, or the end of loading. `min_bytes` says only whether to wait at all: a fetch that got a record is
-answered. The answer also waits for the acknowledgements to be durable, as Kafka's does.
+The partitions are tried in the order of the request (the gateway rotates it). `max_bytes` is divided evenly between
+those that have something, as by Kafka's PartitionMaxBytesStrategy; what one does not use is the others'. The answer's
+first batch may be larger, so that there is always progress. `max_records` is taken by the first that can use it.
+
+Where less than `min_bytes` could be acquired and the request may wait, it waits until its share-partitions have as
+much (an append, a committed transaction, a release, a lock timeout, a moved start offset, the end of loading), and
+takes what there is when `max_wait_ms` is over. Those who wait longest are served first, before a fetch that comes now.
+The answer also waits for the acknowledgements to be durable, as Kafka's does.
 
 Errors of a partition go out with the others' records; alone they end the request at once, and those that come while it
 waits end it too. A share-partition whose state is not at hand (still loading, share coordinator away) is no error: the
 client gets no records and asks again, for Java's client treats unknown fetch errors as fatal.
 
-With IsRenewAck nothing is acquired. Should the call be cancelled, what it acquired is given back.
+With IsRenewAck nothing is acquired. Should the call be cancelled, what it acquired is given back. Should its answer be
+lost on the way, the gateway says so with ReleaseShareSession (`lost_fetch_numbers`).
 """
 
 from __future__ import annotations
@@ -23,8 +28,9 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_leader.handlers.share_acknowledge import Acknowledged, begin_acknowledgement, end_of, owner_of
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.ports import StoredBatch
+from kshare_leader.share.acquiring import Taken
 from kshare_leader.share.directory import SharePartitionDirectory
-from kshare_leader.share.served_partition import ServedPartition, Taken
+from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import common_pb2, leader_pb2
 from kshare_rpc.network import Payload
 
@@ -37,6 +43,7 @@ _FETCH_ERRORS = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
@@ -64,6 +71,7 @@ class ShareFetchCall:
         self._directory = directory
         self._request = request
         self.owner = owner_of(request.owner)
+        self.fetch_number = request.fetch_number
         group_id = request.owner.group_id
         self._partitions = [
             _PartitionFetch(partition, SharePartitionKey(group_id, partition.topic_id, partition.partition))
@@ -71,14 +79,14 @@ class ShareFetchCall:
         ]
         self._settings = directory.settings(group_id)
         self._waiting: asyncio.Future[None] | None = None
-        self._ended = False
 
     async def run(self) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
         self._acknowledge()
         try:
             if self._may_acquire():
                 self._look_up()
-                if not self._attempt() and self._may_wait():
+                may_wait = self._may_wait()
+                if not self._attempt(may_wait=may_wait) and may_wait:
                     await self._wait()
             return await self._answer()
         except BaseException:
@@ -115,25 +123,30 @@ class ShareFetchCall:
                     fetch.served = self._directory.find_or_load(fetch.key)
                 except KafkaError as error:
                     fetch.error = error
+                    continue
+                fetch.served.add_member(self.owner)
+                fetch.served.serve_waiting()
 
-    def _attempt(self) -> bool:
+    def _attempt(self, *, may_wait: bool) -> bool:
         """Acquires what is there now; returns whether the fetch is to be answered."""
-        records_left = self._request.max_records
-        bytes_left = self._request.max_bytes
+        something = self._note_dropped()
+        self._settings = self._directory.settings(self._request.owner.group_id)
+        if may_wait and not something and not self._has_min_bytes():
+            return False
+        deliverable = [
+            (fetch, served)
+            for fetch in self._partitions
+            if (served := fetch.served) is not None and served.has_deliverable()
+        ]
+        records_left, bytes_left = self._request.max_records, self._request.max_bytes
         limits = self._limits()
-        something = False
-        for fetch in self._partitions:
-            if fetch.served is None:
-                continue
-            if fetch.served.error is not None:
-                fetch.error, fetch.served = fetch.served.error, None
-                something = True
-                continue
+        for index, (fetch, served) in enumerate(deliverable):
             if records_left <= 0 or (something and bytes_left <= 0):
-                continue
+                break
+            limits = limits if limits.max_records == records_left else replace(limits, max_records=records_left)
+            share = max(1, bytes_left // (len(deliverable) - index))
             try:
-                limits = limits if limits.max_records == records_left else replace(limits, max_records=records_left)
-                fetch.taken = fetch.served.take(limits, bytes_left, at_least_one_batch=not something)
+                fetch.taken = served.take(limits, share, at_least_one_batch=not something)
             except StorageFailure as failure:
                 fetch.error, fetch.served = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)), None
                 something = True
@@ -143,6 +156,33 @@ class ShareFetchCall:
                 records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
                 bytes_left -= sum(batch.length for batch in fetch.taken.batches)
         return something
+
+    def _note_dropped(self) -> bool:
+        """Takes over the errors of share-partitions that were dropped since; returns whether there was one."""
+        found = False
+        for fetch in self._partitions:
+            if fetch.served is not None and fetch.served.error is not None:
+                fetch.error, fetch.served = fetch.served.error, None
+                found = True
+        return found
+
+    def _has_min_bytes(self) -> bool:
+        """Whether as much as `min_bytes` could be acquired; one byte is there where there is anything."""
+        wanted = min(self._request.min_bytes, self._request.max_bytes)
+        found = 0
+        for fetch in self._partitions:
+            if fetch.served is None:
+                continue
+            if wanted <= 1:
+                found += fetch.served.has_deliverable()
+            else:
+                try:
+                    found += fetch.served.readable_bytes(wanted - found)
+                except StorageFailure:  # the attempt meets it too, and answers with it
+                    return True
+            if found >= wanted:
+                return True
+        return False
 
     def _limits(self) -> FetchLimits:
         settings, request = self._settings, self._request
@@ -169,7 +209,7 @@ class ShareFetchCall:
             return
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
-        timer = loop.call_later(self._request.max_wait_ms / 1000, self.end)
+        timer = loop.call_later(self._request.max_wait_ms / 1000, self._time_is_over)
         waited_at = [fetch.served for fetch in self._partitions if fetch.served is not None]
         for served in waited_at:
             served.add_waiter(self)
@@ -183,7 +223,13 @@ class ShareFetchCall:
 
     def wake(self) -> None:
         """Called by a share-partition that may have something."""
-        if self._waiting is not None and not self._waiting.done() and self._attempt():
+        if self._waiting is not None and not self._waiting.done() and self._attempt(may_wait=True):
+            self.end()
+
+    def _time_is_over(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            if self._request.min_bytes > 1:
+                self._attempt(may_wait=False)
             self.end()
 
     def end(self) -> None:

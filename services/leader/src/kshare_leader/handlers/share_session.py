@@ -1,7 +1,11 @@
 """ReleaseShareSession: a share session ended, so what its member holds becomes available to others.
 
 The deliveries count (KAFKA-19972). Fetches of the session that still wait are ended, so that nothing is acquired for it
-afterwards. Answered when the release is durable.
+afterwards. `last_fetch_number` keeps a release that comes late from a newer session of the same member. Answered when
+the release is durable.
+
+With `lost_fetch_numbers` the session goes on, and only what these fetches acquired is given back: the gateway did not
+get their answers, so nobody saw the records and their deliveries do not count.
 """
 
 from __future__ import annotations
@@ -10,7 +14,11 @@ from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
 from kshare_leader.handlers.share_acknowledge import end_of, owner_of
 from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+
+NEVER_REACHED = 1 << 62
+"""Above every fetch number: a release without one concerns all that the member holds."""
 
 
 async def release_session(
@@ -18,18 +26,27 @@ async def release_session(
 ) -> leader_pb2.ReleaseShareSessionResponse:
     """Answers a ReleaseShareSession; the error is that of the first share-partition that has one."""
     owner = owner_of(request.owner)
-    group_id = request.owner.group_id
-    if request.partitions:
-        keys = [
-            SharePartitionKey(group_id, partition.topic_id, partition.partition) for partition in request.partitions
-        ]
-        found = [served for key in dict.fromkeys(keys) if (served := directory.find(key)) is not None]
-    else:
-        found = directory.of_group(group_id)
-    begun = [served.release(owner.__eq__) for served in found]
+    found = _named(directory, request)
+    if request.lost_fetch_numbers:
+        lost = frozenset(request.lost_fetch_numbers)
+        for served in found:
+            served.take_back(owner, lost)
+        return leader_pb2.ReleaseShareSessionResponse()
+    last_fetch_number = request.last_fetch_number or NEVER_REACHED
+    begun = [served.release_until(owner, last_fetch_number) for served in found]
     error_code = ErrorCode.NONE
     for stored in begun:
         error = await end_of(stored)
         if error is not None and error_code is ErrorCode.NONE:
             error_code = error.code
     return leader_pb2.ReleaseShareSessionResponse(error_code=error_code)
+
+
+def _named(directory: SharePartitionDirectory, request: leader_pb2.ReleaseShareSessionRequest) -> list[ServedPartition]:
+    group_id = request.owner.group_id
+    if request.partitions:
+        keys = [
+            SharePartitionKey(group_id, partition.topic_id, partition.partition) for partition in request.partitions
+        ]
+        return [served for key in dict.fromkeys(keys) if (served := directory.find(key)) is not None]
+    return directory.of_group(group_id)

@@ -1,8 +1,8 @@
 """Which share-partitions this leader serves, and what a change of the catalog does to them.
 
 A share-partition is made when a fetch first names it. It goes when its topic is deleted, when the partition gets
-another leader or leader epoch, when its log is opened anew, when its state cannot be trusted (see `served_partition`),
-and when nobody used it for some minutes.
+another leader or leader epoch, when its log is opened anew, when its state cannot be trusted, and when nobody uses it
+(see `served_partition`).
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class SharePartitionDirectory:
         self._wall_now_ms = wall_now_ms
         self._report = report
         self._served: dict[SharePartitionKey, ServedPartition] = {}
+        self._of_group: dict[str, dict[SharePartitionKey, ServedPartition]] = {}
         self._waiting: dict[Waiter, None] = {}
         self._idle_timer: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -104,21 +105,28 @@ class SharePartitionDirectory:
             leader_epoch=leader_epoch,
             log=log,
             store=self._store,
-            settings=lambda: self._settings.of(key.group_id),
+            settings=self._settings.of,
             wall_now_ms=self._wall_now_ms,
             on_dropped=self._forget,
             report=self._report,
         )
         self._served[key] = served
+        self._of_group.setdefault(key.group_id, {})[key] = served
         self._watch_for_idle()
         return served
 
     def of_group(self, group_id: str) -> list[ServedPartition]:
-        return [served for served in self._served.values() if served.key.group_id == group_id]
+        return list(self._of_group.get(group_id, {}).values())
 
     def _forget(self, served: ServedPartition) -> None:
-        if self._served.get(served.key) is served:
-            del self._served[served.key]
+        key = served.key
+        if self._served.get(key) is not served:
+            return
+        del self._served[key]
+        of_group = self._of_group[key.group_id]
+        del of_group[key]
+        if not of_group:
+            del self._of_group[key.group_id]
 
     # Waiting
 
@@ -144,6 +152,8 @@ class SharePartitionDirectory:
             elif partition.leader_node_id != self._node_id or partition.leader_epoch != served.leader_epoch:
                 text = f"{served.key} has another leader or leader epoch now"
                 served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
+            elif old.group_configs.get(served.key.group_id) != new.group_configs.get(served.key.group_id):
+                served.settings_changed()
         if new.nodes is not old.nodes:
             self._release_gone_gateways(old, new)
 

@@ -21,6 +21,7 @@ class GroupSettings:
     max_record_locks: int
     auto_offset_reset: str
     renew_enabled: bool
+    read_committed: bool
 
 
 class GroupSettingsSource:
@@ -59,4 +60,5 @@ class GroupSettingsSource:
             max_record_locks=values.integer("share.partition.max.record.locks"),
             auto_offset_reset=values.text("share.auto.offset.reset"),
             renew_enabled=values.boolean("share.renew.acknowledge.enable"),
+            read_committed=values.text("share.isolation.level") == "read_committed",
         )

@@ -10,6 +10,12 @@ SHARE_PARTITIONS_PER_WRITE_LIMIT = 100
 """Share-partitions in one WriteShareGroupState request."""
 READ_CHUNK_BYTES = 1 << 20
 """How much of a log is read at once."""
+FRUITLESS_READS_LIMIT = 2
+"""After so many reads without a record for the group, a fetch leaves the rest of the stretch to the scan."""
+PENDING_CHANGES_LIMIT = 500
+"""Acknowledgements and releases of one share-partition that wait for their write; beyond it nothing is acquired."""
+WRITE_LAG_LIMIT_MS = 1_000
+"""While a state write of a share-partition has been under way for longer, nothing is acquired there."""
 RETRY_INTERVAL_MS = 50
 """The first wait before a state RPC is sent again; it doubles up to RETRY_INTERVAL_MAX_MS."""
 RETRY_INTERVAL_MAX_MS = 1_000

@@ -2,32 +2,49 @@
 
 It loads itself when made: reads the state, finds a start offset where there is none (and stores it before anything is
 delivered), then serves until it is dropped. It is dropped when somebody newer owns it, when the outcome of a write is
-unknown, when the topic is gone or has another leader, and when nobody used it for a while. A dropped one never serves
-again; the next request makes a new one, which reads the state anew.
+unknown, when the topic is gone or has another leader, when the last session that fetched here ended (so that what an
+administrator does to an empty group is seen), and when nobody used it for a while. A dropped one never serves again;
+the next request makes a new one, which reads the state anew.
+
+Long stretches of the log without a record for the group (aborted transactions, markers, compaction) are not crossed by
+a fetch but by the scan: one slice in a turn of the event loop, until there is a record or the log ends; meanwhile
+fetches wait or get nothing, and then they are woken.
+
+While its state writes lag, nothing is acquired: what cannot be acknowledged in time should not be delivered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.states import AcknowledgeType, RecordState
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, SharePartition
-from kshare_leader.machine.state_write import StateWrite
-from kshare_leader.ports import StoredBatch, TopicLog
+from kshare_leader.machine.state_write import StateBatch, StateWrite
+from kshare_leader.ports import TopicLog
+from kshare_leader.share.acquiring import Taken, archive_slice, readable_bytes, take_records
 from kshare_leader.share.group_settings import GroupSettings
-from kshare_leader.share.limits import FAILED_WRITE_PAUSE_MS, IDLE_UNLOAD_MS, READ_CHUNK_BYTES, SLOW_LOAD_MS
-from kshare_leader.share.start_offset import find_start_offset
-from kshare_leader.share.state_store import Outcome, ShareStateStore, WriteEnd
+from kshare_leader.share.limits import (
+    FAILED_WRITE_PAUSE_MS,
+    IDLE_UNLOAD_MS,
+    PENDING_CHANGES_LIMIT,
+    SLOW_LOAD_MS,
+    WRITE_LAG_LIMIT_MS,
+)
+from kshare_leader.share.log_slices import readable_end
+from kshare_leader.share.start_offset import find_start_offset, recover
+from kshare_leader.share.state_store import Outcome, SharePartitionState, ShareStateStore, WriteEnd
 
 Stored = asyncio.Future[KafkaError | None]
 """Ends when a write did: None when it is durable, else the error for the client."""
+
+_RELEASE = bytes([AcknowledgeType.RELEASE])
 
 
 class Waiter(Protocol):
@@ -35,6 +52,8 @@ class Waiter(Protocol):
 
     @property
     def owner(self) -> Owner: ...
+    @property
+    def fetch_number(self) -> int: ...
 
     def wake(self) -> None:
         """Tries to acquire; called again and again until the fetch takes itself off the list."""
@@ -45,15 +64,49 @@ class Waiter(Protocol):
         ...
 
 
-class Taken(NamedTuple):
-    """What a fetch got: entries of the answer, and the batches that hold them."""
+class _PendingWrite:
+    """Who waits for a write: the future that all share, and how many changes asked for it."""
 
-    records: list[AcquiredRecords]
-    batches: list[StoredBatch]
+    __slots__ = ("changes", "stored")
+
+    def __init__(self, stored: Stored) -> None:
+        self.stored = stored
+        self.changes = 0
 
 
 class ServedPartition:
     """See the module's text. Everything but loading happens inside one call, on the event loop."""
+
+    __slots__ = (
+        "_initial",
+        "_loading",
+        "_loop",
+        "_made_at_ms",
+        "_members",
+        "_no_expiry_before_ms",
+        "_on_dropped",
+        "_overwritten",
+        "_pending_changes",
+        "_remove_listener",
+        "_report",
+        "_scan_handle",
+        "_settings",
+        "_store",
+        "_timer",
+        "_used_at_ms",
+        "_waiters",
+        "_wake_handle",
+        "_wall_now_ms",
+        "_write_began_ms",
+        "_write_problem",
+        "_writes",
+        "error",
+        "key",
+        "leader_epoch",
+        "log",
+        "machine",
+        "state_epoch",
+    )
 
     def __init__(
         self,
@@ -62,7 +115,7 @@ class ServedPartition:
         leader_epoch: int,
         log: TopicLog,
         store: ShareStateStore,
-        settings: Callable[[], GroupSettings],
+        settings: Callable[[str], GroupSettings],
         wall_now_ms: Callable[[], int],
         on_dropped: Callable[[ServedPartition], None],
         report: Callable[[str], None],
@@ -77,21 +130,28 @@ class ServedPartition:
         """None while loading, and after it was dropped."""
         self._store = store
         self._settings = settings
+        """By group id, by the newest catalog."""
         self._wall_now_ms = wall_now_ms
         self._on_dropped = on_dropped
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[Waiter, None] = {}
-        self._writes: dict[int, Stored] = {}
+        self._members: dict[Owner, None] = {}
+        """Whose sessions fetched here and have not ended."""
+        self._writes: dict[int, _PendingWrite] = {}
+        self._pending_changes = 0
+        self._write_began_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._no_expiry_before_ms = 0
         self._wake_handle: asyncio.Handle | None = None
+        self._scan_handle: asyncio.Handle | None = None
         self._initial: SharePartition | None = None
-        """The machine while its start offset is being stored."""
+        """The machine while its start offset is being stored, with what else must be: `_overwritten`."""
+        self._overwritten: list[StateBatch] = []
         self._write_problem: str | None = None
         self._made_at_ms = self._used_at_ms = self._now_ms()
         self._remove_listener = log.add_listener(self._schedule_wake)
-        self._loading = self._loop.create_task(self._load(), name=f"load {key}")
+        self._loading: asyncio.Task[None] | None = self._loop.create_task(self._load(), name=f"load {key}")
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -105,11 +165,31 @@ class ServedPartition:
         return self.machine is None and self.error is None
 
     @property
+    def settings(self) -> GroupSettings:
+        return self._settings(self.key.group_id)
+
+    @property
     def is_idle(self) -> bool:
-        """Whether it may be unloaded: nobody waits, nothing is held or being stored, and it was not used lately."""
-        if self._waiters or self._now_ms() - self._used_at_ms < IDLE_UNLOAD_MS:
+        """Whether it may be unloaded: it is at rest, and was not used lately."""
+        return self._now_ms() - self._used_at_ms >= IDLE_UNLOAD_MS and self._is_at_rest
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether nobody waits, and nothing is held, being stored, or on its way to the dead letters."""
+        if self._waiters or self._writes:
             return False
-        return self.machine is None or (self.machine.acquired_count == 0 and not self.machine.is_writing)
+        machine = self.machine
+        if machine is None:
+            return True
+        return not (machine.acquired_count or machine.archiving_count or machine.is_writing or machine.wants_write)
+
+    @property
+    def is_lagging(self) -> bool:
+        """Whether its state writes lag so much that nothing should be acquired."""
+        if self._pending_changes >= PENDING_CHANGES_LIMIT:
+            return True
+        began_ms = self._write_began_ms
+        return began_ms is not None and self._now_ms() - began_ms >= WRITE_LAG_LIMIT_MS
 
     @property
     def problem(self) -> str | None:
@@ -128,10 +208,9 @@ class ServedPartition:
             state = await self._store.read(self.key, self.leader_epoch)
             self.state_epoch = state.state_epoch
             if state.start_offset >= 0:
-                machine = SharePartition(start_offset=state.start_offset, state_batches=state.state_batches)
-                self._serve(machine)
+                self._recover(state)
                 return
-            start = find_start_offset(self._settings().auto_offset_reset, self.log, self._wall_now_ms())
+            start = find_start_offset(self.settings.auto_offset_reset, self.log, self._wall_now_ms())
         except KafkaError as error:
             self._report(f"share-partition {self.key} cannot be loaded: {error}")
             self.drop(error)
@@ -147,8 +226,19 @@ class ServedPartition:
         self._initial = SharePartition(start_offset=start, start_is_stored=False)
         self._store.schedule(self)
 
+    def _recover(self, state: SharePartitionState) -> None:
+        log_end_offset = self.log.high_watermark
+        machine, self._overwritten = recover(state.start_offset, state.state_batches, log_end_offset)
+        if not self._overwritten:
+            self._serve(machine)
+            return
+        self._report(f"share-partition {self.key} goes on at the log's end {log_end_offset}, before that of its state")
+        self._initial = machine
+        self._store.schedule(self)
+
     def _serve(self, machine: SharePartition) -> None:
         self.machine = machine
+        self._loading = None
         self._after_change()
         self._schedule_wake()
 
@@ -159,13 +249,15 @@ class ServedPartition:
         self.error = error
         self.machine = self._initial = None
         self._remove_listener()
-        if self._loading is not asyncio.current_task():
+        if self._loading is not None and self._loading is not asyncio.current_task():
             self._loading.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._loading = None
+        for handle in (self._timer, self._scan_handle):
+            if handle is not None:
+                handle.cancel()
         writes, self._writes = self._writes, {}
-        for stored in writes.values():
-            stored.set_result(error)
+        for pending in writes.values():
+            pending.stored.set_result(error)
         self._on_dropped(self)
         self._schedule_wake()
 
@@ -178,35 +270,70 @@ class ServedPartition:
         self._waiters.pop(waiter, None)
         self._used_at_ms = self._now_ms()
 
+    def settings_changed(self) -> None:
+        """The group's configs are others now: more may be deliverable than before."""
+        self._schedule_wake()
+
     def _schedule_wake(self) -> None:
         if self._wake_handle is None and self._waiters:
             self._wake_handle = self._loop.call_soon(self._wake)
+
+    def serve_waiting(self) -> None:
+        """Lets those who wait go first; a fetch that comes now calls this before it takes anything."""
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+            self._wake()
 
     def _wake(self) -> None:
         """Wakes the fetches that wait, the longest waiting first, for as long as there is something for them."""
         self._wake_handle = None
         for waiter in list(self._waiters):
-            if not (self.is_dropped or self._has_deliverable()):
+            if not (self.is_dropped or self.has_deliverable()):
                 return
             if waiter in self._waiters:
                 waiter.wake()
 
-    def _has_deliverable(self) -> bool:
-        if self.machine is None:
+    def has_deliverable(self) -> bool:
+        """Whether a fetch should try to take something now."""
+        if self.machine is None or self._scan_handle is not None or self.is_lagging:
             return False
-        return self.machine.has_deliverable(self.log.high_watermark, self._settings().max_record_locks)
+        settings = self.settings
+        end_offset = readable_end(self.log, read_committed=settings.read_committed)
+        return self.machine.has_deliverable(end_offset, settings.max_record_locks)
+
+    def readable_bytes(self, max_bytes: int) -> int:
+        """About how many bytes a fetch could take now, at most about `max_bytes`; raises StorageFailure."""
+        if not self.has_deliverable():
+            return 0
+        assert self.machine is not None
+        return readable_bytes(self.machine, self.log, self.settings, max_bytes)
 
     # What requests do
+
+    def add_member(self, owner: Owner) -> None:
+        """Notes that a session fetches here, until `release` ends it."""
+        self._members[owner] = None
 
     def take(self, limits: FetchLimits, max_bytes: int, *, at_least_one_batch: bool) -> Taken:
         """Acquires what is there, up to the limits; raises StorageFailure and has acquired nothing then."""
         self._used_at_ms = self._now_ms()
         taken = Taken([], [])
-        if self.machine is None:
+        if self.machine is None or self._scan_handle is not None or self.is_lagging:
             return taken
         start_offset = self.machine.start_offset
         try:
-            self._take(self.machine, taken, limits, max_bytes, at_least_one_batch)
+            scan_is_due = take_records(
+                self.machine,
+                self.log,
+                limits,
+                taken,
+                now_ms=self._now_ms(),
+                max_bytes=max_bytes,
+                at_least_one_batch=at_least_one_batch,
+                read_committed=self.settings.read_committed,
+            )
+            if scan_is_due:
+                self._schedule_scan()
         except StorageFailure:
             self.machine.undo_acquire(limits.owner, taken.records)
             raise
@@ -216,31 +343,30 @@ class ServedPartition:
                 self._schedule_wake()
         return taken
 
-    def _take(
-        self, machine: SharePartition, taken: Taken, limits: FetchLimits, bytes_left: int, at_least_one_batch: bool
-    ) -> None:
-        machine.remove_below(self.log.log_start_offset)
-        end = self.log.high_watermark
-        cursor = machine.start_offset
-        while limits.max_records > 0:
-            position = machine.next_fetch(cursor, limits.max_record_locks)
-            if position is None or position.offset >= end:
-                return
-            batches = self.log.read(position.offset, max(1, min(READ_CHUNK_BYTES, bytes_left)))
-            if not batches or batches[-1].last_offset < position.offset:
-                return
-            if batches[0].length > bytes_left and (taken.records or not at_least_one_batch):
-                return
-            cursor = batches[-1].last_offset + 1
-            headers = [(batch.base_offset, batch.last_offset) for batch in batches if not batch.is_control]
-            acquired, complete = machine.acquire(limits, self._now_ms(), position.offset, headers, cursor)
-            if acquired:
-                taken.records.extend(acquired)
-                bytes_left -= _add_batches(taken.batches, batches, acquired)
-                got = sum(last - first + 1 for first, last, _ in acquired)
-                limits = replace(limits, max_records=limits.max_records - got)
-            if complete or (bytes_left <= 0 and taken.records):
-                return
+    # The scan over stretches without records
+
+    def _schedule_scan(self) -> None:
+        if self._scan_handle is None:
+            self._scan_handle = self._loop.call_soon(self._scan)
+
+    def _scan(self) -> None:
+        """Archives one slice of offsets that hold nothing for the group, and goes on in the next turn if that was all.
+
+        What it archives is stored with the next change, or at its end: the log would tell it again.
+        """
+        self._scan_handle = None
+        machine = self.machine
+        if machine is None:
+            return
+        try:
+            goes_on = archive_slice(machine, self.log, self.settings)
+        except StorageFailure:  # the next fetch meets it too, and answers with it
+            goes_on = False
+        if goes_on:
+            self._schedule_scan()
+        else:
+            self._after_change()
+            self._schedule_wake()
 
     def undo(self, owner: Owner, records: Sequence[AcquiredRecords]) -> None:
         """Gives back records whose answer will not be sent."""
@@ -262,7 +388,7 @@ class ServedPartition:
         if self.machine is None:
             text = f"nothing of share-partition {self.key} is acquired; it is being loaded"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
-        settings = self._settings()
+        settings = self.settings
         write_id = self.machine.acknowledge(
             owner,
             self._now_ms(),
@@ -276,21 +402,68 @@ class ServedPartition:
         return self._stored(write_id)
 
     def release(self, is_released: Callable[[Owner], bool]) -> Stored | None:
-        """Ends the waits and the locks of some owners; None where nobody had a lock."""
-        for waiter in [waiter for waiter in self._waiters if is_released(waiter.owner)]:
-            waiter.end()
+        """Ends the sessions of some owners: their waits and their locks; None where nobody had a lock."""
+        self._end_waits(lambda waiter: is_released(waiter.owner))
+        for owner in [owner for owner in self._members if is_released(owner)]:
+            del self._members[owner]
         if self.machine is None:
             return None
-        write_id = self.machine.release(is_released, self._settings().delivery_count_limit)
+        write_id = self.machine.release(is_released, self.settings.delivery_count_limit)
         self._after_change()
-        return self._stored(write_id)
+        stored = self._stored(write_id)
+        self._unload_if_deserted()
+        return stored
+
+    def release_until(self, owner: Owner, last_fetch_number: int) -> Stored | None:
+        """`release` for a session whose last fetch had this number, but for what a newer one of the same owner has."""
+        machine = self.machine
+        held = [] if machine is None else [run for run in machine.runs() if run.owner == owner]
+        newer = any(waiter.owner == owner and waiter.fetch_number > last_fetch_number for waiter in self._waiters)
+        if machine is None or not (newer or any(run.fetch_number > last_fetch_number for run in held)):
+            return self.release(owner.__eq__)
+        self._end_waits(lambda waiter: waiter.owner == owner and waiter.fetch_number <= last_fetch_number)
+        now_ms = self._now_ms()
+        batches = [
+            AcknowledgementBatch(run.first_offset, run.last_offset, _RELEASE)
+            for run in held
+            if run.fetch_number <= last_fetch_number and run.write_id == NO_WRITE and run.lock_deadline_ms > now_ms
+        ]
+        if not batches:
+            return None
+        return self.acknowledge(owner, batches, is_renew_ack=False, delivered_fetch_number=last_fetch_number)
+
+    def take_back(self, owner: Owner, fetch_numbers: Collection[int]) -> None:
+        """Undoes what some fetches acquired: their answers never reached the gateway, so their deliveries do not count.
+
+        Ends the waits of those that still wait.
+        """
+        self._end_waits(lambda waiter: waiter.owner == owner and waiter.fetch_number in fetch_numbers)
+        if self.machine is not None:
+            lost = [
+                AcquiredRecords(run.first_offset, run.last_offset, run.delivery_count)
+                for run in self.machine.runs()
+                if run.state is RecordState.ACQUIRED and run.owner == owner and run.fetch_number in fetch_numbers
+            ]
+            self.undo(owner, lost)
+
+    def _end_waits(self, is_ended: Callable[[Waiter], bool]) -> None:
+        for waiter in [waiter for waiter in self._waiters if is_ended(waiter)]:
+            waiter.end()
+
+    def _unload_if_deserted(self) -> None:
+        """Goes out of memory when no session is left that fetched here (Kafka: onGroupEmpty)."""
+        if self.machine is not None and not self._members and self._is_at_rest:
+            self.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no member of the group uses {self.key}"))
 
     def _stored(self, write_id: int) -> Stored | None:
         if write_id == NO_WRITE:
             return None
-        if write_id not in self._writes:
-            self._writes[write_id] = self._loop.create_future()
-        return self._writes[write_id]
+        pending = self._writes.get(write_id)
+        if pending is None:
+            pending = self._writes[write_id] = _PendingWrite(self._loop.create_future())
+        pending.changes += 1
+        self._pending_changes += 1
+        return pending.stored
 
     # Writing, and the timer
 
@@ -304,7 +477,13 @@ class ServedPartition:
 
     def next_write(self) -> StateWrite | None:
         machine = self._initial or self.machine
-        return None if machine is None else machine.next_write()
+        write = None if machine is None else machine.next_write()
+        if write is None:
+            return None
+        if self._initial is not None:
+            return write._replace(state_batches=[*write.state_batches, *self._overwritten])
+        self._write_began_ms = self._now_ms()
+        return write
 
     def write_ended(self, write: StateWrite, end: WriteEnd) -> None:
         if self.is_dropped:
@@ -323,18 +502,21 @@ class ServedPartition:
             self.machine.write_failed(write.write_id)
             self._no_expiry_before_ms = self._now_ms() + FAILED_WRITE_PAUSE_MS
         self._write_problem = None if end.error is None else str(end.error)
-        stored = self._writes.pop(write.write_id, None)
-        if stored is not None:
-            stored.set_result(end.error)
+        self._write_began_ms = None
+        pending = self._writes.pop(write.write_id, None)
+        if pending is not None:
+            self._pending_changes -= pending.changes
+            pending.stored.set_result(end.error)
         self._after_change()
         self._schedule_wake()
+        self._unload_if_deserted()
 
     def _initial_write_ended(self, machine: SharePartition, write: StateWrite, end: WriteEnd) -> None:
         if end.error is not None:
             self.drop(end.error)
             return
         machine.write_succeeded(write.write_id)
-        self._initial = None
+        self._initial, self._overwritten = None, []
         self._serve(machine)
 
     def _set_timer(self, deadline_ms: int) -> None:
@@ -351,20 +533,5 @@ class ServedPartition:
     def _expire(self) -> None:
         self._timer = None
         if self.machine is not None:
-            self.machine.expire(self._now_ms(), self._settings().delivery_count_limit)
+            self.machine.expire(self._now_ms(), self.settings.delivery_count_limit)
             self._after_change()
-
-
-def _add_batches(batches: list[StoredBatch], read: Iterable[StoredBatch], acquired: Sequence[AcquiredRecords]) -> int:
-    """Adds the batches that hold acquired records; returns their length in bytes. Everything ascends."""
-    length = 0
-    index = 0
-    for batch in read:
-        while index < len(acquired) and acquired[index].last_offset < batch.base_offset:
-            index += 1
-        if index == len(acquired):
-            break
-        if acquired[index].first_offset <= batch.last_offset and not batch.is_control:
-            batches.append(batch)
-            length += batch.length
-    return length

@@ -1,0 +1,130 @@
+"""What a fetch takes out of a share-partition's log, and how stretches without a record for the group are crossed.
+
+Both read the log from where the machine wants to go on, tell it which batches are there (it archives the rest), and
+hold its fetch position against what they read. Neither waits, stores or tells the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
+from kshare_leader.machine.interval_map import Owner
+from kshare_leader.machine.share_partition import SharePartition
+from kshare_leader.ports import StoredBatch, TopicLog
+from kshare_leader.share.group_settings import GroupSettings
+from kshare_leader.share.limits import FRUITLESS_READS_LIMIT, READ_CHUNK_BYTES
+from kshare_leader.share.log_slices import read_slice
+
+_NOTHING = FetchLimits(
+    owner=Owner(""), max_records=1, batch_size=1, lock_duration_ms=0, max_record_locks=1, delivery_count_limit=1
+)
+"""Limits of an acquisition from a part of the log that has no batches: it only archives."""
+
+
+class Taken(NamedTuple):
+    """What a fetch got: entries of the answer, and the batches that hold them."""
+
+    records: list[AcquiredRecords]
+    batches: list[StoredBatch]
+
+
+def take_records(
+    machine: SharePartition,
+    log: TopicLog,
+    limits: FetchLimits,
+    taken: Taken,
+    *,
+    now_ms: int,
+    max_bytes: int,
+    at_least_one_batch: bool,
+    read_committed: bool,
+) -> bool:
+    """Acquires what is there, up to the limits, into `taken`, whose records are acquired also where this raises.
+
+    Raises StorageFailure. Returns whether a long stretch without records lies ahead, so that the scan should go on.
+    """
+    machine.remove_below(log.log_start_offset)
+    cursor = machine.start_offset
+    bytes_left = max_bytes
+    fruitless_reads = 0
+    while limits.max_records > 0:
+        position = machine.next_fetch(cursor, limits.max_record_locks)
+        if position is None:
+            return False
+        read_bytes = max(1, min(READ_CHUNK_BYTES, bytes_left))
+        part = read_slice(log, position.offset, read_bytes, read_committed=read_committed)
+        if part is None:
+            return False
+        batches, cursor = part
+        if batches and batches[0].length > bytes_left and (taken.records or not at_least_one_batch):
+            return False
+        headers = [(batch.base_offset, batch.last_offset) for batch in batches]
+        acquired, complete = machine.acquire(limits, now_ms, position.offset, headers, cursor)
+        if acquired:
+            taken.records.extend(acquired)
+            bytes_left -= _add_batches(taken.batches, batches, acquired)
+            got = sum(last - first + 1 for first, last, _ in acquired)
+            limits = replace(limits, max_records=limits.max_records - got)
+        else:
+            fruitless_reads += 1
+        if complete or (bytes_left <= 0 and taken.records):
+            return False
+        if fruitless_reads >= FRUITLESS_READS_LIMIT:
+            return True
+    return False
+
+
+def _add_batches(batches: list[StoredBatch], read: Sequence[StoredBatch], acquired: Sequence[AcquiredRecords]) -> int:
+    """Adds the batches that hold acquired records; returns their length in bytes. Everything ascends."""
+    length = 0
+    index = 0
+    for batch in read:
+        while index < len(acquired) and acquired[index].last_offset < batch.base_offset:
+            index += 1
+        if index == len(acquired):
+            break
+        if acquired[index].first_offset <= batch.last_offset:
+            batches.append(batch)
+            length += batch.length
+    return length
+
+
+def archive_slice(machine: SharePartition, log: TopicLog, settings: GroupSettings) -> bool:
+    """Archives what one slice of the log, from the fetch position on, does not have for the group.
+
+    Returns whether there was neither a record for the group nor the readable end. Raises StorageFailure.
+    """
+    max_record_locks = settings.max_record_locks
+    position = machine.next_fetch(machine.start_offset, max_record_locks)
+    if position is None:
+        return False
+    part = read_slice(log, position.offset, READ_CHUNK_BYTES, read_committed=settings.read_committed)
+    if part is None:
+        return False
+    following = iter(part.batches)
+    batch = next(following, None)
+    while position is not None and position.offset < part.covered_end:
+        while batch is not None and batch.last_offset < position.offset:
+            batch = next(following, None)
+        if batch is not None and batch.base_offset <= position.offset:
+            return False
+        stop = part.covered_end if batch is None else batch.base_offset
+        machine.acquire(_NOTHING, 0, position.offset, (), stop)
+        position = machine.next_fetch(stop, max_record_locks)
+    return position is not None
+
+
+def readable_bytes(machine: SharePartition, log: TopicLog, settings: GroupSettings, max_bytes: int) -> int:
+    """How many bytes lie in batches between the fetch position and the readable end, at most about `max_bytes`.
+
+    An estimate like Kafka's (DelayedShareFetch.isMinBytesSatisfied): records in between that somebody holds count.
+    Raises StorageFailure.
+    """
+    position = machine.next_fetch(machine.start_offset, settings.max_record_locks)
+    if position is None:
+        return 0
+    part = read_slice(log, position.offset, max_bytes, read_committed=settings.read_committed)
+    return 0 if part is None else sum(batch.length for batch in part.batches)
