@@ -115,7 +115,7 @@ def test_failed_write_assigns_nothing_and_shows_until_one_succeeds() -> None:
         (
             {},
             build_batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
-            ErrorCode.INVALID_TXN_STATE,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
         ({}, damage(build_batch(), 70, "B", 0, fix_crc=False), ErrorCode.CORRUPT_MESSAGE),
         ({}, build_batch() + build_batch(), ErrorCode.INVALID_RECORD),
@@ -127,7 +127,7 @@ def test_failed_write_assigns_nothing_and_shows_until_one_succeeds() -> None:
         "after the default",
         "after",
         "before",
-        "transactional",
+        "transactional without an id",
         "damaged",
         "two batches",
         "nothing",

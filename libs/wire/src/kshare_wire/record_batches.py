@@ -28,6 +28,7 @@ LENGTH_PREFIX = 12
 MAGIC = 2
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
@@ -38,12 +39,15 @@ COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 """Names by the number in the attributes."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_BATCH_START = struct.Struct(">qiibI")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _MAGIC_AT = 16
 _CRC_AT = 17
 _CHECKED_FROM = 21
+_CHECKED_HEADER = struct.Struct(">hiqqqhii")
+_END_TRANSACTION = struct.Struct(">BBBBBhhBhiB")
 _MAX_TIMESTAMP_AT = 35
 
 
@@ -216,6 +220,34 @@ def patch_log_append_time(
             records,
         )
     )
+
+
+def build_end_transaction_marker(
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    committed: bool,
+    coordinator_epoch: int,
+    log_append_time: bool = False,
+) -> bytes:
+    """The control batch that ends a transaction (MemoryRecords.withEndTransactionMarker, EndTransactionMarker).
+
+    Its one record has the key version (0) and type (0 ABORT, 1 COMMIT), 2 bytes each; the value version (0), 2 bytes,
+    and the coordinator epoch, 4 bytes. `log_append_time` sets the timestamp type.
+    """
+    attributes = TRANSACTIONAL_MASK | CONTROL_MASK | (TIMESTAMP_TYPE_MASK if log_append_time else 0)
+    # Lengths and deltas are zigzag varints: 32 is a length of 16 bytes, 8 of 4, 12 of 6.
+    record = _END_TRANSACTION.pack(32, 0, 0, 0, 8, 0, int(committed), 12, 0, coordinator_epoch, 0)
+    header = _CHECKED_HEADER.pack(
+        attributes, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1
+    )
+    checked = header + record
+    length = HEADER_LENGTH + len(record) - LENGTH_PREFIX
+    start = _BATCH_START.pack(base_offset, length, leader_epoch, MAGIC, crc32c(checked))
+    return start + checked
 
 
 def _corrupt(message: str) -> KafkaError:

@@ -9,7 +9,8 @@ Reads of recent batches come from the tail in memory, older ones from the store 
 offset. Look-ups by time use a sparse index: after each INDEX_INTERVAL_BYTES of batches an entry says up to which offset
 no record is newer than which timestamp; from there on headers are scanned, and only one batch is opened.
 
-There are no transactions yet: transactional batches are refused, so the last stable offset is the high watermark.
+What is known of producers and their transactions is a part of its own (`producer_state`): it admits the batches of
+producers, and its writes are part of the log's. `prepare_end` adds the marker that ends a transaction.
 
 A log gets shorter by its start offset: retention and DeleteRecords move it with one durable write (`plan_start`,
 `commit_start`), after which nothing below can be read; the bytes below are removed later (`remove_unreachable`).
@@ -25,14 +26,8 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_leader.log import keys
 from kshare_leader.log.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
-from kshare_leader.log.producers import (
-    ProducerTable,
-    check_producer,
-    decode_producer,
-    encode_producer,
-    entry_after,
-    find_duplicate,
-)
+from kshare_leader.log.producer_state import ProducerState, TransactionalAppend
+from kshare_leader.log.producers import PRODUCERS_LIMIT
 from kshare_leader.log.segments import (
     PendingSegments,
     Positions,
@@ -45,11 +40,13 @@ from kshare_leader.log.segments import (
 from kshare_leader.log.stored_batches import StoredBatches, first_record
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
+from kshare_leader.log.transactions import EndTransaction
 from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
 from kshare_runtime.ports import KeyValueStore, Write
 from kshare_wire.record_batches import (
     NO_TIMESTAMP,
     BatchHeader,
+    build_end_transaction_marker,
     patch,
     patch_log_append_time,
     read_header,
@@ -73,7 +70,7 @@ class PartitionLog:
         settings: TopicSettings,
         leader_epoch: int,
         report: Callable[[str], None] = lambda text: None,
-        producers_limit: int | None = None,
+        producers_limit: int = PRODUCERS_LIMIT,
     ) -> None:
         """Opens the log; StorageFailure where its end cannot be read or is damaged.
 
@@ -94,7 +91,7 @@ class PartitionLog:
         self.appended_bytes = 0
         """Bytes appended since the log was opened; tells a waiting fetch how much came in."""
         try:
-            self._producers = self._load_producers(producers_limit)
+            self.producers = ProducerState(store, key, limit=producers_limit)
             self._positions, self.segments, self._next_offset, self._unindexed_bytes = self._stored.open_extent()
         except (KafkaError, struct.error) as error:
             raise StorageFailure(f"the log of partition {self.name} is damaged: {error}") from error
@@ -129,11 +126,18 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        return self._next_offset
+        oldest = self.producers.open.oldest()
+        return self._next_offset if oldest is None else max(oldest.first_offset, self._positions.start_offset)
+
+    @property
+    def stable_bytes(self) -> int:
+        """`appended_bytes` up to the last stable offset."""
+        oldest = self.producers.open.oldest()
+        return self.appended_bytes if oldest is None else oldest.bytes_before
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """See TopicLog."""
-        return []
+        return self.producers.aborted.find(first_offset, end_offset)
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
         """See TopicLog; the listener is also called when the log closes."""
@@ -170,43 +174,71 @@ class PartitionLog:
         segments = PendingSegments(self.segments.active, self.settings, now_ms, self._prefix)
         return PendingAppends(self._next_offset, self._max_timestamp_ms, self._unindexed_bytes, segments)
 
-    def prepare(self, records: memoryview, now_ms: int, pending: PendingAppends) -> Appended:
+    def prepare(
+        self,
+        records: memoryview,
+        now_ms: int,
+        pending: PendingAppends,
+        transactional: TransactionalAppend | None = None,
+    ) -> Appended:
         """Checks the produced `records` and adds them to `pending`; KafkaError where they must not be appended.
 
         A duplicate of one of its producer's last batches is answered with the offset that the batch has already.
+        Transactional batches need `transactional`.
         """
         header = read_produced_batch(records)
         settings = self.settings
         if header.size > settings.max_message_bytes:
             text = f"the record batch has {header.size} bytes; max.message.bytes allows {settings.max_message_bytes}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
-        if header.is_transactional:
-            text = f"producer {header.producer_id} has no open transaction: transactions are not supported yet"
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
         _check_segment_and_keys(records, header, settings)
         if not settings.log_append_time:
             _check_timestamps(header, settings, now_ms)
         log_append_time_ms = now_ms if settings.log_append_time else NO_TIMESTAMP
         if header.has_producer_id:
-            duplicate = self._admit(header, pending, now_ms)
+            duplicate = self.producers.admit(
+                header, pending, transactional, appended_bytes=self.appended_bytes, now_ms=now_ms
+            )
             if duplicate is not None:
                 return Appended(duplicate, log_append_time_ms, self.log_start_offset)
+        elif header.is_transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transactional batch must have a producer id")
         base_offset = pending.next_offset
         if settings.log_append_time:
             data = patch_log_append_time(records, base_offset, self.leader_epoch, now_ms)
         else:
             data = patch(records, base_offset, self.leader_epoch)
         max_timestamp_ms = now_ms if settings.log_append_time else header.max_timestamp_ms
-        pending.add(StoredBatch(base_offset, base_offset + header.last_offset_delta, data), max_timestamp_ms)
+        last_offset = base_offset + header.last_offset_delta
+        batch = StoredBatch(base_offset, last_offset, data, False, header.is_transactional, header.producer_id)
+        pending.add(batch, max_timestamp_ms)
         return Appended(base_offset, log_append_time_ms, self.log_start_offset)
+
+    def prepare_end(self, end: EndTransaction, now_ms: int, pending: PendingAppends) -> None:
+        """Adds the marker that ends a producer's transaction to `pending`, where the log does not say so already.
+
+        KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        if not self.producers.end_transaction(end, pending, now_ms=now_ms):
+            return
+        offset = pending.next_offset
+        marker = build_end_transaction_marker(
+            base_offset=offset,
+            leader_epoch=self.leader_epoch,
+            timestamp_ms=now_ms,
+            producer_id=end.producer_id,
+            producer_epoch=end.producer_epoch,
+            committed=end.committed,
+            coordinator_epoch=end.coordinator_epoch,
+            log_append_time=self.settings.log_append_time,
+        )
+        pending.add(StoredBatch(offset, offset, marker, True, True, end.producer_id), now_ms)
 
     def writes(self, pending: PendingAppends) -> Iterator[Write]:
         """What must become durable, in one atomic write, before `commit`."""
         for batch in pending.batches:
             yield Write(keys.LOG, keys.long_key(self._prefix, batch.base_offset), batch.data)
-        for producer_id, entry in pending.producers.items():
-            value = None if entry is None else encode_producer(entry)
-            yield Write(keys.PRODUCERS, keys.long_key(self._prefix, producer_id), value)
+        yield from self.producers.writes(pending)
         for timestamp_ms, end_offset in pending.index.items():
             value = keys.timestamp_value(end_offset)
             yield Write(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, timestamp_ms), value)
@@ -218,46 +250,9 @@ class PartitionLog:
         self._max_timestamp_ms = pending.max_timestamp_ms
         self._unindexed_bytes = pending.unindexed_bytes
         self.segments.commit(pending.segments)
-        for producer_id, entry in pending.producers.items():
-            if entry is None:
-                self._producers.remove(producer_id)
-            else:
-                self._producers.put(producer_id, entry)
-        self.appended_bytes += sum([len(batch.data) for batch in pending.batches])
+        self.producers.commit(pending)
+        self.appended_bytes += pending.size_bytes
         self._tails.extend(self._key, pending.batches)
-
-    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets producers that were silent for `expiration_ms` (producer.id.expiration.ms); StorageFailure."""
-        expired = list(self._producers.expired(now_ms, expiration_ms))
-        if not expired:
-            return
-        self._store.write(
-            [Write(keys.PRODUCERS, keys.long_key(self._prefix, producer_id), None) for producer_id in expired]
-        )
-        for producer_id in expired:
-            self._producers.remove(producer_id)
-
-    def _admit(self, header: BatchHeader, pending: PendingAppends, now_ms: int) -> int | None:
-        """Records the batch for its producer, or returns the base offset of the batch that it is a duplicate of."""
-        producer_id = header.producer_id
-        if producer_id in pending.producers:
-            entry = pending.producers[producer_id]
-        else:
-            entry = self._producers.get(producer_id)
-        duplicate = find_duplicate(entry, header)
-        if duplicate is not None:
-            return duplicate.base_offset
-        check_producer(entry, header)
-        if entry is None:
-            gone = self._producers.make_room(
-                added_count=pending.added_producers, changed=pending.producers, now_ms=now_ms
-            )
-            if gone is not None:
-                pending.producers[gone] = None
-                pending.added_producers -= 1
-            pending.added_producers += 1
-        pending.producers[producer_id] = entry_after(entry, header, pending.next_offset, now_ms)
-        return None
 
     # reading
 
@@ -383,13 +378,14 @@ class PartitionLog:
         self._has_unreachable = True
 
     def remove_unreachable(self) -> None:
-        """Frees the disk of batches below the log start offset; StorageFailure."""
+        """Frees the disk of batches and aborted transactions below the log start offset; StorageFailure."""
         if not self._has_unreachable:
             return
         start_offset = self._positions.start_offset
         first = next(iter(self._stored.from_offset(start_offset)), None)
         kept_from = start_offset if first is None else first.base_offset
         self._store.delete_range(keys.LOG, self._prefix, keys.long_key(self._prefix, kept_from))
+        self.producers.aborted.forget_before(start_offset)
         self._has_unreachable = False
 
     def stored_batches(self, start_offset: int, end_offset: int) -> Iterator[StoredBatch]:
@@ -419,13 +415,6 @@ class PartitionLog:
             ]
         )
         self._positions = positions
-
-    # opening
-
-    def _load_producers(self, limit: int | None) -> ProducerTable:
-        pairs = self._store.scan(keys.PRODUCERS, self._prefix, self._prefix_end)
-        entries = [(keys.number_of(key), decode_producer(value)) for key, value in pairs]
-        return ProducerTable(entries) if limit is None else ProducerTable(entries, limit=limit)
 
 
 def _check_segment_and_keys(records: memoryview, header: BatchHeader, settings: TopicSettings) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -25,8 +25,10 @@ from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition, topic_id_te
 from kshare_leader.log import keys
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.pending_appends import Appended, PendingAppends
+from kshare_leader.log.producer_state import TransactionalAppend
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import topic_settings
+from kshare_leader.log.transactions import EndTransaction
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_runtime.ports import Clock, KeyValueStore, Write
@@ -42,6 +44,23 @@ class _QueuedAppend(NamedTuple):
     records: memoryview
     future: asyncio.Future[Appended]
     writes: Sequence[Write]
+    transactional: TransactionalAppend | None
+
+    def prepare(self, log: PartitionLog, now_ms: int, pending: PendingAppends) -> Appended:
+        return log.prepare(self.records, now_ms, pending, self.transactional)
+
+
+class _QueuedEnd(NamedTuple):
+    """The end of a transaction."""
+
+    key: TopicPartition
+    end: EndTransaction
+    future: asyncio.Future[None]
+    records: memoryview = memoryview(b"")
+    writes: Sequence[Write] = ()
+
+    def prepare(self, log: PartitionLog, now_ms: int, pending: PendingAppends) -> None:
+        log.prepare_end(self.end, now_ms, pending)
 
 
 class _Turn:
@@ -49,7 +68,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.pending: dict[TopicPartition, tuple[PartitionLog, PendingAppends]] = {}
-        self.answers: list[tuple[asyncio.Future[Appended], Appended | Exception]] = []
+        self.answers: list[tuple[asyncio.Future[Any], Appended | Exception | None]] = []
         self.more_writes: list[Write] = []
         """What the callers want to be written together with their batches."""
 
@@ -85,7 +104,7 @@ class PartitionLogs:
         self._cluster_id: str | None = None
         self._foreign_cluster: str | None = None
         self._write_failure: str | None = None
-        self._queue: list[_QueuedAppend] = []
+        self._queue: list[_QueuedAppend | _QueuedEnd] = []
         self._turn: asyncio.Handle | None = None
 
     # finding
@@ -120,25 +139,43 @@ class PartitionLogs:
         partition = self._view.partition(key)
         return (-1, -1) if partition is None else (partition.leader_node_id, partition.leader_epoch)
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """None where the newest catalog has no such topic."""
+        topic = self._view.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
     # appending
 
     def append(
-        self, key: TopicPartition, records: memoryview, *, writes: Sequence[Write] = ()
+        self,
+        key: TopicPartition,
+        records: memoryview,
+        *,
+        transactional: TransactionalAppend | None = None,
+        writes: Sequence[Write] = (),
     ) -> asyncio.Future[Appended]:
         """Appends one produced batch; answered when it is durable, else with KafkaError.
 
         `writes` become durable together with the batch, or not at all.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Appended] = loop.create_future()
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self._enqueue(_QueuedAppend(key, records, future, writes, transactional))
+        return future
+
+    def end_transaction(self, key: TopicPartition, end: EndTransaction) -> asyncio.Future[None]:
+        """Appends the marker that ends a transaction; answered when it is durable, else with KafkaError."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._enqueue(_QueuedEnd(key, end, future))
+        return future
+
+    def _enqueue(self, queued: _QueuedAppend | _QueuedEnd) -> None:
         if len(self._queue) >= QUEUED_APPENDS_LIMIT:
             text = f"more than {QUEUED_APPENDS_LIMIT} appends are waiting for the disk"
-            future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
-            return future
-        self._queue.append(_QueuedAppend(key, records, future, writes))
+            queued.future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
+            return
+        self._queue.append(queued)
         if self._turn is None:
-            self._turn = loop.call_soon(self._run_turn)
-        return future
+            self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
 
     def _run_turn(self) -> None:
         self._turn = None
@@ -156,13 +193,13 @@ class PartitionLogs:
             self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
         self._complete(turn)
 
-    def _prepare(self, queued: _QueuedAppend, now_ms: int, turn: _Turn) -> Appended | Exception:
+    def _prepare(self, queued: _QueuedAppend | _QueuedEnd, now_ms: int, turn: _Turn) -> Appended | Exception | None:
         try:
             if queued.key not in turn.pending:
                 log = self.lookup(queued.key)
                 turn.pending[queued.key] = (log, log.begin(now_ms))
             log, pending = turn.pending[queued.key]
-            appended = log.prepare(queued.records, now_ms, pending)
+            appended = queued.prepare(log, now_ms, pending)
             turn.more_writes.extend(queued.writes)
             return appended
         except Exception as error:  # bad input or a bug ends this append, never the turn
@@ -226,7 +263,7 @@ class PartitionLogs:
         now_ms = self._clock.now_ms()
         for log in self._logs.values():
             try:
-                log.expire_producers(now_ms, expiration_ms)
+                log.producers.expire(now_ms, expiration_ms)
             except StorageFailure as failure:
                 self._report(f"expired producers of partition {log.name} could not be removed: {failure}")
                 return

@@ -1,4 +1,4 @@
-"""Idempotent producers of one partition (KIP-98): who wrote what last, so that a batch sent again is not stored again.
+"""Producers of one partition (KIP-98): who wrote what last, so that a batch sent again is not stored again.
 
 For each producer id the log keeps the newest epoch and the last five batches, because a producer may have five requests
 under way (Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN). The rules are those of ProducerStateManager and
@@ -7,12 +7,16 @@ ProducerAppendInfo of Kafka 4.3:
 - a batch of the newest epoch with the same first and last sequence as one of the five is a duplicate;
 - an older epoch is fenced (INVALID_PRODUCER_EPOCH);
 - a newer epoch must start at sequence 0, the same epoch must go on where it stopped (OUT_OF_ORDER_SEQUENCE_NUMBER);
-- a producer that is not known may start at any sequence: its older state may have expired;
+- a producer that is not known may start at any sequence, because its older state may have expired; not so where its
+  transactions have an epoch each (version 2, KIP-890);
+- while the first batch of a transaction is looked up at the coordinator, the lowest sequence must come first;
+- a producer with an open transaction writes nothing outside of it (INVALID_TXN_STATE);
 - sequences go from 2^31 - 1 back to 0.
 
 A producer's entry is written in the same atomic batch as its record batches, so the state on disk is never behind the
 log. Entries expire after producer.id.expiration.ms without an append; the table has a limit, at which the producer that
-was silent for longest makes room if it was silent for MAKES_ROOM_AFTER_MS, which no retry of a producer takes.
+was silent for longest makes room if it was silent for MAKES_ROOM_AFTER_MS, which no retry of a producer takes. Neither
+ends a producer with an open transaction.
 """
 
 from __future__ import annotations
@@ -22,15 +26,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_leader.log.verifications import MAKES_ROOM_AFTER_MS, Verification
 from kshare_wire.record_batches import BatchHeader
 
 BATCHES_KEPT = 5
 MAX_SEQUENCE = (1 << 31) - 1
 PRODUCERS_LIMIT = 20_000
 """Producers that one partition remembers; more get POLICY_VIOLATION."""
-MAKES_ROOM_AFTER_MS = 15 * 60 * 1000
 
-_ENTRY = struct.Struct(">hq")
+NO_OFFSET = -1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+
+_ENTRY = struct.Struct(">hqiq")
 _BATCH = struct.Struct(">iqi")
 
 
@@ -51,11 +59,21 @@ class SentBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """What is known of a producer id: its newest epoch, when it last appended, and its last batches in order."""
+    """What is known of a producer id: its newest epoch, when it last appended, and its last batches in order.
+
+    `coordinator_epoch` is that of its last marker, `transaction_first_offset` is where its open transaction began.
+    """
 
     producer_epoch: int
     last_append_ms: int
     batches: tuple[SentBatch, ...]
+    coordinator_epoch: int = NO_EPOCH
+    transaction_first_offset: int = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 where no batch of the newest epoch is known."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
 def sequence_after(sequence: int, steps: int) -> int:
@@ -79,24 +97,59 @@ def find_duplicate(entry: ProducerEntry | None, header: BatchHeader) -> SentBatc
     return None
 
 
-def check_producer(entry: ProducerEntry | None, header: BatchHeader) -> None:
-    """KafkaError where a batch that is no duplicate must not be appended now."""
+def has_open_transaction(entry: ProducerEntry | None, producer_epoch: int) -> bool:
+    """Whether the producer's transaction of this epoch is open, so that a batch of it needs no verification."""
+    return entry is not None and entry.transaction_first_offset != NO_OFFSET and entry.producer_epoch == producer_epoch
+
+
+def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: int) -> None:
+    """KafkaError INVALID_PRODUCER_EPOCH where the producer is fenced."""
+    if entry is not None and producer_epoch < entry.producer_epoch:
+        text = (
+            f"producer {producer_id} with epoch {producer_epoch} is fenced: "
+            f"epoch {entry.producer_epoch} has written to the partition"
+        )
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
+
+
+def check_producer(
+    entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None = None
+) -> None:
+    """KafkaError where a batch that is no duplicate must not be appended now.
+
+    `verification` is the one of the producer that is under way in the partition.
+    """
     who = f"producer {header.producer_id} with epoch {header.producer_epoch}"
     if header.producer_epoch < 0:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"{who}: a producer epoch must not be negative")
+    check_epoch(entry, header.producer_id, header.producer_epoch)
+    if verification is not None:
+        _check_first_sequence(entry, header, verification, who)
     if entry is None:
         return
-    if header.producer_epoch < entry.producer_epoch:
-        text = f"{who} is fenced: epoch {entry.producer_epoch} has written to the partition"
-        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
     if header.producer_epoch > entry.producer_epoch:
         if header.base_sequence != 0:
             text = f"{who} must start its new epoch at sequence 0, not {header.base_sequence}"
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
-        return
-    expected = sequence_after(entry.batches[-1].last_sequence, 1)
-    if header.base_sequence != expected:
-        text = f"{who} sent sequence {header.base_sequence}; expected is {expected}"
+    else:
+        expected = sequence_after(entry.last_sequence, 1)
+        if header.base_sequence != expected:
+            text = f"{who} sent sequence {header.base_sequence}; expected is {expected}"
+            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+    if entry.transaction_first_offset != NO_OFFSET and not header.is_transactional:
+        text = f"{who} has a transaction since offset {entry.transaction_first_offset}; the batch is outside of it"
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+
+
+def _check_first_sequence(
+    entry: ProducerEntry | None, header: BatchHeader, verification: Verification, who: str
+) -> None:
+    sequence = header.base_sequence
+    if verification.adds_partition and sequence != 0 and (entry is None or not entry.batches):
+        text = f"{who} must start its transaction at sequence 0, not {sequence}"
+        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+    if sequence > verification.lowest_sequence:
+        text = f"{who} sent sequence {sequence}, but {verification.lowest_sequence} must come first"
         raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
 
 
@@ -104,22 +157,32 @@ def entry_after(entry: ProducerEntry | None, header: BatchHeader, base_offset: i
     """The producer's entry once the batch has been appended at `base_offset`."""
     last_sequence = sequence_after(header.base_sequence, header.last_offset_delta)
     sent = SentBatch(last_sequence, base_offset + header.last_offset_delta, header.last_offset_delta)
-    if entry is None or entry.producer_epoch != header.producer_epoch:
-        return ProducerEntry(header.producer_epoch, now_ms, (sent,))
-    return ProducerEntry(header.producer_epoch, now_ms, (*entry.batches, sent)[-BATCHES_KEPT:])
+    if entry is None:
+        return ProducerEntry(
+            header.producer_epoch, now_ms, (sent,), NO_EPOCH, base_offset if header.is_transactional else NO_OFFSET
+        )
+    transaction_first_offset = entry.transaction_first_offset
+    if transaction_first_offset == NO_OFFSET and header.is_transactional:
+        transaction_first_offset = base_offset
+    same_epoch = entry.producer_epoch == header.producer_epoch
+    batches = (*entry.batches, sent)[-BATCHES_KEPT:] if same_epoch else (sent,)
+    return ProducerEntry(header.producer_epoch, now_ms, batches, entry.coordinator_epoch, transaction_first_offset)
 
 
 def encode_producer(entry: ProducerEntry) -> bytes:
-    """Epoch (2 bytes), time of the last append (8); for each batch last sequence (4), last offset (8), delta (4)."""
-    start = _ENTRY.pack(entry.producer_epoch, entry.last_append_ms)
+    """Epoch (2 bytes), time of the last append (8), coordinator epoch (4), first offset of the open transaction (8);
+    for each batch last sequence (4), last offset (8), delta (4)."""
+    start = _ENTRY.pack(
+        entry.producer_epoch, entry.last_append_ms, entry.coordinator_epoch, entry.transaction_first_offset
+    )
     return start + b"".join([_BATCH.pack(*sent) for sent in entry.batches])
 
 
 def decode_producer(value: bytes) -> ProducerEntry:
     """The inverse of `encode_producer`; struct.error where the bytes are none."""
-    producer_epoch, last_append_ms = _ENTRY.unpack_from(value)
+    producer_epoch, last_append_ms, coordinator_epoch, transaction_first_offset = _ENTRY.unpack_from(value)
     batches = tuple(SentBatch(*fields) for fields in _BATCH.iter_unpack(value[_ENTRY.size :]))
-    return ProducerEntry(producer_epoch, last_append_ms, batches)
+    return ProducerEntry(producer_epoch, last_append_ms, batches, coordinator_epoch, transaction_first_offset)
 
 
 class ProducerTable:
@@ -135,6 +198,10 @@ class ProducerTable:
     def get(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
+    def items(self) -> Iterable[tuple[int, ProducerEntry]]:
+        """Producer ids and their entries; the one that appended last comes last."""
+        return self._entries.items()
+
     def put(self, producer_id: int, entry: ProducerEntry) -> None:
         self._entries.pop(producer_id, None)
         self._entries[producer_id] = entry
@@ -143,11 +210,12 @@ class ProducerTable:
         self._entries.pop(producer_id, None)
 
     def expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Producers that last appended `expiration_ms` ago or earlier."""
+        """Producers without an open transaction that last appended `expiration_ms` ago or earlier."""
         for producer_id, entry in self._entries.items():
             if now_ms - entry.last_append_ms < expiration_ms:
                 return
-            yield producer_id
+            if entry.transaction_first_offset == NO_OFFSET:
+                yield producer_id
 
     def make_room(self, *, added_count: int, changed: Mapping[int, ProducerEntry | None], now_ms: int) -> int | None:
         """The producer that must go so that one more fits, None where there is room.
@@ -158,7 +226,7 @@ class ProducerTable:
         if len(self._entries) + added_count < self._limit:
             return None
         for producer_id, entry in self._entries.items():
-            if producer_id in changed:
+            if producer_id in changed or entry.transaction_first_offset != NO_OFFSET:
                 continue
             if now_ms - entry.last_append_ms < MAKES_ROOM_AFTER_MS:
                 break

@@ -1,0 +1,88 @@
+"""Transactions that are being looked up at the coordinator before their first batch is appended (KIP-890).
+
+A transactional batch that begins a transaction in a partition is appended only when the coordinator said that the
+partition is part of that transaction; otherwise a batch that was delayed until after the transaction's end would open
+one that nobody ends. The rules are those of VerificationStateEntry and UnifiedLog of Kafka 4.3:
+
+- a producer has one verification in a partition; it ends with the first transactional batch or the next marker, so an
+  answer of the coordinator from before a marker lets nothing in after it;
+- a marker of a newer epoch than its transaction's leaves the verification of the next transaction, whose epoch it has;
+- the lowest sequence seen while looking up must be appended first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kshare_core.errors import ErrorCode, KafkaError
+
+VERIFICATIONS_LIMIT = 20_000
+"""Producers of one partition whose transactions are being looked up; more get POLICY_VIOLATION."""
+MAKES_ROOM_AFTER_MS = 15 * 60 * 1000
+"""At the limit the oldest one is forgotten if it began so long ago."""
+
+
+@dataclass(slots=True, eq=False)
+class Verification:
+    """What is known of a producer's transaction before its first batch; two are never the same one."""
+
+    producer_epoch: int
+    lowest_sequence: int
+    adds_partition: bool
+    """The producer's transactions end with a new epoch each (version 2), so each one starts at sequence 0."""
+    started_ms: int
+    is_verified: bool = False
+    """The coordinator has confirmed the transaction of this epoch."""
+
+    def note(self, producer_epoch: int, sequence: int) -> None:
+        """Another batch that waits for the same transaction, or for a newer one of the producer."""
+        if producer_epoch == self.producer_epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+        elif producer_epoch > self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.lowest_sequence = sequence
+            self.is_verified = False
+
+    def is_of_next_after(self, marker_epoch: int) -> bool:
+        """Whether it is of the transaction after the one that a marker with this epoch ends."""
+        return self.adds_partition and self.producer_epoch == marker_epoch
+
+
+class Verifications:
+    """The verifications of one partition, in the order in which they began. In memory only."""
+
+    def __init__(self, *, limit: int = VERIFICATIONS_LIMIT) -> None:
+        self._limit = limit
+        self._by_producer: dict[int, Verification] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_producer)
+
+    def get(self, producer_id: int) -> Verification | None:
+        return self._by_producer.get(producer_id)
+
+    def begin(
+        self, producer_id: int, *, producer_epoch: int, sequence: int, adds_partition: bool, now_ms: int
+    ) -> Verification:
+        """The producer's verification, a new one where it has none; KafkaError POLICY_VIOLATION at the limit."""
+        verification = self._by_producer.get(producer_id)
+        if verification is not None:
+            verification.note(producer_epoch, sequence)
+            return verification
+        if len(self._by_producer) >= self._limit:
+            self.expire(now_ms, MAKES_ROOM_AFTER_MS)
+        if len(self._by_producer) >= self._limit:
+            text = f"the transactions of {self._limit} producers are being looked up already, which is the limit"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+        verification = self._by_producer[producer_id] = Verification(producer_epoch, sequence, adds_partition, now_ms)
+        return verification
+
+    def clear(self, producer_id: int) -> None:
+        self._by_producer.pop(producer_id, None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets those that began `expiration_ms` ago or earlier."""
+        for producer_id, verification in list(self._by_producer.items()):
+            if now_ms - verification.started_ms < expiration_ms:
+                return
+            del self._by_producer[producer_id]
