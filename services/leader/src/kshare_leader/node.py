@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from kshare_leader.handlers.delete_records import DeleteRecordsHandler
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
 from kshare_leader.handlers.produce import ProduceHandler
+from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.settings import LeaderSettings
 from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogFollower, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
+    DELETE_RECORDS,
     FETCH,
     LEADER,
     LIST_OFFSETS,
@@ -51,6 +54,7 @@ class LeaderNode:
         self._store: KeyValueStore | None = None
         self._logs: PartitionLogs | None = None
         self._share: ShareService | None = None
+        self._dead_letter_receiver: AppendDeadLettersHandler | None = None
         self._server: Server | None = None
         self._maintenance: asyncio.Task[None] | None = None
 
@@ -80,7 +84,9 @@ class LeaderNode:
             configs=settings.configs,
             environment=self._environment,
             report=_logger.warning,
+            dead_letters=self._new_dead_letters(self._store),
         )
+        self._dead_letter_receiver = AppendDeadLettersHandler(self._logs, self._store, self._environment.clock)
         self._server = await self._network.serve(settings.listen, [self._service(self._logs, self._share)])
         await self._follower.start(
             coordinator_pb2.Node(
@@ -122,6 +128,20 @@ class LeaderNode:
             problems.append("no catalog yet")
         return problems
 
+    def _new_dead_letters(self, store: KeyValueStore) -> DeadLetters:
+        follower = self._follower
+        return DeadLetters(
+            store=store,
+            view=lambda: follower.view,
+            channel=follower.channel,
+            coordinator=lambda: follower.coordinator,
+            wait_for_version=lambda version, timeout_ms: follower.wait_for_version(version, timeout_ms=timeout_ms),
+            configs=self._settings.configs,
+            clock=self._environment.clock,
+            random=self._environment.random,
+            report=_logger.warning,
+        )
+
     def _service(self, logs: PartitionLogs, share: ShareService) -> Service:
         return Service(
             name=LEADER,
@@ -129,6 +149,7 @@ class LeaderNode:
                 PRODUCE: ProduceHandler(logs),
                 FETCH: FetchHandler(logs),
                 LIST_OFFSETS: ListOffsetsHandler(logs),
+                DELETE_RECORDS: DeleteRecordsHandler(logs),
                 SHARE_FETCH: share.share_fetch,
                 SHARE_ACKNOWLEDGE: share.share_acknowledge,
                 RELEASE_SHARE_SESSION: share.release_share_session,
@@ -151,6 +172,12 @@ class LeaderNode:
         return asyncio.get_running_loop().time() < heard_at + self._follower.lease_ms / 1000
 
     async def _maintain(self, logs: PartitionLogs) -> None:
+        housekeeping = LogHousekeeping(
+            logs=logs, clock=self._environment.clock, configs=self._settings.configs, report=_logger.warning
+        )
+        await asyncio.gather(housekeeping.run(), self._expire_producers(logs))
+
+    async def _expire_producers(self, logs: PartitionLogs) -> None:
         while True:
             await asyncio.sleep(self._settings.producer_expiration_check_interval_ms / 1000)
             logs.retry_and_expire()

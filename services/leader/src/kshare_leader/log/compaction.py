@@ -12,8 +12,8 @@ The rules of Kafka 4.3's Cleaner, LogCleanerManager and MemoryRecords.filterTo:
 - a batch keeps its offsets; one without records goes. Small neighbouring segments become one.
 
 **How.** Two passes. The first goes over what is new (the dirty part) and notes the newest offset of each key, at most
-`keys_limit` keys; when they are more, the rest of the log is the next run's. The second goes over the log from its start
-and puts back each batch with the records that stay. Both work in slices of SLICE_BYTES, between which the leader
+`keys_limit` keys; when they are more, the rest of the log is the next run's. The second goes over the log from its
+start and puts back each batch with the records that stay. Both work in slices of SLICE_BYTES, between which the leader
 serves; each slice of the second pass is one atomic write. What a crash, a new log start or a closed log cuts off is a
 log in which some superseded records are gone and others not, which is what compaction promises: the newest record of a
 key is never touched, a value goes before or together with the tombstone that deleted it, and the run is repeated.
@@ -24,12 +24,12 @@ Kafka keeps an empty batch to remember a producer's last sequence or the log's e
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
 from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.log.segments import Segment
+from kshare_leader.log.segments import Segment, after_batch
 from kshare_leader.ports import AbortedTransaction, StoredBatch
 from kshare_wire.batch_rewriting import batch_with_records, delete_horizon_ms
 from kshare_wire.record_batches import NO_TIMESTAMP, BatchHeader, read_header
@@ -259,17 +259,51 @@ class LogCompaction:
     def _clean_group(self, group: list[Segment], batch_filter: BatchFilter) -> Iterator[int]:
         cleaned: list[Segment] = []
         for row in group:
-            row = yield from self._clean_segment(row, batch_filter)
-            cleaned.append(row)
+            cleaned.append((yield from self._clean_segment(row, batch_filter)))
         if len(cleaned) > 1:
+            self._check()
             self._log.rewrite({}, cleaned, _merged(cleaned))
 
-    def _clean_segment(self, row: Segment, batch_filter: BatchFilter) -> Iterator[int]:  # returns Segment
-        raise NotImplementedError
+    def _clean_segment(self, row: Segment, batch_filter: BatchFilter) -> Generator[int, None, Segment]:
+        """Puts back what stays of one segment; the result is its row then."""
+        log, end_offset = self._log, row.end_offset
+        position = max(row.base_offset, log.log_start_offset)
+        exact = row._replace(size_bytes=0, largest_timestamp_ms=NO_TIMESTAMP, first_timestamp_ms=NO_TIMESTAMP)
+        while position < end_offset:
+            batches = self._take(position, end_offset)
+            position = batches[-1].last_offset + 1 if batches else end_offset
+            changes: dict[int, StoredBatch | None] = {}
+            removed_bytes = 0
+            for batch in batches:
+                kept = batch_filter(batch)
+                if kept is not batch:
+                    changes[batch.base_offset] = kept
+                    removed_bytes += batch.length - (0 if kept is None else kept.length)
+                if kept is not None:
+                    newest_ms = read_header(kept.data).max_timestamp_ms
+                    exact = after_batch(exact, kept.base_offset, end_offset, kept.length, newest_ms, row.last_append_ms)
+            # Half-way, the row tells the size that is left; its times stay those of the whole segment.
+            now = exact if position >= end_offset else row._replace(size_bytes=row.size_bytes - removed_bytes)
+            if changes or now != row:
+                log.rewrite(changes, [row], now)
+                row = now
+            self.removed_bytes += removed_bytes
+            yield sum([batch.length for batch in batches])
+        return row
 
 
 def _merged(rows: list[Segment]) -> Segment:
-    raise NotImplementedError
+    """Neighbouring segments as one."""
+    newest = max(rows, key=lambda row: row.largest_timestamp_ms)  # the first of several
+    first = next((row for row in rows if row.size_bytes), rows[0])
+    return rows[0]._replace(
+        end_offset=rows[-1].end_offset,
+        size_bytes=sum([row.size_bytes for row in rows]),
+        largest_timestamp_ms=newest.largest_timestamp_ms,
+        newest_base_offset=newest.newest_base_offset,
+        first_timestamp_ms=first.first_timestamp_ms,
+        last_append_ms=max([row.last_append_ms for row in rows]),
+    )
 
 
 def _digest(key: bytes) -> bytes:

@@ -231,6 +231,29 @@ class PartitionLogs:
         turn.answers = [(future, KafkaError(code, text)) for future, _ in turn.answers]
         _answer(turn)
 
+    # getting shorter
+
+    def all_logs(self) -> list[PartitionLog]:
+        """The logs that may be changed now: none while the lease may be lost."""
+        return list(self._logs.values()) if self._has_lease() else []
+
+    def move_starts(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
+        """Moves log start offsets with one durable write; those that are there already stay.
+
+        KafkaError OFFSET_OUT_OF_RANGE above a high watermark; StorageFailure. Nothing has changed then.
+        """
+        changes = [(log, log.plan_start(start_offset)) for log, start_offset in starts]
+        writes = [write for _, change in changes if change is not None for write in change.writes]
+        if not writes:
+            return
+        self._store.write(writes)
+        for log, change in changes:
+            if change is not None:
+                log.commit_start(change)
+        for log, change in changes:
+            if change is not None:
+                log.notify()
+
     # following the catalog
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:

@@ -118,6 +118,8 @@ class PendingSegments:
         """Counts a batch; `newest_timestamp_ms` is -1 where it has none."""
         active = self.active
         if active.size_bytes and self._must_roll(next_offset, size_bytes, newest_timestamp_ms):
+            if active.last_append_ms < 0:
+                active = active._replace(last_append_ms=self._now_ms)
             self.closed.append(active)
             self.is_saved = True
             active = Segment(base_offset, base_offset)
@@ -196,6 +198,11 @@ class SegmentTable:
         """The segments whose records have timestamps, from the newest timestamp down."""
         found = [segment for segment in self if segment.largest_timestamp_ms >= 0]
         return sorted(found, key=lambda segment: (-segment.largest_timestamp_ms, segment.base_offset))
+
+    def note_time(self, now_ms: int) -> None:
+        """Now stands in for the time of the last append, where that was before the log was opened."""
+        if self.active.size_bytes and self.active.last_append_ms < 0:
+            self.active = self.active._replace(last_append_ms=now_ms)
 
     def below(self, start_offset: int, end_offset: int) -> list[Segment]:
         """The segments that have nothing left when a log that ends at `end_offset` starts at `start_offset`."""

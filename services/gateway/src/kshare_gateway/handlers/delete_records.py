@@ -1,0 +1,108 @@
+"""DeleteRecords (key 21), versions 0 to 2: asked from the partitions' leaders at once.
+
+As KafkaApis.handleDeleteRecordsRequest of Kafka 4.3: a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, the
+other errors are the leader's. A partition without a leader, or whose leader does not answer, is NOT_LEADER_OR_FOLLOWER;
+one whose leader does not answer within the request's timeout is REQUEST_TIMED_OUT, and may be done later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.methods import DELETE_RECORDS
+from kshare_rpc.network import CallFailed, CallTimeout
+from kshare_wire.messages import Body, Message
+
+UNKNOWN_WATERMARK = -1
+
+_Wanted = leader_pb2.DeleteRecordsRequest.Partition
+_Key = tuple[str, int]
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    gateway = context.gateway
+    results: dict[_Key, Body] = {}
+    by_leader: dict[str, list[_Wanted]] = {}
+    names: dict[bytes, str] = {}
+    for name, entry in _partitions(request):
+        partition = entry.partition_index
+        topic = gateway.view.topics_by_name.get(name)
+        if topic is None:
+            results[(name, partition)] = _refusal(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            continue
+        address, code = gateway.leader_of(TopicPartition(topic.topic_id, partition))
+        if code:
+            results[(name, partition)] = _refusal(partition, code)
+            continue
+        names[topic.topic_id] = name
+        wanted = _Wanted(topic_id=topic.topic_id, partition=partition, offset=entry.offset)
+        by_leader.setdefault(address, []).append(wanted)
+    timeout_ms = min(CALL_TIMEOUT_MS, max(1, request.timeout_ms))
+    calls = [_delete_at(gateway, address, wanted, timeout_ms) for address, wanted in by_leader.items()]
+    for answers in await asyncio.gather(*calls):
+        for topic_id, body in answers:
+            results[(names[topic_id], body["partition_index"])] = body
+    return _body(request, results)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    refusals = {
+        (name, entry.partition_index): _refusal(entry.partition_index, error.code)
+        for name, entry in _partitions(request)
+    }
+    return _body(request, refusals)
+
+
+def _partitions(request: Message) -> Iterator[tuple[str, Message]]:
+    for topic in request.topics:
+        for entry in topic.partitions:
+            yield topic.name, entry
+
+
+async def _delete_at(
+    gateway: Gateway, address: str, wanted: Sequence[_Wanted], timeout_ms: int
+) -> list[tuple[bytes, Body]]:
+    request = leader_pb2.DeleteRecordsRequest(partitions=wanted)
+    try:
+        answer, _ = await gateway.catalog.channel(address).call(DELETE_RECORDS, request, timeout_ms=timeout_ms)
+    except CallFailed as failure:
+        log.warning("DeleteRecords at leader %s failed: %s", address, failure)
+        code = ErrorCode.REQUEST_TIMED_OUT if isinstance(failure, CallTimeout) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return [(entry.topic_id, _refusal(entry.partition, code)) for entry in wanted]
+    return [
+        (
+            result.topic_id,
+            {
+                "partition_index": result.partition,
+                "low_watermark": result.low_watermark,
+                "error_code": _client_code(result.error_code),
+            },
+        )
+        for result in answer.results
+    ]
+
+
+def _client_code(code: int) -> int:
+    """Clients name topics, not ids."""
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code == ErrorCode.UNKNOWN_TOPIC_ID else code
+
+
+def _refusal(partition: int, code: int) -> Body:
+    return {"partition_index": partition, "low_watermark": UNKNOWN_WATERMARK, "error_code": code}
+
+
+def _body(request: Message, results: dict[_Key, Body]) -> Body:
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [results[(topic.name, entry.partition_index)] for entry in topic.partitions],
+        }
+        for topic in request.topics
+    ]
+    return {"topics": topics}

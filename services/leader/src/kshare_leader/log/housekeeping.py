@@ -1,0 +1,128 @@
+"""What is done to logs from time to time: retention, compaction, and freeing the disk of what they removed.
+
+Two tasks, as in Kafka. One goes over the logs of topics that are not compacted every log.retention.check.interval.ms.
+The other compacts: of the logs that are due, the one with the largest dirty ratio first, then the next, and rests for
+log.cleaner.backoff.ms when none is due; the retention of compacted topics (cleanup.policy=compact,delete) is its part
+too, so that the two never work on the same log. Without log.cleaner.enable the first one does all that is left.
+
+The leader serves meanwhile: the cleaner sleeps after each slice for as long as it took, so that it never has more than
+half of the process, and for as long as log.cleaner.io.max.bytes.per.second asks.
+
+A log whose batches cannot be opened is left alone until the leader is started again, as in Kafka; a disk that fails is
+tried again the next time. Both are reported.
+
+Of the other log.cleaner configs, `threads`, `io.buffer.size` and `io.buffer.load.factor` have no meaning here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kshare_core.configs import Configs
+from kshare_core.errors import KafkaError, StorageFailure
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.log.compaction import CompactionAborted, LogCompaction, plan_compaction
+from kshare_leader.log.partition_log import PartitionLog
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.retention import retained_from
+from kshare_runtime.ports import Clock
+
+KEY_BYTES = 192
+"""Memory for one key while a log is compacted; log.cleaner.dedupe.buffer.size by this many keys fit."""
+LOGS_PER_TURN = 50
+"""Logs whose retention is looked at before others have their turn."""
+
+
+class LogHousekeeping:
+    """See the module's text."""
+
+    def __init__(
+        self, *, logs: PartitionLogs, clock: Clock, configs: Configs, report: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._logs = logs
+        self._clock = clock
+        self._report = report
+        self._first_delay_s = configs.integer("log.initial.task.delay.ms") / 1000
+        self._retention_interval_s = configs.integer("log.retention.check.interval.ms") / 1000
+        self._cleaner_backoff_s = configs.integer("log.cleaner.backoff.ms") / 1000
+        self._cleaner_rate = configs.number("log.cleaner.io.max.bytes.per.second")
+        self._keys_limit = max(1, configs.integer("log.cleaner.dedupe.buffer.size") // KEY_BYTES)
+        self._cleaner_enabled = configs.boolean("log.cleaner.enable")
+        self._uncleanable: dict[TopicPartition, PartitionLog] = {}
+
+    async def run(self) -> None:
+        """Does both tasks until it is cancelled."""
+        tasks = [self._check_retention()]
+        if self._cleaner_enabled:
+            tasks.append(self._clean())
+        await asyncio.gather(*tasks)
+
+    async def _check_retention(self) -> None:
+        await asyncio.sleep(self._first_delay_s)
+        while True:
+            await self.retain_all(compacted=None if not self._cleaner_enabled else False)
+            await asyncio.sleep(self._retention_interval_s)
+
+    async def _clean(self) -> None:
+        while True:
+            cleaned = await self.clean_one()
+            await self.retain_all(compacted=True)
+            await asyncio.sleep(0 if cleaned else self._cleaner_backoff_s)
+
+    async def retain_all(self, *, compacted: bool | None) -> None:
+        """Retention of all logs whose topics are compacted, are not, or (None) of all."""
+        for count, log in enumerate(self._logs.all_logs()):
+            if count % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if compacted is None or log.settings.compacts == compacted:
+                self._retain(log)
+
+    async def clean_one(self) -> bool:
+        """Compacts the log that needs it most; False where none does."""
+        now_ms = self._clock.now_ms()
+        due: list[tuple[float, PartitionLog]] = []
+        for log in self._logs.all_logs():
+            if not log.settings.compacts or self._uncleanable.get(log.topic_partition) is log:
+                continue
+            plan = plan_compaction(log, now_ms)
+            if plan.is_due:
+                due.append((plan.dirty_ratio, log))
+        if not due:
+            return False
+        _, log = max(due, key=lambda pair: pair[0])
+        try:
+            return await self._compact(log, now_ms)
+        except KafkaError as error:
+            self._uncleanable[log.topic_partition] = log
+            self._report(f"partition {log.name} is not compacted any more: {error}")
+        except StorageFailure as failure:
+            self._report(f"partition {log.name} could not be compacted: {failure}")
+        return False
+
+    async def _compact(self, log: PartitionLog, now_ms: int) -> bool:
+        loop = asyncio.get_running_loop()
+        run = LogCompaction(log, plan_compaction(log, now_ms), now_ms=now_ms, keys_limit=self._keys_limit)
+        slices = run.slices()
+        while True:
+            began = loop.time()
+            try:
+                read_bytes = next(slices, None)
+            except CompactionAborted:
+                return False
+            if read_bytes is None:
+                return True
+            await asyncio.sleep(max(loop.time() - began, read_bytes / self._cleaner_rate))
+
+    def _retain(self, log: PartitionLog) -> None:
+        if log.is_closed or self._logs.find(log.topic_partition) is not log:
+            return
+        try:
+            now_ms = self._clock.now_ms()
+            log.segments.note_time(now_ms)
+            start_offset = retained_from(log.segments, log.settings, now_ms, log.high_watermark)
+            if start_offset > log.log_start_offset:
+                self._logs.move_starts([(log, start_offset)])
+            log.remove_unreachable()
+        except StorageFailure as failure:
+            self._report(f"retention of partition {log.name} failed: {failure}")
