@@ -15,7 +15,8 @@ each leader at most one answer of a session is undelivered: under way, waiting a
 The end of a session (final epoch, lost connection, replacement by another connection) releases what its member holds at
 every leader that the session used. Calls that are still under way then are not cancelled, as the leader could not be
 told; the records that they still bring are released one by one when they arrive (by acknowledgements of type RELEASE,
-so that nothing is taken from a newer session of the same member).
+so that nothing is taken from a newer session of the same member). What a call acquired whose answer was lost is taken
+back; see `session_releases` for both.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from kshare_core.states import AcknowledgeType
 from kshare_gateway.batch_cache import CachedBatch
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.read_ahead import ReadAhead
+from kshare_gateway.session_releases import SessionReleases
 from kshare_gateway.sessions import ShareSession
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Buffer
 
@@ -114,6 +116,7 @@ class _SessionCalls:
     kept: deque[LeaderAnswer] = field(default_factory=deque)
     waiting: dict[str, asyncio.Task[LeaderAnswer]] = field(default_factory=dict)
     undelivered: dict[str, int] = field(default_factory=dict)
+    last_fetch_number: int = 0
 
     def settled(self, answer: LeaderAnswer) -> None:
         """The answer will be delivered before any acknowledgement that comes from now on, or not at all."""
@@ -138,6 +141,7 @@ class ShareFetcher:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._read_ahead = ReadAhead(gateway)
+        self._releases = SessionReleases(gateway)
         self._calls: dict[ShareSession, _SessionCalls] = {}
         self._last_fetch_number = 0
 
@@ -198,7 +202,8 @@ class ShareFetcher:
             return
         for task in calls.waiting.values():
             task.add_done_callback(lambda done: self._give_back_late(session, done))
-        await asyncio.gather(*(self._release_at(session, address) for address in calls.addresses))
+        last = calls.last_fetch_number
+        await asyncio.gather(*(self._releases.end_session(session.key, address, last) for address in calls.addresses))
 
     def inherit(self, old: ShareSession, new: ShareSession) -> None:
         """Gives what the replaced session of the same member and connection has at the leaders to the new one."""
@@ -348,6 +353,7 @@ class ShareFetcher:
             return self._read(session, address, request.fetch_number, answer, payload, acknowledged)
         except CallFailed as failure:
             log.warning("ShareFetch at leader %s failed: %s", address, failure)
+            self._releases.take_back(session.key, address, request.fetch_number)
             return LeaderAnswer(
                 address,
                 _unavailable([*fetched, *only_acknowledged], fetched, acknowledged),
@@ -361,7 +367,7 @@ class ShareFetcher:
     def _number_fetch(self, session: ShareSession, address: str) -> int:
         self._last_fetch_number += 1
         if (calls := self._calls.get(session)) is not None:
-            calls.undelivered[address] = self._last_fetch_number
+            calls.undelivered[address] = calls.last_fetch_number = self._last_fetch_number
         return self._last_fetch_number
 
     def _delivered_fetch_number(self, session: ShareSession, address: str) -> int:
@@ -462,16 +468,6 @@ class ShareFetcher:
             for entry in answer.partitions
         ]
         return LeaderAnswer(address, results, answer.acquisition_lock_timeout_ms)
-
-    async def _release_at(self, session: ShareSession, address: str) -> None:
-        request = leader_pb2.ReleaseShareSessionRequest(owner=self._gateway.session_owner(*session.key))
-        try:
-            answer, _ = await self._gateway.call_leader(address, RELEASE_SHARE_SESSION, request)
-        except CallFailed as failure:
-            log.warning("leader %s did not release the records of %s: %s", address, session.key, failure)
-            return
-        if answer.error_code:
-            log.warning("leader %s did not release the records of %s: code %d", address, session.key, answer.error_code)
 
     # What nobody will get
 

@@ -37,7 +37,12 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
     integer("controller.quota.window.size.seconds", 1, low=1),
     integer("controller.socket.timeout.ms", 30000),
     listing("early.start.listeners", None),
-    integer("fetch.max.bytes", 57671680, low=1024),
+    integer(
+        "fetch.max.bytes",
+        57671680,
+        low=1024,
+        text="The most bytes of records that a fetch or share fetch gets, whatever it asks for.",
+    ),
     integer("initial.broker.registration.timeout.ms", 60000),
     string("inter.broker.listener.name", None),
     long("internal.metadata.delete.delay.millis", 60000, internal=True),

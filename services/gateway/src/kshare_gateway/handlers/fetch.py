@@ -91,7 +91,8 @@ async def _fetch(
     gateway: Gateway, by_leader: Mapping[str, Sequence[_Wanted]], request: Message, *, may_wait: bool
 ) -> _Bodies:
     wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
-    share = max(1, request.max_bytes // max(1, len(by_leader)))
+    max_bytes = min(request.max_bytes, gateway.configs.integer("fetch.max.bytes"))
+    share = max(1, max_bytes // max(1, len(by_leader)))
     if len(by_leader) == 1:
         ((address, wanted),) = by_leader.items()
         return await _fetch_at(gateway, address, wanted, request, share, wait_ms)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.handlers.share_requests import (
-    NO_LEADER,
     Acknowledgements,
+    LeaderHints,
     add_acknowledgements,
     by_topic,
     close_session,
@@ -39,6 +39,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     answers = await context.share_fetcher.acknowledge(session, acknowledgements, is_renew_ack=request.is_renew_ack)
     if epoch == FINAL_EPOCH:
         await close_session(context, key)
+    hints = LeaderHints(context)
     return {
         "acquisition_lock_timeout_ms": lock_timeout_ms(context, key.group_id, answers),
         "responses": by_topic(
@@ -48,11 +49,12 @@ async def handle(context: RequestContext, request: Message) -> Body:
                     "partition_index": answer.key.partition,
                     "error_code": answer.acknowledge_error_code,
                     "error_message": answer.acknowledge_error_message,
-                    "current_leader": NO_LEADER,
+                    "current_leader": hints.current_leader(answer.key, answer.acknowledge_error_code),
                 },
             )
             for answer in merged(answers)
         ),
+        "node_endpoints": hints.node_endpoints(),
     }
 
 

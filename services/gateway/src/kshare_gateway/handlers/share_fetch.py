@@ -3,16 +3,20 @@
 The answer has only partitions with records, errors or acknowledgements; every acknowledged partition is in it, because
 librdkafka takes one that is missing as INVALID_RECORD_STATE. The same topic may be listed several times. The final
 epoch (-1) processes acknowledgements, then releases what the member holds, then answers. A request with IsRenewAck
-(version 2) must have maxBytes, minBytes, maxRecords and maxWait 0 and fetches nothing.
+(version 2) must have maxBytes, minBytes, maxRecords and maxWait 0 and fetches nothing. A client that finds the session
+table full is told so after its maxWait, as by Kafka, or it would ask in a circle.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import bounded_wait_ms
 from kshare_gateway.handlers.share_requests import (
-    NO_LEADER,
     Acknowledgements,
+    LeaderHints,
     add_acknowledgements,
     by_topic,
     close_session,
@@ -25,6 +29,8 @@ from kshare_gateway.sessions import FINAL_EPOCH, INITIAL_EPOCH, ListedPartition,
 from kshare_gateway.share_fetching import FetchTerms, LeaderAnswer, PartitionAnswer
 from kshare_wire.messages import Body, Message
 
+ACQUIRE_MODES = (0, 1)
+"""batch_optimized and record_limit (KIP-1206)."""
 FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS = 2
 """See `sessions`."""
 
@@ -33,6 +39,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
     key = session_key(request)
     if request.is_renew_ack:
         _check_renewal(request)
+    if request.share_acquire_mode not in ACQUIRE_MODES:
+        text = f"ShareAcquireMode is {request.share_acquire_mode}; 0 (batch_optimized) and 1 (record_limit) are allowed"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     listed, acknowledgements = _read_topics(context, request)
     sessions = context.gateway.sessions
     if request.share_session_epoch == FINAL_EPOCH:
@@ -42,7 +51,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
         return _body(context, key, answers)
     session = await _session(context, request, key, listed, acknowledgements)
     fetched = [] if request.is_renew_ack else session.rotated()
-    answers = await context.share_fetcher.fetch(session, _terms(request), fetched, acknowledgements)
+    terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"))
+    answers = await context.share_fetcher.fetch(session, terms, fetched, acknowledgements)
     return _body(context, key, answers)
 
 
@@ -65,9 +75,14 @@ async def _session(
             for partition in topic.partitions
         ]
         return sessions.update(key, request.share_session_epoch, listed, forgotten, context.connection_id)
-    session, replaced = sessions.open(
-        key, context.connection_id, listed, has_acknowledgements=any(acknowledgements.values())
-    )
+    try:
+        session, replaced = sessions.open(
+            key, context.connection_id, listed, has_acknowledgements=any(acknowledgements.values())
+        )
+    except KafkaError as error:
+        if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            await asyncio.sleep(bounded_wait_ms(request.max_wait_ms) / 1000)
+        raise
     if replaced is not None and replaced.connection_id == context.connection_id:
         context.share_fetcher.inherit(replaced, session)
     elif replaced is not None:
@@ -99,11 +114,11 @@ def _check_renewal(request: Message) -> None:
             )
 
 
-def _terms(request: Message) -> FetchTerms:
+def _terms(request: Message, maximum_bytes: int) -> FetchTerms:
     return FetchTerms(
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes,
+        max_bytes=min(request.max_bytes, maximum_bytes),
         max_records=request.max_records,
         batch_size=request.batch_size,
         share_acquire_mode=request.share_acquire_mode,
@@ -113,22 +128,26 @@ def _terms(request: Message) -> FetchTerms:
 
 def _body(context: RequestContext, key: ShareSessionKey, answers: list[LeaderAnswer]) -> Body:
     partitions = merged(answers)
+    hints = LeaderHints(context)
     return {
         "acquisition_lock_timeout_ms": lock_timeout_ms(context, key.group_id, answers),
         "responses": by_topic(
-            (partition.key.topic_id, _partition(partition)) for partition in partitions if partition.says_something
+            (partition.key.topic_id, _partition(partition, hints))
+            for partition in partitions
+            if partition.says_something
         ),
+        "node_endpoints": hints.node_endpoints(),
     }
 
 
-def _partition(answer: PartitionAnswer) -> Body:
+def _partition(answer: PartitionAnswer, hints: LeaderHints) -> Body:
     return {
         "partition_index": answer.key.partition,
         "error_code": answer.error_code,
         "error_message": answer.error_message,
         "acknowledge_error_code": answer.acknowledge_error_code,
         "acknowledge_error_message": answer.acknowledge_error_message,
-        "current_leader": NO_LEADER,
+        "current_leader": hints.current_leader(answer.key, answer.error_code, answer.acknowledge_error_code),
         "records": answer.records,
         "acquired_records": [
             {

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import client_broker
+from kshare_gateway.handlers.brokers import metadata_brokers
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.sessions import ShareSessionKey
 from kshare_gateway.share_fetching import LeaderAnswer, PartitionAnswer
@@ -13,8 +15,8 @@ from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.messages import Body, Message
 
 MAXIMUM_MEMBER_ID_LENGTH = 36
-NO_LEADER: Body = {"leader_id": -1, "leader_epoch": -1}
-"""Every gateway serves every partition, so no client has to go to another one; they look again by Metadata."""
+_NO_LEADER: Body = {"leader_id": -1, "leader_epoch": -1}
+_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 Acknowledgements = dict[TopicPartition, list[leader_pb2.AcknowledgementBatch]]
 
@@ -58,6 +60,32 @@ def merged(answers: Iterable[LeaderAnswer]) -> list[PartitionAnswer]:
                 first.acknowledge_error_code = partition.acknowledge_error_code
                 first.acknowledge_error_message = partition.acknowledge_error_message
     return list(found.values())
+
+
+class LeaderHints:
+    """`CurrentLeader` and `NodeEndpoints` of one response (KIP-951): where a partition with a leader error is led now.
+
+    Clients are told gateways, as by Metadata; so mostly the one that they ask already.
+    """
+
+    def __init__(self, context: RequestContext) -> None:
+        self._gateway = context.gateway
+        self._leader_ids: dict[int, None] = {}
+
+    def current_leader(self, key: TopicPartition, *codes: int) -> Body:
+        view = self._gateway.view
+        partition = view.partition(key)
+        if partition is None or view.leader_address(key) is None or _LEADER_ERRORS.isdisjoint(codes):
+            return _NO_LEADER
+        leader_id = client_broker(view, view.topics_by_id[key.topic_id], key.partition)
+        if leader_id < 0:
+            return _NO_LEADER
+        self._leader_ids[leader_id] = None
+        return {"leader_id": leader_id, "leader_epoch": partition.leader_epoch}
+
+    def node_endpoints(self) -> list[Body]:
+        """Of the leaders told so far."""
+        return [broker for broker in metadata_brokers(self._gateway) if broker["node_id"] in self._leader_ids]
 
 
 def by_topic(partitions: Iterable[tuple[bytes, Body]]) -> list[Body]:
