@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
@@ -20,6 +22,7 @@ from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogFollower, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
+    APPEND_DEAD_LETTERS,
     DELETE_RECORDS,
     FETCH,
     LEADER,
@@ -54,7 +57,6 @@ class LeaderNode:
         self._store: KeyValueStore | None = None
         self._logs: PartitionLogs | None = None
         self._share: ShareService | None = None
-        self._dead_letter_receiver: AppendDeadLettersHandler | None = None
         self._server: Server | None = None
         self._maintenance: asyncio.Task[None] | None = None
 
@@ -86,8 +88,8 @@ class LeaderNode:
             report=_logger.warning,
             dead_letters=self._new_dead_letters(self._store),
         )
-        self._dead_letter_receiver = AppendDeadLettersHandler(self._logs, self._store, self._environment.clock)
-        self._server = await self._network.serve(settings.listen, [self._service(self._logs, self._share)])
+        receiver = AppendDeadLettersHandler(self._logs, self._store, self._environment.clock)
+        self._server = await self._network.serve(settings.listen, [self._service(self._logs, self._share, receiver)])
         await self._follower.start(
             coordinator_pb2.Node(
                 role=coordinator_pb2.ROLE_LEADER,
@@ -96,7 +98,8 @@ class LeaderNode:
                 rpc_address=self._server.address,
             )
         )
-        self._maintenance = asyncio.get_running_loop().create_task(self._maintain(self._logs), name="log-maintenance")
+        maintenance = self._maintain(self._logs, receiver)
+        self._maintenance = asyncio.get_running_loop().create_task(maintenance, name="log-maintenance")
 
     async def stop(self, grace_ms: int) -> None:
         """Ends waiting fetches, answers what is under way for `grace_ms`, then closes everything.
@@ -142,7 +145,7 @@ class LeaderNode:
             report=_logger.warning,
         )
 
-    def _service(self, logs: PartitionLogs, share: ShareService) -> Service:
+    def _service(self, logs: PartitionLogs, share: ShareService, receiver: AppendDeadLettersHandler) -> Service:
         return Service(
             name=LEADER,
             handlers={
@@ -153,6 +156,7 @@ class LeaderNode:
                 SHARE_FETCH: share.share_fetch,
                 SHARE_ACKNOWLEDGE: share.share_acknowledge,
                 RELEASE_SHARE_SESSION: share.release_share_session,
+                APPEND_DEAD_LETTERS: receiver,
             },
             healthy=lambda: not self.problems(),
         )
@@ -171,16 +175,18 @@ class LeaderNode:
             return False
         return asyncio.get_running_loop().time() < heard_at + self._follower.lease_ms / 1000
 
-    async def _maintain(self, logs: PartitionLogs) -> None:
+    async def _maintain(self, logs: PartitionLogs, receiver: AppendDeadLettersHandler) -> None:
         housekeeping = LogHousekeeping(
             logs=logs, clock=self._environment.clock, configs=self._settings.configs, report=_logger.warning
         )
-        await asyncio.gather(housekeeping.run(), self._expire_producers(logs))
+        await asyncio.gather(housekeeping.run(), self._forget_what_is_old(logs, receiver))
 
-    async def _expire_producers(self, logs: PartitionLogs) -> None:
+    async def _forget_what_is_old(self, logs: PartitionLogs, receiver: AppendDeadLettersHandler) -> None:
         while True:
             await asyncio.sleep(self._settings.producer_expiration_check_interval_ms / 1000)
             logs.retry_and_expire()
+            if self._has_lease() and self._follower.view.version:
+                receiver.remove_unneeded(self._follower.view, _logger.warning)
 
     def _note_catalog_problem(self, text: str) -> None:
         if text != self._catalog_problem:

@@ -91,8 +91,8 @@ class ArchivingPartition(Protocol):
     def dead_letter_settings(self) -> DeadLetterSettings: ...
 
     @property
-    def may_archive(self) -> bool:
-        """Whether it is not loaded yet, has Archiving records, or is writing some."""
+    def is_at_rest(self) -> bool:
+        """Whether it is loaded and nobody waits, and nothing is held, Archiving or being stored."""
         ...
 
     @property
@@ -107,6 +107,10 @@ class ArchivingPartition(Protocol):
         ...
 
     def drop(self, error: KafkaError) -> None: ...
+
+    def unload_if_unused(self) -> None:
+        """Drops it where it is at rest and no session uses it."""
+        ...
 
 
 class _CannotStore(Exception):
@@ -210,8 +214,11 @@ class DeadLetters:
         if work.task is None and work.timer is None:
             self._line_up(work)
 
-    def dropped(self, served: ArchivingPartition) -> None:
-        """The share-partition is not served any more; if it is unfinished, it will be loaded again."""
+    def dropped(self, served: ArchivingPartition, *, was_at_rest: bool) -> None:
+        """The share-partition is not served any more.
+
+        `was_at_rest`: nothing was Archiving, held or being stored. Otherwise it is loaded again where it is unfinished.
+        """
         key = served.key
         work = self._works.get(key)
         if work is not None and work.served is served:
@@ -221,8 +228,9 @@ class DeadLetters:
         if key not in self._unfinished:
             return
         self._idle_since_ms.pop(key, None)
-        if served.error is not None and served.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._forget(key)  # the share coordinator has no state of it: the group, or its offsets, were deleted
+        is_gone = served.error is not None and served.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if was_at_rest or is_gone:  # is_gone: the share coordinator has no state of it, its group was deleted
+            self._forget(key)
             return
         attempts = self._loading[key].attempts + 1 if key in self._loading else 1
         self._loading[key] = _Loading(attempts, self._now_ms() + self._pause_ms(attempts))
@@ -233,7 +241,7 @@ class DeadLetters:
         """To be called for each new view of the catalog; what failed before is tried at once."""
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
-                self._unfinished.topic_removed(topic_id)
+                self._topic_removed(topic_id)
         for group_id in [group_id for group_id in self._refusals if group_id not in new.group_configs]:
             del self._refusals[group_id]
         for work in list(self._works.values()):
@@ -242,6 +250,11 @@ class DeadLetters:
                 work.timer = None
                 self._line_up(work)
         self._watch(at_once=True)
+
+    def _topic_removed(self, topic_id: bytes) -> None:
+        for key in self._unfinished.topic_removed(topic_id):
+            self._loading.pop(key, None)
+            self._idle_since_ms.pop(key, None)
 
     async def stop(self) -> None:
         """Ends all rounds; what they sent may be stored or not."""
@@ -456,10 +469,13 @@ class DeadLetters:
         return 1
 
     def _forget_when_idle(self, key: SharePartitionKey, served: ArchivingPartition) -> None:
-        if served.may_archive:
+        if not served.is_at_rest:
             self._idle_since_ms.pop(key, None)
             return
         self._loading.pop(key, None)
+        served.unload_if_unused()
+        if served.error is not None:
+            return
         since_ms = self._idle_since_ms.setdefault(key, self._now_ms())
         if self._now_ms() - since_ms >= FORGET_AFTER_MS:
             self._forget(key)

@@ -42,10 +42,12 @@ class UnfinishedDeadLetters:
             self._store.write([Write(keys.UNFINISHED_DEAD_LETTERS, _row_key(key), None)])
             del self._known[key]
 
-    def topic_removed(self, topic_id: bytes) -> None:
-        """The topic is deleted; its rows go with the rest of its records (`PartitionLogs`)."""
-        for key in [key for key in self._known if key.topic_id == topic_id]:
+    def topic_removed(self, topic_id: bytes) -> list[SharePartitionKey]:
+        """Forgets those of a deleted topic, and returns them; its rows go with its records (`PartitionLogs`)."""
+        removed = [key for key in self._known if key.topic_id == topic_id]
+        for key in removed:
             del self._known[key]
+        return removed
 
 
 def _row_key(key: SharePartitionKey) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
@@ -89,11 +89,17 @@ class AppendDeadLettersHandler:
         value = self._store.get(keys.DEAD_LETTERS, key)
         return None if value is None else _decoded(value)
 
-    def remove_unneeded(self, view: CatalogView) -> None:
-        """Forgets sources whose topic is gone, or whose group has had no dead-letter topic for long; StorageFailure.
+    def remove_unneeded(self, view: CatalogView, report: Callable[[str], None]) -> None:
+        """Forgets sources whose topic is gone, or whose group has had no dead-letter topic for long.
 
-        Rows of a deleted dead-letter topic go with its records.
+        Rows of a deleted dead-letter topic go with its records. A disk that fails is reported; the next look tries it.
         """
+        try:
+            self._remove_unneeded(view)
+        except StorageFailure as failure:
+            report(f"what is known of appended dead letters could not be pruned: {failure}")
+
+    def _remove_unneeded(self, view: CatalogView) -> None:
         forgotten_before_ms = self._clock.now_ms() - ROW_KEPT_MS
         removed: list[Write] = []
         for key, value in self._store.scan(keys.DEAD_LETTERS, b""):

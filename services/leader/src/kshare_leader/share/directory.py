@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
+from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.group_settings import GroupSettings, GroupSettingsSource
 from kshare_leader.share.limits import (
@@ -39,6 +40,7 @@ class SharePartitionDirectory:
         node_id: int,
         wall_now_ms: Callable[[], int],
         report: Callable[[str], None],
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self._logs = logs
         self._view = view
@@ -47,6 +49,7 @@ class SharePartitionDirectory:
         self._node_id = node_id
         self._wall_now_ms = wall_now_ms
         self._report = report
+        self._dead_letters = dead_letters
         self._served: dict[SharePartitionKey, ServedPartition] = {}
         self._of_group: dict[str, dict[SharePartitionKey, ServedPartition]] = {}
         self._waiting: dict[Waiter, None] = {}
@@ -109,6 +112,7 @@ class SharePartitionDirectory:
             wall_now_ms=self._wall_now_ms,
             on_dropped=self._forget,
             report=self._report,
+            dead_letters=self._dead_letters,
         )
         self._served[key] = served
         self._of_group.setdefault(key.group_id, {})[key] = served

@@ -22,6 +22,9 @@ class GroupSettings:
     auto_offset_reset: str
     renew_enabled: bool
     read_committed: bool
+    dead_letter_topic: str
+    """errors.deadletterqueue.topic.name; empty: records that are given up are archived at once."""
+    copy_dead_letters: bool
 
 
 class GroupSettingsSource:
@@ -61,4 +64,6 @@ class GroupSettingsSource:
             auto_offset_reset=values.text("share.auto.offset.reset"),
             renew_enabled=values.boolean("share.renew.acknowledge.enable"),
             read_committed=values.text("share.isolation.level") == "read_committed",
+            dead_letter_topic=values.text("errors.deadletterqueue.topic.name"),
+            copy_dead_letters=values.boolean("errors.deadletterqueue.copy.record.enable"),
         )

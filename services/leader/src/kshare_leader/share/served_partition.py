@@ -10,6 +10,9 @@ Long stretches of the log without a record for the group (aborted transactions, 
 a fetch but by the scan: one slice in a turn of the event loop, until there is a record or the log ends; meanwhile
 fetches wait or get nothing, and then they are woken.
 
+In a group with a dead-letter topic, records that are given up are Archiving first; `dead_letters` is told of them, and
+says when they are done.
+
 While its state writes lag, nothing is acquired: what cannot be acknowledged in time should not be delivered.
 """
 
@@ -22,10 +25,12 @@ from typing import Protocol
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
 from kshare_core.states import AcknowledgeType, RecordState
+from kshare_leader.dead_letters.letters import OffsetRun
+from kshare_leader.dead_letters.service import DeadLetters, DeadLetterSettings
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
-from kshare_leader.machine.share_partition import NEVER, SharePartition
+from kshare_leader.machine.share_partition import NEVER, ArchivingRun, SharePartition
 from kshare_leader.machine.state_write import StateBatch, StateWrite
 from kshare_leader.ports import TopicLog
 from kshare_leader.share.acquiring import Taken, archive_slice, readable_bytes, take_records
@@ -78,6 +83,7 @@ class ServedPartition:
     """See the module's text. Everything but loading happens inside one call, on the event loop."""
 
     __slots__ = (
+        "_dead_letters",
         "_initial",
         "_loading",
         "_loop",
@@ -119,6 +125,7 @@ class ServedPartition:
         wall_now_ms: Callable[[], int],
         on_dropped: Callable[[ServedPartition], None],
         report: Callable[[str], None],
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self.key = key
         self.leader_epoch = leader_epoch
@@ -134,6 +141,7 @@ class ServedPartition:
         self._wall_now_ms = wall_now_ms
         self._on_dropped = on_dropped
         self._report = report
+        self._dead_letters = dead_letters
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[Waiter, None] = {}
         self._members: dict[Owner, None] = {}
@@ -182,6 +190,11 @@ class ServedPartition:
         if machine is None:
             return True
         return not (machine.acquired_count or machine.archiving_count or machine.is_writing or machine.wants_write)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is loaded and nobody waits, and nothing is held, Archiving or being stored."""
+        return self.machine is not None and self._is_at_rest
 
     @property
     def is_lagging(self) -> bool:
@@ -246,6 +259,7 @@ class ServedPartition:
         """Stops serving for good; whoever waits for a write or for records gets `error`."""
         if self.error is not None:
             return
+        was_at_rest = self.is_at_rest
         self.error = error
         self.machine = self._initial = None
         self._remove_listener()
@@ -259,6 +273,8 @@ class ServedPartition:
         for pending in writes.values():
             pending.stored.set_result(error)
         self._on_dropped(self)
+        if self._dead_letters is not None:
+            self._dead_letters.dropped(self, was_at_rest=was_at_rest)
         self._schedule_wake()
 
     # Waiting fetches
@@ -397,6 +413,7 @@ class ServedPartition:
             lock_duration_ms=settings.lock_duration_ms,
             renew_allowed=is_renew_ack and settings.renew_enabled,
             delivered_fetch_number=delivered_fetch_number,
+            dead_letters=self._sends_dead_letters,
         )
         self._after_change()
         return self._stored(write_id)
@@ -408,10 +425,10 @@ class ServedPartition:
             del self._members[owner]
         if self.machine is None:
             return None
-        write_id = self.machine.release(is_released, self.settings.delivery_count_limit)
+        write_id = self.machine.release(is_released, self.settings.delivery_count_limit, self._sends_dead_letters)
         self._after_change()
         stored = self._stored(write_id)
-        self._unload_if_deserted()
+        self.unload_if_unused()
         return stored
 
     def release_until(self, owner: Owner, last_fetch_number: int) -> Stored | None:
@@ -450,7 +467,7 @@ class ServedPartition:
         for waiter in [waiter for waiter in self._waiters if is_ended(waiter)]:
             waiter.end()
 
-    def _unload_if_deserted(self) -> None:
+    def unload_if_unused(self) -> None:
         """Goes out of memory when no session is left that fetched here (Kafka: onGroupEmpty)."""
         if self.machine is not None and not self._members and self._is_at_rest:
             self.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no member of the group uses {self.key}"))
@@ -465,6 +482,40 @@ class ServedPartition:
         self._pending_changes += 1
         return pending.stored
 
+    # Dead letters
+
+    @property
+    def _sends_dead_letters(self) -> bool:
+        return self._dead_letters is not None and bool(self.settings.dead_letter_topic)
+
+    @property
+    def dead_letter_settings(self) -> DeadLetterSettings:
+        settings = self.settings
+        return DeadLetterSettings(settings.dead_letter_topic, settings.copy_dead_letters)
+
+    @property
+    def start_offset(self) -> int:
+        """The share-partition's start offset; 0 while it is not known, which forgets nothing."""
+        return 0 if self.machine is None else self.machine.start_offset
+
+    @property
+    def no_dead_letters_before_ms(self) -> int:
+        """After a refused write, the loop time when to go on."""
+        return self._no_expiry_before_ms
+
+    def archiving(self, limit: int) -> list[ArchivingRun]:
+        """The first `limit` runs whose dead letters are due."""
+        if self.machine is None:
+            return []
+        return self.machine.archiving(limit, delivery_count_limit=self.settings.delivery_count_limit)
+
+    def dead_letters_done(self, runs: Sequence[OffsetRun]) -> None:
+        """Their dead letters are stored, or given up: they become Archived."""
+        if self.machine is not None:
+            for first, last in runs:
+                self.machine.dead_letters_done(first, last)
+            self._after_change()
+
     # Writing, and the timer
 
     def _after_change(self) -> None:
@@ -473,6 +524,8 @@ class ServedPartition:
             return
         if machine.wants_write:
             self._store.schedule(self)
+        if machine.archiving_count and self._dead_letters is not None:
+            self._dead_letters.wake(self)
         self._set_timer(machine.next_deadline_ms)
 
     def next_write(self) -> StateWrite | None:
@@ -483,7 +536,19 @@ class ServedPartition:
         if self._initial is not None:
             return write._replace(state_batches=[*write.state_batches, *self._overwritten])
         self._write_began_ms = self._now_ms()
-        return write
+        return write if self._prepare_archiving(write) else None
+
+    def _prepare_archiving(self, write: StateWrite) -> bool:
+        """Whether the write may be sent; where it says Archiving, the leader's own disk must know first."""
+        if self._dead_letters is None or all(batch.state is not RecordState.ARCHIVING for batch in write.state_batches):
+            return True
+        try:
+            self._dead_letters.before_archiving(self.key)
+        except StorageFailure as failure:
+            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+            self.write_ended(write, WriteEnd(Outcome.REFUSED, error))
+            return False
+        return True
 
     def write_ended(self, write: StateWrite, end: WriteEnd) -> None:
         if self.is_dropped:
@@ -509,7 +574,7 @@ class ServedPartition:
             pending.stored.set_result(end.error)
         self._after_change()
         self._schedule_wake()
-        self._unload_if_deserted()
+        self.unload_if_unused()
 
     def _initial_write_ended(self, machine: SharePartition, write: StateWrite, end: WriteEnd) -> None:
         if end.error is not None:
@@ -533,5 +598,5 @@ class ServedPartition:
     def _expire(self) -> None:
         self._timer = None
         if self.machine is not None:
-            self.machine.expire(self._now_ms(), self.settings.delivery_count_limit)
+            self.machine.expire(self._now_ms(), self.settings.delivery_count_limit, self._sends_dead_letters)
             self._after_change()

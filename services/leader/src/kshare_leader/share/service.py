@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kshare_core.configs import Configs
+from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.handlers.share_acknowledge import acknowledge
 from kshare_leader.handlers.share_fetch import ShareFetchCall
 from kshare_leader.handlers.share_session import release_session
@@ -26,7 +27,8 @@ class ShareService:
     """See the module's text. To be made and used on one event loop.
 
     `logs` are the logs that this leader has open, `view` the newest catalog, `channel` gives the channel to a share
-    coordinator's address, `configs` are the broker configs; `report` takes sentences for the log.
+    coordinator's address, `configs` are the broker configs; `report` takes sentences for the log. `dead_letters` None:
+    no group has dead letters.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class ShareService:
         configs: Configs,
         environment: Environment,
         report: Callable[[str], None],
+        dead_letters: DeadLetters | None = None,
     ) -> None:
+        self._dead_letters = dead_letters
         self._store = ShareStateStore(
             view=view,
             channel=channel,
@@ -55,7 +59,10 @@ class ShareService:
             node_id=node_id,
             wall_now_ms=environment.clock.now_ms,
             report=report,
+            dead_letters=dead_letters,
         )
+        if dead_letters is not None:
+            dead_letters.attach(find=self._directory.find, load=self._directory.find_or_load)
 
     async def share_fetch(
         self, request: leader_pb2.ShareFetchRequest, payload: memoryview
@@ -78,12 +85,17 @@ class ShareService:
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """To be called for each new view of the catalog, in order."""
         self._directory.on_view(old, new)
+        if self._dead_letters is not None:
+            self._dead_letters.on_view(old, new)
 
     async def stop(self) -> None:
         """Stops serving: waiting requests are answered, writes under way are given up."""
+        if self._dead_letters is not None:
+            await self._dead_letters.stop()
         self._directory.stop()
         await self._store.stop()
 
     def problems(self) -> list[str]:
         """What is wrong now; empty: healthy."""
-        return self._directory.problems()
+        problems = self._directory.problems()
+        return problems if self._dead_letters is None else [*problems, *self._dead_letters.problems()]
