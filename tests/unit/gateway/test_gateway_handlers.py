@@ -32,10 +32,13 @@ def test_api_versions(version: int) -> None:
         listed = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
         assert listed == {int(key): tuple(versions) for key, versions in SUPPORTED_VERSIONS.items()}
         if version >= 3:
-            (supported,), (finalized,) = answer.supported_features, answer.finalized_features
-            assert (supported.name, supported.max_version) == ("share.version", 2)
-            assert supported.min_version == (0 if version >= 4 else 1)
-            assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == ("share.version", 2, 2)
+            least = 0 if version >= 4 else 1
+            supported = {entry.name: (entry.min_version, entry.max_version) for entry in answer.supported_features}
+            assert supported == {"share.version": (least, 2), "transaction.version": (least, 2)}
+            finalized = {
+                entry.name: (entry.min_version_level, entry.max_version_level) for entry in answer.finalized_features
+            }
+            assert finalized == {"share.version": (2, 2), "transaction.version": (2, 2)}
             assert answer.finalized_features_epoch >= 0
 
     run(scenario)
@@ -163,7 +166,7 @@ def test_find_coordinator(version: int) -> None:
 
         assert await find("group", 0) == (0, 7, "gateway.example", 9092)
         if version >= 1:
-            assert (await find("transaction", 1))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert await find("transaction", 1) == (0, 7, "gateway.example", 9092)
         share_key = "my:group:AAECAwQFBgcICQoLDA0ODw:0"
         if version >= 6:
             assert await find(share_key, 2) == (0, 7, "gateway.example", 9092)

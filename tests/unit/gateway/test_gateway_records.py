@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets and InitProducerId through real bytes, between scripted roles."""
+"""Produce, Fetch and ListOffsets through real bytes, between scripted roles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.api_versions import ApiKey
 from support.gateway_harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayHarness, run, unknown_id, versions_of
 
@@ -237,21 +237,5 @@ def test_list_offsets(version: int) -> None:
         assert await ask("mixed", 0, -99) == refused
         times = [request.partitions[0].timestamp for request in harness.leaders[1].requests("ListOffsets")]
         assert -4 not in times and -5 not in times
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("version", versions_of(ApiKey.INIT_PRODUCER_ID))
-def test_init_producer_id(version: int) -> None:
-    async def scenario(harness: GatewayHarness) -> None:
-        harness.catalog.answers["InitProducerId"] = lambda request, payload: coordinator_pb2.InitProducerIdResponse(
-            producer_id=4000, producer_epoch=request.producer_epoch + 1
-        )
-        client = harness.client()
-        bumped = {"producer_id": 4000, "producer_epoch": 3} if version >= 3 else {}
-        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, version, **bumped)
-        assert (answer.producer_id, answer.producer_epoch) == (4000, 4 if version >= 3 else 0)
-        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, version, transactional_id="t", transaction_timeout=1000)
-        assert int(answer.error_code) == ErrorCode.INVALID_TXN_STATE and answer.producer_id == -1
 
     run(scenario)

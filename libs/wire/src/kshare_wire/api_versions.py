@@ -25,12 +25,18 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
     INCREMENTAL_ALTER_CONFIGS = 44
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
@@ -57,12 +63,18 @@ SUPPORTED_VERSIONS: dict[ApiKey, VersionRange] = {
     ApiKey.API_VERSIONS: VersionRange(0, 4),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 6),
-    ApiKey.INIT_PRODUCER_ID: VersionRange(0, 6),
+    ApiKey.DELETE_RECORDS: VersionRange(0, 2),
+    ApiKey.INIT_PRODUCER_ID: VersionRange(0, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN: VersionRange(0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
+    ApiKey.END_TXN: VersionRange(0, 5),
     ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 5),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
     ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
+    ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
+    ApiKey.LIST_TRANSACTIONS: VersionRange(0, 2),
     ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
     ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
     ApiKey.SHARE_FETCH: VersionRange(1, 2),
@@ -80,8 +92,9 @@ class Feature(NamedTuple):
     finalized: int
 
 
-FEATURES = (Feature("share.version", 0, 2, 2),)
-"""share.version 1: share groups (KIP-932); 2: with dead letters (KIP-1191)."""
+FEATURES = (Feature("share.version", 0, 2, 2), Feature("transaction.version", 0, 2, 2))
+"""share.version 1: share groups (KIP-932); 2: with dead letters (KIP-1191). transaction.version 2: each transaction ends
+with a raised epoch, and leaders add partitions to transactions themselves (KIP-890)."""
 FINALIZED_FEATURES_EPOCH = 1
 """The finalized levels are fixed by the release, so their epoch is too."""
 

@@ -7,19 +7,25 @@ from dataclasses import dataclass
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
     describe_share_group_offsets,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_fetch,
@@ -65,12 +71,20 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.API_VERSIONS: Handler(name="ApiVersions", answer_now=api_versions.answer_now),
     ApiKey.CREATE_TOPICS: Handler(name="CreateTopics", handle=create_topics.handle, failed=create_topics.failed),
     ApiKey.DELETE_TOPICS: Handler(name="DeleteTopics", handle=delete_topics.handle, failed=delete_topics.failed),
+    ApiKey.DELETE_RECORDS: Handler(name="DeleteRecords", handle=delete_records.handle, failed=delete_records.failed),
     ApiKey.INIT_PRODUCER_ID: Handler(
         name="InitProducerId", handle=init_producer_id.handle, failed=init_producer_id.failed
     ),
     ApiKey.TXN_OFFSET_COMMIT: Handler(
         name="TxnOffsetCommit", handle=txn_offset_commit.handle, failed=txn_offset_commit.failed
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Handler(
+        name="AddPartitionsToTxn", handle=add_partitions_to_txn.handle, failed=add_partitions_to_txn.failed
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: Handler(
+        name="AddOffsetsToTxn", handle=add_offsets_to_txn.handle, failed=add_offsets_to_txn.failed
+    ),
+    ApiKey.END_TXN: Handler(name="EndTxn", handle=end_txn.handle, failed=end_txn.failed),
     ApiKey.DESCRIBE_CONFIGS: Handler(
         name="DescribeConfigs", handle=describe_configs.handle, failed=describe_configs.failed
     ),
@@ -84,6 +98,12 @@ HANDLERS: dict[ApiKey, Handler] = {
     ),
     ApiKey.DESCRIBE_CLUSTER: Handler(
         name="DescribeCluster", handle=describe_cluster.handle, failed=describe_cluster.failed
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: Handler(
+        name="DescribeTransactions", handle=describe_transactions.handle, failed=describe_transactions.failed
+    ),
+    ApiKey.LIST_TRANSACTIONS: Handler(
+        name="ListTransactions", handle=list_transactions.handle, failed=list_transactions.failed
     ),
     ApiKey.SHARE_GROUP_HEARTBEAT: Handler(
         name="ShareGroupHeartbeat", handle=share_group_heartbeat.handle, failed=share_group_heartbeat.failed

@@ -1,7 +1,7 @@
 """ApiVersions (key 18), versions 0 to 4: what this gateway serves, from the one table of `kshare_wire.api_versions`.
 
 Version 5 and unknown ones are answered in version 0 with UNSUPPORTED_VERSION and the same table (KIP-511); the
-connection does that. Features: share.version only. The client's software name and version are not checked.
+connection does that. Features: see `FEATURES`. The client's software name and version are not checked.
 """
 
 from __future__ import annotations

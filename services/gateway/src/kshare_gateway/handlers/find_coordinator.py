@@ -1,7 +1,7 @@
-"""FindCoordinator (key 10), versions 0 to 6: every gateway serves every group, so the one that was asked is the answer.
+"""FindCoordinator (key 10), versions 0 to 6: every gateway serves every group and transactional id, so the one that was
+asked is the answer.
 
-Key types: 0 group, 2 share (KIP-932; the key must be "group:topicId:partition", else INVALID_REQUEST). Transactions (1)
-are not served yet: COORDINATOR_NOT_AVAILABLE, which a transactional producer reports when its timeout is over.
+Key types: 0 group, 1 transaction, 2 share (KIP-932; the key must be "group:topicId:partition", else INVALID_REQUEST).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 
 def _find(context: RequestContext, key_type: int, key: str) -> dict[str, object]:
-    if key_type == TRANSACTION:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not supported")
-    if key_type not in (GROUP, SHARE) or (key_type == SHARE and context.version < FIRST_VERSION_WITH_SHARE):
+    if key_type not in (GROUP, TRANSACTION, SHARE) or (
+        key_type == SHARE and context.version < FIRST_VERSION_WITH_SHARE
+    ):
         return _refused(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not allowed in version {context.version}")
     if key_type == SHARE and not _is_share_key(key):
         return _refused(ErrorCode.INVALID_REQUEST, f"Key {key!r} is not of the form group:topicId:partition")

@@ -1,43 +1,36 @@
-"""InitProducerId (key 22), versions 0 to 6: ids for idempotent producers; the epoch is bumped from version 3 on.
+"""InitProducerId (key 22), versions 0 to 5: an id and an epoch for an idempotent or a transactional producer.
 
-Transactions are not served yet: a transactional id gets INVALID_TXN_STATE, which ends a transactional producer clearly.
+From version 3 on the producer may name the id and epoch that it has (both, or none: INVALID_REQUEST), from version 4 on
+it knows PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.3.1, which serves 5 as well.
 """
 
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.handlers.transaction_codes import ask_coordinator, fencing_code
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import INIT_PRODUCER_ID
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    if request.transactional_id is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE, f"Transactions are not supported (transactional id {request.transactional_id})"
-        )
-    has_id = context.version >= 3
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        text = f"Producer id {request.producer_id} with epoch {request.producer_epoch}: give both, or -1 for both"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     wanted = coordinator_pb2.InitProducerIdRequest(
-        producer_id=request.producer_id if has_id else -1, producer_epoch=request.producer_epoch if has_id else -1
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        has_transactional_id=request.transactional_id is not None,
+        transactional_id=request.transactional_id or "",
+        transaction_timeout_ms=request.transaction_timeout_ms,
     )
-    try:
-        answer = await context.gateway.call_coordinator(INIT_PRODUCER_ID, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failure)) from failure
-    return _body(answer.error_code, answer.producer_id, answer.producer_epoch)
+    answer = await ask_coordinator(context, INIT_PRODUCER_ID, wanted)
+    code = fencing_code(answer.error_code, context.version, FIRST_VERSION_WITH_PRODUCER_FENCED)
+    return {"error_code": code, "producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return _body(error.code, -1, -1)
-
-
-def _body(error_code: int, producer_id: int, producer_epoch: int) -> Body:
-    return {
-        "error_code": error_code,
-        "producer_id": producer_id,
-        "producer_epoch": producer_epoch,
-        "ongoing_txn_producer_id": -1,
-        "ongoing_txn_producer_epoch": -1,
-    }
+    return {"error_code": error.code, "producer_id": -1, "producer_epoch": -1}
