@@ -12,6 +12,11 @@ from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, KSHARE_CONFIGS, T
 from kshare_core.configs.broker import BOUNDED_GROUP_CONFIGS, bound_names
 
 ROOT = Path(__file__).parents[3]
+IN_LARGER_UNITS = {
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.hours",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+}
 NAME = re.compile(r"""["']([a-z]+(?:\.[a-z0-9]+)+)["']""")
 
 
@@ -35,8 +40,9 @@ def used_names() -> set[str]:
                 used.add(definition.broker_synonym)
                 if definition.broker_synonym in BOUNDED_GROUP_CONFIGS:
                     used.update(bound_names(definition.broker_synonym))
-    if "log.retention.ms" in used:
-        used |= {"log.retention.minutes", "log.retention.hours"}
+    for name, larger_units in IN_LARGER_UNITS.items():
+        if name in used:
+            used.update(larger_units)
     return used
 
 
