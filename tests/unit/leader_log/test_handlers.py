@@ -21,6 +21,7 @@ from kshare_runtime.memory_store import MemoryDisk
 from kshare_wire.record_batches import read_headers
 from support.leader_logs import KEY, TOPIC, open_logs, topic, view_of
 from support.record_building import build_batch
+from support.transactional_logs import verifier_of
 
 UNKNOWN_TOPIC = b"no-such-topic-id"
 SECOND = TopicPartition(TOPIC, 1)
@@ -45,7 +46,9 @@ async def produce(logs: PartitionLogs, *batches: tuple[TopicPartition, bytes], a
             for key, records in batches
         ],
     )
-    response = await ProduceHandler(logs)(request, memoryview(b"".join(records for _, records in batches)))
+    response = await ProduceHandler(logs, verifier_of(logs))(
+        request, memoryview(b"".join(records for _, records in batches))
+    )
     return list(response.partitions)
 
 
@@ -106,7 +109,8 @@ def test_lengths_must_be_those_of_the_payload(lengths: list[int]) -> None:
                 for length in lengths
             ],
         )
-        response = await ProduceHandler(new_logs())(request, memoryview(build_batch()))
+        logs = new_logs()
+        response = await ProduceHandler(logs, verifier_of(logs))(request, memoryview(build_batch()))
         assert [answer.error_code for answer in response.partitions] == [ErrorCode.INVALID_REQUEST] * len(lengths)
 
     run(test())
@@ -117,7 +121,8 @@ def test_too_many_partitions_are_refused() -> None:
         request = leader_pb2.ProduceRequest(acks=1)
         for _ in range(PARTITIONS_LIMIT + 1):
             request.partitions.add(topic_id=TOPIC, partition=0)
-        response = await ProduceHandler(new_logs())(request, NOWHERE)
+        logs = new_logs()
+        response = await ProduceHandler(logs, verifier_of(logs))(request, NOWHERE)
         assert {answer.error_code for answer in response.partitions} == {ErrorCode.INVALID_REQUEST}
 
     run(test())

@@ -12,11 +12,14 @@ import logging
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
+from kshare_leader.handlers.describe_producers import DescribeProducersHandler
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
 from kshare_leader.handlers.produce import ProduceHandler
+from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_leader.settings import LeaderSettings
 from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogFollower, CatalogView
@@ -24,6 +27,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
     APPEND_DEAD_LETTERS,
     DELETE_RECORDS,
+    DESCRIBE_PRODUCERS,
     FETCH,
     LEADER,
     LIST_OFFSETS,
@@ -31,6 +35,7 @@ from kshare_rpc.methods import (
     RELEASE_SHARE_SESSION,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
+    WRITE_TXN_MARKERS,
 )
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.ports import Environment, KeyValueStore
@@ -56,6 +61,7 @@ class LeaderNode:
         )
         self._store: KeyValueStore | None = None
         self._logs: PartitionLogs | None = None
+        self._verifier: TransactionVerifier | None = None
         self._share: ShareService | None = None
         self._server: Server | None = None
         self._maintenance: asyncio.Task[None] | None = None
@@ -77,6 +83,12 @@ class LeaderNode:
             configs=settings.configs,
             has_lease=self._has_lease,
             report=_logger.warning,
+        )
+        self._verifier = TransactionVerifier(
+            logs=self._logs,
+            coordinator=lambda: self._follower.coordinator,
+            clock=self._environment.clock,
+            configs=settings.configs,
         )
         self._share = ShareService(
             logs=self._logs,
@@ -111,6 +123,8 @@ class LeaderNode:
             await asyncio.gather(self._maintenance, return_exceptions=True)
         if self._share is not None:
             await self._share.stop()
+        if self._verifier is not None:
+            await self._verifier.stop()
         if self._logs is not None:
             self._logs.close()
         if self._server is not None:
@@ -146,13 +160,16 @@ class LeaderNode:
         )
 
     def _service(self, logs: PartitionLogs, share: ShareService, receiver: AppendDeadLettersHandler) -> Service:
+        assert self._verifier is not None
         return Service(
             name=LEADER,
             handlers={
-                PRODUCE: ProduceHandler(logs),
+                PRODUCE: ProduceHandler(logs, self._verifier),
                 FETCH: FetchHandler(logs),
                 LIST_OFFSETS: ListOffsetsHandler(logs),
                 DELETE_RECORDS: DeleteRecordsHandler(logs),
+                WRITE_TXN_MARKERS: WriteTxnMarkersHandler(logs),
+                DESCRIBE_PRODUCERS: DescribeProducersHandler(logs),
                 SHARE_FETCH: share.share_fetch,
                 SHARE_ACKNOWLEDGE: share.share_acknowledge,
                 RELEASE_SHARE_SESSION: share.release_share_session,

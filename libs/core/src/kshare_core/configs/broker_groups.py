@@ -9,8 +9,18 @@ from kshare_core.configs.definition import ConfigDefinition
 from kshare_core.configs.rows import MAX_INT, boolean, integer, listing, long, short, string
 
 BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
-    integer("add.partitions.to.txn.retry.backoff.max.ms", 100, low=0),
-    integer("add.partitions.to.txn.retry.backoff.ms", 20, low=1),
+    integer(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        100,
+        low=0,
+        text="How long a leader tries to add a partition to a transaction while the former one is ending.",
+    ),
+    integer(
+        "add.partitions.to.txn.retry.backoff.ms",
+        20,
+        low=1,
+        text="The pause between two tries of a leader to add a partition to a transaction.",
+    ),
     integer("group.consumer.assignment.interval.ms", 1000, low=0, dynamic=True),
     listing("group.consumer.assignors", ("uniform", "range")),
     integer("group.consumer.heartbeat.interval.ms", 5000, low=1),
@@ -192,7 +202,12 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     integer(
         "transaction.max.timeout.ms", 900000, low=1, text="The longest transaction timeout that a producer may ask for."
     ),
-    boolean("transaction.partition.verification.enable", True, dynamic=True),
+    boolean(
+        "transaction.partition.verification.enable",
+        True,
+        text="Whether leaders look up at the coordinator that a partition is part of the transaction.",
+        dynamic=True,
+    ),
     integer(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3600000,

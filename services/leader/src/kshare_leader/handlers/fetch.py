@@ -5,8 +5,12 @@ the first one that has records gives at least one batch whatever its size, so th
 batch may start below the fetch offset. The answer waits up to `max_wait_ms` until `min_bytes` are there, unless a
 partition has an error, which is answered at once.
 
-While it waits, a fetch holds a listener on each log and nothing else. It reads again only when enough was appended for
-`min_bytes`, so many small appends do not make it read many times.
+Readers of committed records (isolation level 1) get batches up to the last stable offset, and which transactions among
+them were aborted; leaving those out is the client's work.
+
+While it waits, a fetch holds a listener on each log and nothing else. It wakes only when enough became readable for
+`min_bytes`, so many small appends do not make it read many times, and appends of an open transaction do not wake
+readers of committed records at all; its end does.
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer, log_at_epoch
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.ports import AbortedTransaction, StoredBatch
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import Payload
 
+READ_COMMITTED = 1
 WAITING_LIMIT = 10_000
 """Fetches that wait at once; one more is answered with what there is."""
 
@@ -29,16 +35,25 @@ WAITING_LIMIT = 10_000
 class _Reading:
     """What one pass over the partitions found."""
 
+    is_committed: bool
     response: leader_pb2.FetchResponse = field(default_factory=leader_pb2.FetchResponse)
     payload: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
     has_error: bool = False
     logs: list[PartitionLog] = field(default_factory=list)
-    appended_bytes: int = 0
+    readable_bytes: int = 0
     """The sum over `logs` when they were read."""
 
-    def appended_since(self) -> int:
-        return sum([log.appended_bytes for log in self.logs]) - self.appended_bytes
+    def readable_now(self) -> int:
+        if self.is_committed:
+            return sum([log.stable_bytes for log in self.logs])
+        return sum([log.appended_bytes for log in self.logs])
+
+    def is_worth_another(self, min_bytes: int) -> bool:
+        """Whether reading again can bring `min_bytes`, or a log is gone."""
+        if self.size_bytes + self.readable_now() - self.readable_bytes >= min_bytes:
+            return True
+        return any([log.is_closed for log in self.logs])
 
 
 class FetchHandler:
@@ -78,25 +93,26 @@ class FetchHandler:
             is_late = True
             wake.set()
 
+        def changed() -> None:
+            if reading.is_worth_another(request.min_bytes):
+                wake.set()
+
         timer = loop.call_later(request.max_wait_ms / 1000, end)
-        removals = [log.add_listener(wake.set) for log in reading.logs]
+        removals = [log.add_listener(changed) for log in reading.logs]
         try:
             while True:
                 await wake.wait()
                 wake.clear()
-                is_closed = any(log.is_closed for log in reading.logs)
-                enough = reading.size_bytes + reading.appended_since() >= request.min_bytes
-                if is_late or is_closed or enough:
-                    reading = self._read_all(request)
-                    if is_late or self._is_complete(request, reading):
-                        return reading
+                reading = self._read_all(request)
+                if is_late or self._is_complete(request, reading):
+                    return reading
         finally:
             timer.cancel()
             for remove in removals:
                 remove()
 
     def _read_all(self, request: leader_pb2.FetchRequest) -> _Reading:
-        reading = _Reading()
+        reading = _Reading(request.isolation_level == READ_COMMITTED)
         for partition in request.partitions:
             try:
                 answer = self._read(request, partition, reading)
@@ -107,7 +123,7 @@ class FetchHandler:
                 reading.has_error = True
                 answer = self._error(partition, ErrorCode.KAFKA_STORAGE_ERROR)
             reading.response.partitions.append(answer)
-        reading.appended_bytes = sum([log.appended_bytes for log in reading.logs])
+        reading.readable_bytes = reading.readable_now()
         return reading
 
     def _read(
@@ -122,7 +138,14 @@ class FetchHandler:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
         reading.logs.append(log)
         max_bytes = max(0, min(partition.partition_max_bytes, request.max_bytes - reading.size_bytes))
-        batches = log.read(partition.fetch_offset, max_bytes, at_least_one=reading.size_bytes == 0)
+        at_least_one = reading.size_bytes == 0
+        aborted: list[AbortedTransaction] = []
+        if reading.is_committed:
+            batches = _read_committed(log, partition.fetch_offset, max_bytes, at_least_one=at_least_one)
+            if batches:
+                aborted = log.aborted_transactions(partition.fetch_offset, batches[-1].last_offset + 1)
+        else:
+            batches = log.read(partition.fetch_offset, max_bytes, at_least_one=at_least_one)
         data = [batch.data for batch in batches]
         records_length = sum([len(piece) for piece in data])
         reading.payload.extend(data)
@@ -133,6 +156,12 @@ class FetchHandler:
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
+            aborted_transactions=[
+                leader_pb2.FetchResponse.AbortedTransaction(
+                    producer_id=transaction.producer_id, first_offset=transaction.first_offset
+                )
+                for transaction in aborted
+            ],
             records_length=records_length,
             current_leader=leader_in_answer(self._logs, log.topic_partition, ErrorCode.NONE),
         )
@@ -149,3 +178,14 @@ class FetchHandler:
             log_start_offset=UNKNOWN,
             current_leader=leader_in_answer(self._logs, key_of(partition), code),
         )
+
+
+def _read_committed(log: PartitionLog, fetch_offset: int, max_bytes: int, *, at_least_one: bool) -> list[StoredBatch]:
+    """As `PartitionLog.read`, up to the last stable offset."""
+    end_offset = log.last_stable_offset
+    if fetch_offset >= end_offset:
+        return []
+    batches = log.read(fetch_offset, max_bytes, at_least_one=at_least_one)
+    while batches and batches[-1].base_offset >= end_offset:
+        batches.pop()
+    return batches

@@ -3,6 +3,9 @@
 Besides the times that the protocol lists, -4 (the earliest local offset) is the log start, because no log has remote
 parts, and -5 (the latest offset in remote storage) does not exist, as in Kafka without tiered storage. Any other
 negative time gets UNSUPPORTED_VERSION, as there.
+
+Readers of committed records see nothing from the last stable offset on: it is their latest offset, and a record that
+lies behind it is not found.
 """
 
 from __future__ import annotations
@@ -61,15 +64,15 @@ class ListOffsetsHandler:
 
 def _find(log: PartitionLog, timestamp_ms: int, isolation_level: int) -> TimestampOffset | None:
     end_offset = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
-    if timestamp_ms >= 0:
-        found = log.offset_for_timestamp(timestamp_ms)
+    if timestamp_ms >= 0 or timestamp_ms == MAX_TIMESTAMP:
+        found = (
+            log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
+        )
         return found if found is not None and found.offset < end_offset else None
     if timestamp_ms == LATEST:
         return TimestampOffset(UNKNOWN, end_offset)
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         return TimestampOffset(UNKNOWN, log.log_start_offset)
-    if timestamp_ms == MAX_TIMESTAMP:
-        return log.offset_of_max_timestamp()
     if timestamp_ms == LATEST_TIERED:
         return None
     text = f"time {timestamp_ms} has no meaning; the negative ones that have are -1 to -5"

@@ -1,5 +1,8 @@
 """Produce (key 0): slices the payload into the partitions' batches and appends them.
 
+Requests with a transactional id go through the TransactionVerifier. Their transactional batches must be of one producer
+(INVALID_PRODUCER_ID_MAPPING for all of them otherwise, as in Kafka).
+
 `timeout_ms` has no effect: it is for copies on other nodes, and a log is on one. acks 0 is served as acks 1, and the
 gateway answers nothing.
 """
@@ -9,10 +12,13 @@ from __future__ import annotations
 import asyncio
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.pending_appends import Appended
+from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_wire.record_batches import read_header
 
 ACKS = (-1, 0, 1)
 PARTITIONS_LIMIT = 10_000
@@ -22,11 +28,14 @@ PARTITIONS_LIMIT = 10_000
 class ProduceHandler:
     """Answers `Leader/Produce`."""
 
-    def __init__(self, logs: PartitionLogs) -> None:
+    def __init__(self, logs: PartitionLogs, verifier: TransactionVerifier) -> None:
         self._logs = logs
+        self._verifier = verifier
 
     async def __call__(self, request: leader_pb2.ProduceRequest, payload: memoryview) -> leader_pb2.ProduceResponse:
         problem = _request_problem(request, payload)
+        if problem is None and request.transactional_id:
+            problem = _producers_problem(request, payload)
         if problem is not None:
             return leader_pb2.ProduceResponse(
                 partitions=[self._answer(partition, problem) for partition in request.partitions]
@@ -35,11 +44,23 @@ class ProduceHandler:
         position = 0
         for partition in request.partitions:
             records = payload[position : position + partition.records_length]
-            futures.append(self._logs.append(key_of(partition), records))
+            futures.append(self._append(request, key_of(partition), records))
             position += partition.records_length
         results = await asyncio.gather(*futures, return_exceptions=True)
         answers = zip(request.partitions, results, strict=True)
         return leader_pb2.ProduceResponse(partitions=[self._answer(partition, result) for partition, result in answers])
+
+    def _append(
+        self, request: leader_pb2.ProduceRequest, key: TopicPartition, records: memoryview
+    ) -> asyncio.Future[Appended]:
+        if not request.transactional_id:
+            return self._logs.append(key, records)
+        return self._verifier.append(
+            key,
+            records,
+            transactional_id=request.transactional_id,
+            adds_partition=request.add_to_transaction,
+        )
 
     def _answer(
         self, partition: leader_pb2.ProduceRequest.Partition, result: Appended | BaseException
@@ -65,6 +86,25 @@ class ProduceHandler:
             log_start_offset=result.log_start_offset,
             current_leader=leader_in_answer(self._logs, key_of(partition), ErrorCode.NONE),
         )
+
+
+def _producers_problem(request: leader_pb2.ProduceRequest, payload: memoryview) -> KafkaError | None:
+    """What is wrong where transactional batches of one request come from several producers."""
+    producers: dict[tuple[int, int], None] = {}
+    position = 0
+    for partition in request.partitions:
+        records = payload[position : position + partition.records_length]
+        position += partition.records_length
+        try:
+            header = read_header(records)
+        except KafkaError:
+            continue  # the append will say what is wrong
+        if header.is_transactional and header.has_producer_id:
+            producers[(header.producer_id, header.producer_epoch)] = None
+    if len(producers) <= 1:
+        return None
+    text = f"the transactional batches of one request are of {len(producers)} producers: {list(producers)[:5]}"
+    return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
 
 
 def _request_problem(request: leader_pb2.ProduceRequest, payload: memoryview) -> KafkaError | None:

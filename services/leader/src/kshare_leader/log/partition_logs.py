@@ -153,12 +153,14 @@ class PartitionLogs:
         *,
         transactional: TransactionalAppend | None = None,
         writes: Sequence[Write] = (),
+        future: asyncio.Future[Appended] | None = None,
     ) -> asyncio.Future[Appended]:
         """Appends one produced batch; answered when it is durable, else with KafkaError.
 
-        `writes` become durable together with the batch, or not at all.
+        `writes` become durable together with the batch, or not at all. `future` is answered instead of a new one.
         """
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        if future is None:
+            future = asyncio.get_running_loop().create_future()
         self._enqueue(_QueuedAppend(key, records, future, writes, transactional))
         return future
 

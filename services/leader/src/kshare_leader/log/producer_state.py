@@ -71,6 +71,10 @@ class ProducerState:
         """Producer ids and what is known of them."""
         return self._table.items()
 
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of this epoch of the producer is open."""
+        return has_open_transaction(self._table.get(producer_id), producer_epoch)
+
     def begin_verification(
         self, producer_id: int, *, producer_epoch: int, sequence: int, adds_partition: bool, now_ms: int
     ) -> Verification | None:

@@ -112,9 +112,7 @@ def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: i
         raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
 
 
-def check_producer(
-    entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None = None
-) -> None:
+def check_producer(entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None = None) -> None:
     """KafkaError where a batch that is no duplicate must not be appended now.
 
     `verification` is the one of the producer that is under way in the partition.

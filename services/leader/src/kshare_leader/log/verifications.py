@@ -43,6 +43,10 @@ class Verification:
             self.lowest_sequence = sequence
             self.is_verified = False
 
+    def confirms(self, producer_epoch: int) -> bool:
+        """Whether the coordinator has confirmed the producer's transaction of this epoch."""
+        return self.is_verified and self.producer_epoch == producer_epoch
+
     def is_of_next_after(self, marker_epoch: int) -> bool:
         """Whether it is of the transaction after the one that a marker with this epoch ends."""
         return self.adds_partition and self.producer_epoch == marker_epoch

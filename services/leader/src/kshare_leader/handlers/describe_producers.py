@@ -1,0 +1,47 @@
+"""DescribeProducers (key 61): what a partition knows of its producers, for `kafka-transactions.sh`.
+
+`last_timestamp` is when the producer last appended, by the leader's clock (Kafka: the newest timestamp of its records).
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_leader.handlers.partitions import key_of
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+
+
+class DescribeProducersHandler:
+    """Answers `Leader/DescribeProducers`."""
+
+    def __init__(self, logs: PartitionLogs) -> None:
+        self._logs = logs
+
+    async def __call__(
+        self, request: leader_pb2.DescribeProducersRequest, payload: memoryview
+    ) -> leader_pb2.DescribeProducersResponse:
+        return leader_pb2.DescribeProducersResponse(
+            results=[self._describe(partition) for partition in request.partitions]
+        )
+
+    def _describe(
+        self, partition: leader_pb2.DescribeProducersRequest.Partition
+    ) -> leader_pb2.DescribeProducersResponse.Result:
+        result = leader_pb2.DescribeProducersResponse.Result(topic_id=partition.topic_id, partition=partition.partition)
+        try:
+            log = self._logs.lookup(key_of(partition))
+        except KafkaError as error:
+            is_unknown = error.code == ErrorCode.UNKNOWN_TOPIC_ID
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else error.code
+            result.error_message = error.message
+            return result
+        for producer_id, entry in log.producers.items():
+            result.active_producers.add(
+                producer_id=producer_id,
+                producer_epoch=entry.producer_epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_append_ms,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_transaction_start_offset=entry.transaction_first_offset,
+            )
+        return result
