@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test check bench simulate protos format
+.PHONY: setup demo up test check bench bench-machine model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -46,6 +46,14 @@ check: setup
 # Speed as a ratio against Apache Kafka 4.3.1 in the same run; needs Java 17 and Maven.
 bench: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
+
+# What one operation of the share-partition machine costs, in microseconds.
+bench-machine: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.machine
+
+# The share-partition machine against its naive model, 100,000 steps.
+model-slow: setup
+	$(BIN)/python -m pytest --hypothesis-profile slow tests/model/share_partition
 
 # Many seeds of the simulation: make simulate SIMULATE="--seeds 1000"
 simulate: setup

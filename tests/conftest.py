@@ -1,8 +1,14 @@
-"""Options of the whole test suite."""
+"""Options of the whole test suite.
+
+`--hypothesis-profile slow` is for models that then take many more steps than in a plain run: `make model-slow`.
+"""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("slow", deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

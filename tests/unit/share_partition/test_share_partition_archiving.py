@@ -29,7 +29,7 @@ def take(machine: SharePartition, max_records: int = 15) -> list[tuple[int, int,
         max_record_locks=100,
         delivery_count_limit=2,
     )
-    return [tuple(entry) for entry in fetch(machine, LOG, limits, 0)]
+    return [(first, last, count) for first, last, count in fetch(machine, LOG, limits, 0)]
 
 
 def acknowledge(machine: SharePartition, first: int, last: int, types: bytes) -> int:

@@ -253,8 +253,8 @@ def test_a_healthy_record_is_not_delivered_with_a_failing_one_behind_it() -> Non
         ("4-5:A 0-1:A", ErrorCode.INVALID_REQUEST),
         ("0-5:A 3-6:A", ErrorCode.INVALID_REQUEST),
         ("0-4:A 4-6:A", ErrorCode.INVALID_RECORD_STATE),
-        ("0-4:A 5-10:A", ErrorCode.INVALID_RECORD_STATE),
-        ("0-4:A 1000000000000:A", ErrorCode.INVALID_RECORD_STATE),
+        ("0-4:A 5-10:A", ErrorCode.INVALID_REQUEST),
+        ("0-4:A 1000000000000:A", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_bad_acknowledgement_changes_nothing(batches: str, code: ErrorCode) -> None:

@@ -40,6 +40,7 @@ EXPECTED = {
     (ACQUIRED, Event.SESSION_END): AVAILABLE,
     (ACQUIRED, Event.LOCK_TIMEOUT): AVAILABLE,
     (ACQUIRED, Event.ACQUISITION_UNDONE): AVAILABLE,
+    (ACQUIRED, Event.BELOW_LOG_START): RecordState.ARCHIVED,
     (ARCHIVING, Event.BELOW_LOG_START): RecordState.ARCHIVED,
     (ARCHIVING, Event.DEAD_LETTERED): RecordState.ARCHIVED,
 }
@@ -78,7 +79,7 @@ def happen(machine: SharePartition, event: Event, dead_letters: bool = False) ->
     elif event is Event.LOCK_TIMEOUT:
         machine.expire(5000, 5, dead_letters)
     elif event is Event.ACQUISITION_UNDONE:
-        machine.undo_acquire(OWNER, [AcquiredRecords(OFFSET, OFFSET, 1)])
+        machine.undo_acquire(OWNER, [AcquiredRecords(OFFSET, OFFSET, 2)])
     elif event is Event.MISSING_IN_LOG:
         nothing = FetchLimits(
             owner=OTHER, max_records=1, batch_size=1, lock_duration_ms=1, max_record_locks=1, delivery_count_limit=5
@@ -126,6 +127,9 @@ def test_cell(state: RecordState, event: Event, dead_letters: bool) -> None:
         assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
     else:
         happen(machine, event, dead_letters)
+    if event is Event.BELOW_LOG_START:
+        assert machine.start_offset == OFFSET + 1 and machine.runs() == []
+        return
     count = {Event.ACQUIRE: 3, Event.ACQUISITION_UNDONE: 1}.get(event, 2) if after is not None else 2
     assert state_at(machine, OFFSET) == (state if after is None else after, count)
 

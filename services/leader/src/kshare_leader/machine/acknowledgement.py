@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_core.states import AcknowledgeType
+from kshare_core.states import AcknowledgeType, RecordState
+from kshare_leader.machine.interval_map import NO_WRITE, Owner, Run
 
 _ALLOWED_TYPES = bytes(AcknowledgeType)
 _RUN_OF_ONE_TYPE = re.compile(rb"(.)\1*", re.DOTALL)
@@ -39,8 +40,7 @@ def check_batches(batches: Sequence[AcknowledgementBatch], *, renew_allowed: boo
     for batch in batches:
         problem = _problem(batch, previous_last, renew_allowed)
         if problem:
-            text = f"Acknowledgement batch {batch.first_offset}-{batch.last_offset}: {problem}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+            raise refused(batch, ErrorCode.INVALID_REQUEST, problem)
         previous_last = batch.last_offset
 
 
@@ -60,8 +60,22 @@ def _problem(batch: AcknowledgementBatch, previous_last: int, renew_allowed: boo
     if unknown:
         return f"acknowledge type {unknown[0]} is unknown; 0 to 4 are allowed"
     if AcknowledgeType.RENEW in types and not renew_allowed:
-        return "RENEW is only allowed in a request with IsRenewAck, in a group with share.renew.acknowledge.enable"
+        return "RENEW is only allowed in a request with IsRenewAck"
     return None
+
+
+def without_below(batches: Sequence[AcknowledgementBatch], offset: int) -> Sequence[AcknowledgementBatch]:
+    """The batches, which are well-formed, without what lies below `offset`."""
+    if not batches or batches[0].first_offset >= offset:
+        return batches
+    kept: list[AcknowledgementBatch] = []
+    for first, last, types in batches:
+        if first >= offset:
+            kept.append(AcknowledgementBatch(first, last, types))
+        elif last >= offset:
+            types = types[offset - first :] if len(types) > 1 else types
+            kept.append(AcknowledgementBatch(offset, last, types))
+    return kept
 
 
 def steps_of(batch: AcknowledgementBatch) -> list[Step]:
@@ -72,3 +86,23 @@ def steps_of(batch: AcknowledgementBatch) -> list[Step]:
     return [
         Step(first + match.start(), first + match.end() - 1, match[1][0]) for match in _RUN_OF_ONE_TYPE.finditer(types)
     ]
+
+
+def not_held(run: Run, owner: Owner, delivered_fetch_number: int, now_ms: int) -> str | None:
+    """Why `owner` cannot acknowledge the run; None where it can."""
+    if run.state is not RecordState.ACQUIRED:
+        return f"is {run.state.name}, not ACQUIRED"
+    if run.owner != owner:
+        return "is held by another member"
+    if run.fetch_number > delivered_fetch_number:
+        return "was acquired anew since, by a fetch whose answer was not delivered yet"
+    if run.write_id != NO_WRITE:
+        return "already waits for an earlier change to be stored"
+    if run.lock_deadline_ms <= now_ms:
+        return "is not held any more: its acquisition lock ran out"
+    return None
+
+
+def refused(batch: AcknowledgementBatch, code: ErrorCode, problem: str) -> KafkaError:
+    """The error of a batch that is not applied."""
+    return KafkaError(code, f"Acknowledgement batch {batch.first_offset}-{batch.last_offset}: {problem}")

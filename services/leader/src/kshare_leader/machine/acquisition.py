@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kshare_core.states import RecordState
 from kshare_leader.machine.interval_map import Owner, Run
 
 
@@ -60,7 +59,7 @@ class Piece(NamedTuple):
 
 
 def available_pieces(runs: Iterable[Run], batches: Sequence[tuple[int, int]], from_offset: int) -> Iterator[Piece]:
-    """The Available parts, at or after `from_offset`, of batches (base, last offset); both inputs ascend."""
+    """The parts of Available runs, at or after `from_offset`, that lie in batches (base, last offset); both ascend."""
     following = iter(runs)
     run = next(following, None)
     for base, last in batches:
@@ -68,9 +67,8 @@ def available_pieces(runs: Iterable[Run], batches: Sequence[tuple[int, int]], fr
         while run is not None and run.last_offset < position:
             run = next(following, None)
         while run is not None and run.first_offset <= last:
-            if run.state is RecordState.AVAILABLE:
-                first = max(position, run.first_offset)
-                yield Piece(first, min(last, run.last_offset), run.delivery_count, last - base + 1)
+            first = max(position, run.first_offset)
+            yield Piece(first, min(last, run.last_offset), run.delivery_count, last - base + 1)
             if run.last_offset >= last:
                 break
             run = next(following, None)
@@ -113,6 +111,19 @@ def _room_for_poison(delivery_count: int, batch_length: int, throttle_from: int,
     if _is_last_attempt(delivery_count, limits):
         return 1
     return max(1, batch_length >> (delivery_count - throttle_from + 1))
+
+
+def joined(chosen: Iterable[Piece]) -> list[Piece]:
+    """Pieces next to each other with the same count, as one."""
+    wider: list[Piece] = []
+    for piece in chosen:
+        if wider:
+            first, last, count, length = wider[-1]
+            if last + 1 == piece.first_offset and count == piece.delivery_count:
+                wider[-1] = Piece(first, piece.last_offset, count, length)
+                continue
+        wider.append(piece)
+    return wider
 
 
 def add_entry(entries: list[AcquiredRecords], first: int, last: int, delivery_count: int, batch_size: int) -> None:

@@ -12,7 +12,7 @@ with S the start offset and S' the start offset after the change:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kshare_core.states import RecordState
@@ -54,28 +54,78 @@ class StoredOffsets(NamedTuple):
         return StoredOffsets(self.start if write.start_offset == UNCHANGED else write.start_offset, end)
 
 
-def batches_to_write(runs: Sequence[Run], write_id: int, stored_end: int) -> list[StateBatch]:
-    """The batches of a write: of `runs`, those that it changes, and those from `stored_end` to the last of them."""
-    last_changed = max((index for index, run in enumerate(runs) if run.write_id == write_id), default=-1)
+class PendingChanges:
+    """The changes that one write will carry, in the order in which they were made; none overlaps another."""
+
+    __slots__ = ("_batches", "moves_start", "write_id")
+
+    def __init__(self, write_id: int) -> None:
+        self.write_id = write_id
+        self.moves_start = False
+        """Whether the start offset moved without a write."""
+        self._batches: list[StateBatch] = []
+
+    def __bool__(self) -> bool:
+        return self.moves_start or bool(self._batches)
+
+    def add(self, first_offset: int, last_offset: int, state: RecordState, delivery_count: int) -> None:
+        add_batch(self._batches, StateBatch(first_offset, last_offset, state, delivery_count))
+
+    def from_offset(self, start_offset: int) -> list[StateBatch]:
+        """The changes at or after `start_offset`, in the order of offsets."""
+        self._batches.sort()
+        changes: list[StateBatch] = []
+        for batch in self._batches:
+            if batch.first_offset >= start_offset:
+                add_batch(changes, batch)
+            elif batch.last_offset >= start_offset:
+                add_batch(changes, batch._replace(first_offset=start_offset))
+        return changes
+
+
+def spans_of(batches: Sequence[StateBatch]) -> list[tuple[int, int]]:
+    """First and last offsets of what ascending batches cover, those next to each other as one."""
+    spans: list[tuple[int, int]] = []
+    if not batches:
+        return spans
+    first, last, _, _ = batches[0]
+    for batch_first, batch_last, _, _ in batches:
+        if batch_first > last + 1:
+            spans.append((first, last))
+            first = batch_first
+        last = batch_last
+    spans.append((first, last))
+    return spans
+
+
+def without_holes(
+    changes: list[StateBatch], stored_end: int, runs_between: Callable[[int, int], Iterable[Run]]
+) -> list[StateBatch]:
+    """The changes, and from `stored_end` on what lies between them, as it is; `runs_between` finds it."""
+    if changes[-1].first_offset <= stored_end:
+        return changes
     batches: list[StateBatch] = []
-    for run in runs[: last_changed + 1]:
-        if run.write_id == write_id:
-            _add(batches, StateBatch(run.first_offset, run.last_offset, run.target, run.delivery_count))
-        elif run.last_offset >= stored_end:
-            _add(batches, _unchanged(run, max(run.first_offset, stored_end)))
+    for batch in changes:
+        before = batch.first_offset - 1
+        if before >= stored_end:
+            for run in runs_between(stored_end, before):
+                add_batch(batches, _unchanged(run, max(run.first_offset, stored_end), min(run.last_offset, before)))
+        add_batch(batches, batch)
+        stored_end = max(stored_end, batch.last_offset + 1)
     return batches
 
 
-def _unchanged(run: Run, first_offset: int) -> StateBatch:
+def _unchanged(run: Run, first_offset: int, last_offset: int) -> StateBatch:
     if run.state is RecordState.ACQUIRED:
-        return StateBatch(first_offset, run.last_offset, RecordState.AVAILABLE, max(run.delivery_count - 1, 0))
-    return StateBatch(first_offset, run.last_offset, run.state, run.delivery_count)
+        return StateBatch(first_offset, last_offset, RecordState.AVAILABLE, max(run.delivery_count - 1, 0))
+    return StateBatch(first_offset, last_offset, run.state, run.delivery_count)
 
 
-def _add(batches: list[StateBatch], batch: StateBatch) -> None:
+def add_batch(batches: list[StateBatch], batch: StateBatch) -> None:
+    """Adds a batch, joined to the one before it where that says the same."""
     if batches:
         first, last, state, count = batches[-1]
-        if last + 1 == batch.first_offset and state == batch.state and count == batch.delivery_count:
+        if state is batch.state and count == batch.delivery_count and last + 1 == batch.first_offset:
             batches[-1] = StateBatch(first, batch.last_offset, state, count)
             return
     batches.append(batch)

@@ -13,13 +13,13 @@ nobody's dead letters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 
 from kshare_core.states import AcknowledgeType, RecordState
 
 
-class Event(Enum):
-    """What can happen to a record."""
+class Event(IntEnum):
+    """What can happen to a record. (Numbers, for they are looked up in the table without a call.)"""
 
     ACQUIRE = auto()
     ACCEPT = auto()
@@ -76,7 +76,7 @@ TRANSITIONS: Mapping[tuple[RecordState, Event], RecordState | None] = {
     (_ACQUIRED, Event.LOCK_TIMEOUT): _AVAILABLE,
     (_ACQUIRED, Event.ACQUISITION_UNDONE): _AVAILABLE,
     (_ACQUIRED, Event.MISSING_IN_LOG): None,
-    (_ACQUIRED, Event.BELOW_LOG_START): None,
+    (_ACQUIRED, Event.BELOW_LOG_START): _ARCHIVED,
     (_ACQUIRED, Event.DEAD_LETTERED): None,
     (_ACKNOWLEDGED, Event.ACQUIRE): None,
     (_ACKNOWLEDGED, Event.ACCEPT): None,

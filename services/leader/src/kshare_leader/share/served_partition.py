@@ -411,7 +411,8 @@ class ServedPartition:
             batches,
             delivery_count_limit=settings.delivery_count_limit,
             lock_duration_ms=settings.lock_duration_ms,
-            renew_allowed=is_renew_ack and settings.renew_enabled,
+            renew_allowed=is_renew_ack,
+            renew_enabled=settings.renew_enabled,
             delivered_fetch_number=delivered_fetch_number,
             dead_letters=self._sends_dead_letters,
         )

@@ -1,0 +1,77 @@
+"""The window of a share-partition: its runs, the offsets that they span, and how many records are in each state."""
+
+from __future__ import annotations
+
+from kshare_core.states import RecordState
+from kshare_leader.machine.interval_map import NO_WRITE, IntervalMap, Run
+from kshare_leader.machine.state_write import StateBatch
+
+_AVAILABLE = RecordState.AVAILABLE
+_ACQUIRED = RecordState.ACQUIRED
+_ARCHIVING = RecordState.ARCHIVING
+
+
+class InFlightWindow:
+    """From `start_offset` to `end_offset` (exclusive), without a hole. `counts` is indexed by the record state."""
+
+    __slots__ = ("counts", "end_offset", "runs", "start_offset")
+
+    def __init__(self, start_offset: int) -> None:
+        self.runs = IntervalMap()
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self.counts = [0] * (max(RecordState) + 1)
+
+    def recover(self, batch: StateBatch) -> None:
+        """Adds what is stored; offsets that no batch names are Available, and were never delivered."""
+        first = max(batch.first_offset, self.end_offset)
+        if first > batch.last_offset:
+            return
+        if first > self.end_offset:
+            self.append(Run(self.end_offset, first - 1, _AVAILABLE, 0))
+        state = _AVAILABLE if batch.state is _ACQUIRED else batch.state
+        self.append(Run(first, batch.last_offset, state, batch.delivery_count))
+
+    def append(self, run: Run) -> None:
+        """Adds a run right behind the window."""
+        self.counts[run.state] += run.last_offset - run.first_offset + 1
+        self.end_offset = run.last_offset + 1
+        self.runs.append(run)
+
+    def move(self, run: Run, state: RecordState) -> None:
+        """Brings a run into a state that waits for no write; it belongs to somebody only while it is Acquired."""
+        length = run.last_offset - run.first_offset + 1
+        counts = self.counts
+        counts[run.state] -= length
+        counts[state] += length
+        run.state = run.target = state
+        run.write_id = NO_WRITE
+        if state is not _ACQUIRED:
+            run.owner = None
+            run.lock_deadline_ms = 0
+            run.fetch_number = 0
+            if state is not _ARCHIVING:
+                run.reason = None
+            self.runs.mark(run)
+
+    def move_start(self) -> bool:
+        """Moves the start offset over terminal records; returns whether it moved."""
+        done = 0
+        for run in self.runs:
+            if not run.state.is_terminal:
+                break
+            self.counts[run.state] -= run.length
+            done += 1
+        if not done:
+            return False
+        self.start_offset = self.runs[done - 1].last_offset + 1
+        self.runs.drop_first(done)
+        return True
+
+    def start_after(self, write_id: int) -> int:
+        """Where the start offset will be once the write of that id is durable."""
+        for run in self.runs:
+            target = run.target if run.write_id == write_id else run.state
+            if not target.is_terminal:
+                return run.first_offset
+        return self.end_offset

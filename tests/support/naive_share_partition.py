@@ -1,0 +1,275 @@
+"""A share-partition without any cleverness: a dictionary with one entry an offset, and loops over single offsets.
+
+It says what the machine must say. Each method is one operation of the machine and returns what that must return; what
+is durable lives in a `NaiveStore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kshare_core.errors import ErrorCode
+from kshare_core.states import AcknowledgeType, RecordState
+from kshare_leader.machine.acknowledgement import AcknowledgementBatch
+from kshare_leader.machine.acquisition import FetchLimits
+from kshare_leader.machine.interval_map import Owner
+from kshare_leader.machine.state_write import StateBatch, StateWrite
+from kshare_leader.machine.transitions import ArchivingReason
+
+AVAILABLE, ACQUIRED, ARCHIVING = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING
+ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+TERMINAL = (ACKNOWLEDGED, ARCHIVED)
+
+
+@dataclass
+class Record:
+    """What is known about one offset; `pending` is the id of a write and the state that it leads to."""
+
+    state: RecordState
+    count: int
+    owner: Owner | None = None
+    deadline_ms: int = 0
+    fetch_number: int = 0
+    pending: tuple[int, RecordState] | None = None
+    reason: ArchivingReason | None = None
+
+
+@dataclass
+class NaiveStore:
+    """What a share coordinator would hold."""
+
+    start: int = -1
+    records: dict[int, tuple[RecordState, int]] = field(default_factory=dict)
+
+    def apply(self, write: StateWrite) -> None:
+        if write.start_offset >= 0:
+            self.start = write.start_offset
+        for first, last, state, count in write.state_batches:
+            assert state is not ACQUIRED
+            for offset in range(first, last + 1):
+                self.records[offset] = (state, count)
+        self.records = {offset: value for offset, value in self.records.items() if offset >= self.start}
+
+    def batches(self) -> list[StateBatch]:
+        return [StateBatch(offset, offset, *self.records[offset]) for offset in sorted(self.records)]
+
+
+class NaiveSharePartition:
+    """See the module's text."""
+
+    def __init__(self, start: int, stored: dict[int, tuple[RecordState, int]]) -> None:
+        self.start = start
+        self.end = max([start, *[offset + 1 for offset in stored]])
+        self.records = {offset: Record(*stored.get(offset, (AVAILABLE, 0))) for offset in range(start, self.end)}
+        self.removed_below = 0
+        self.move_start()
+
+    # What there is to see
+
+    def offsets_in(self, *states: RecordState) -> list[int]:
+        return [offset for offset, record in sorted(self.records.items()) if record.state in states]
+
+    def next_fetch(self, cursor: int, max_record_locks: int) -> tuple[int, bool] | None:
+        for offset in self.offsets_in(AVAILABLE):
+            if offset >= cursor:
+                return offset, False
+        if self.end - self.start < max_record_locks and cursor <= self.end:
+            return self.end, True
+        return None
+
+    def move_start(self) -> None:
+        while self.start in self.records and self.records[self.start].state in TERMINAL:
+            del self.records[self.start]
+            self.start += 1
+
+    # Acquiring
+
+    def acquire(
+        self, limits: FetchLimits, now_ms: int, fetch_offset: int, batches: Sequence[tuple[int, int]], covered_end: int
+    ) -> tuple[dict[int, int], bool]:
+        """Offset -> delivery count of what is acquired, and whether the fetch must stop."""
+        held = Record(ACQUIRED, 0, limits.owner, now_ms + limits.lock_duration_ms, limits.fetch_number)
+        exists = {offset: base for base, last in batches for offset in range(base, last + 1)}
+        for offset in range(fetch_offset, min(covered_end, self.end)):
+            if offset not in exists and offset in self.records and self.records[offset].state is AVAILABLE:
+                self.records[offset].state = ARCHIVED
+        self.move_start()
+        got, complete = self._acquire_again(limits, fetch_offset, batches)
+        for offset, count in got.items():
+            self.records[offset] = replace(held, count=count)
+        if complete:
+            return got, True
+        if covered_end <= self.end:
+            return got, False
+        return got, self._acquire_new(limits, held, batches, covered_end, got)
+
+    def _acquire_new(
+        self,
+        limits: FetchLimits,
+        held: Record,
+        batches: Sequence[tuple[int, int]],
+        covered_end: int,
+        got: dict[int, int],
+    ) -> bool:
+        room = min(limits.max_records - len(got), limits.max_record_locks - (self.end - self.start))
+        for base, last in batches:
+            if last < self.end:
+                continue
+            if room <= 0:
+                break
+            self._archive_new(base)
+            for offset in range(self.end, last + 1):
+                if room > 0 or not limits.record_limit:
+                    got[offset] = 1
+                    self.records[offset] = replace(held, count=1)
+                    self.end = offset + 1
+                    room -= 1
+        if not batches or self.end > batches[-1][1]:
+            self._archive_new(covered_end)
+        self.move_start()
+        return room <= 0
+
+    def _archive_new(self, end: int) -> None:
+        for offset in range(self.end, end):
+            self.records[offset] = Record(ARCHIVED, 0)
+        self.end = max(self.end, end)
+
+    def _acquire_again(
+        self, limits: FetchLimits, fetch_offset: int, batches: Sequence[tuple[int, int]]
+    ) -> tuple[dict[int, int], bool]:
+        """Redelivery: whole pieces (same batch, same count, without a gap), or single records with record_limit."""
+        got: dict[int, int] = {}
+        limit = limits.delivery_count_limit
+        throttle_from = max(2, -(-limit // 2))
+        room = 0
+        for base, last in batches:
+            before: tuple[int, int] | None = None
+            for offset in range(max(base, fetch_offset), last + 1):
+                record = self.records.get(offset)
+                if record is None or record.state is not AVAILABLE:
+                    continue
+                is_last_attempt = limit > 2 and record.count >= limit - 1
+                is_poison = record.count >= throttle_from or is_last_attempt
+                if before != (offset - 1, record.count):
+                    if len(got) >= limits.max_records or (is_poison and got):
+                        return got, True
+                    room = max(1, (last - base + 1) >> (record.count - throttle_from + 1)) if is_poison else 1 << 60
+                    if is_last_attempt:
+                        room = 1
+                if room == 0 or (limits.record_limit and len(got) >= limits.max_records):
+                    return got, True
+                before = (offset, record.count)
+                got[offset] = record.count + 1
+                room -= 1
+                if is_poison and not self._continues(offset, last, record.count):
+                    return got, True
+        return got, len(got) >= limits.max_records
+
+    def _continues(self, offset: int, last: int, count: int) -> bool:
+        following = self.records.get(offset + 1)
+        return offset < last and following is not None and (following.state, following.count) == (AVAILABLE, count)
+
+    def undo_acquire(self, owner: Owner, acquired: dict[int, int]) -> None:
+        for offset, count in acquired.items():
+            record = self.records.get(offset)
+            if record and record.owner == owner and not record.pending and record.count == count:
+                self.records[offset] = Record(AVAILABLE, count - 1)
+
+    def remove_below(self, log_start: int) -> None:
+        self.removed_below = max(self.removed_below, log_start)
+        if log_start > self.end:
+            self._archive_new(log_start)
+        for offset in range(self.start, log_start):
+            del self.records[offset]
+        self.start = max(self.start, log_start)
+        self.move_start()
+
+    # Changes that are pending until they are written
+
+    def refusal(
+        self,
+        owner: Owner,
+        now_ms: int,
+        batches: Sequence[AcknowledgementBatch],
+        delivered_fetch_number: int,
+        renew_enabled: bool,
+    ) -> ErrorCode | None:
+        """Why well-formed acknowledgements are refused."""
+        previous_last = -1
+        for first, last, types in batches:
+            known = [offset for offset in range(first, last + 1) if offset >= self.removed_below]
+            if not known:
+                continue
+            if known[0] > previous_last and self.records and known[0] >= self.start and last >= self.end:
+                return ErrorCode.INVALID_REQUEST
+            if known[0] <= previous_last:
+                return ErrorCode.INVALID_RECORD_STATE
+            for offset in known:
+                record = self.records.get(offset)
+                if record is None or record.state is not ACQUIRED or record.owner != owner or record.pending:
+                    return ErrorCode.INVALID_RECORD_STATE
+                if record.deadline_ms <= now_ms or record.fetch_number > delivered_fetch_number:
+                    return ErrorCode.INVALID_RECORD_STATE
+                kind = types[0] if len(types) == 1 else types[offset - first]
+                if kind == AcknowledgeType.RENEW and not renew_enabled:
+                    return ErrorCode.INVALID_RECORD_STATE
+            previous_last = last
+        return None
+
+    def acknowledge(
+        self,
+        batches: Iterable[AcknowledgementBatch],
+        lock_deadline_ms: int,
+        mark: Callable[[int, AcknowledgeType], None],
+    ) -> None:
+        """Applies acknowledgements that are not refused; `mark` is called for each offset that is not renewed."""
+        for first, last, types in batches:
+            for offset in range(max(first, self.removed_below), last + 1):
+                kind = AcknowledgeType(types[0] if len(types) == 1 else types[offset - first])
+                if kind is AcknowledgeType.RENEW:
+                    self.records[offset].deadline_ms = lock_deadline_ms
+                else:
+                    mark(offset, kind)
+
+    def mark(
+        self, offset: int, write_id: int, target: RecordState, reason: ArchivingReason | None, limit: int, dlq: bool
+    ) -> None:
+        """The offset's change to `target`; Available becomes Archived at the limit, and Archiving with dead letters."""
+        record = self.records[offset]
+        if target is AVAILABLE:
+            if record.count < limit:
+                reason = None
+            else:
+                target, reason = ARCHIVED, ArchivingReason.DELIVERY_COUNT_EXCEEDED
+        if target is ARCHIVED and reason is not None and dlq:
+            target = ARCHIVING
+        record.pending = (write_id, target)
+        if target is ARCHIVING:
+            record.reason = reason
+
+    def pending_of(self, write_id: int) -> dict[int, RecordState]:
+        return {o: r.pending[1] for o, r in self.records.items() if r.pending and r.pending[0] == write_id}
+
+    def write_succeeded(self, write_id: int) -> None:
+        for offset, state in self.pending_of(write_id).items():
+            record = self.records[offset]
+            self.records[offset] = Record(state, record.count, reason=record.reason if state is ARCHIVING else None)
+        self.move_start()
+
+    def write_failed(self, write_id: int) -> None:
+        for offset in self.pending_of(write_id):
+            record = self.records[offset]
+            record.pending = None
+            if record.state is ACQUIRED:
+                record.reason = None
+
+    def archiving(self, limit: int) -> list[tuple[int, int, ArchivingReason]]:
+        """Offset, delivery count and reason of what `SharePartition.archiving` must list, of all its runs."""
+        found = []
+        for offset, record in sorted(self.records.items()):
+            if record.state is ARCHIVING and record.pending is None:
+                exceeded = record.count >= limit
+                guess = ArchivingReason.DELIVERY_COUNT_EXCEEDED if exceeded else ArchivingReason.REJECTED
+                found.append((offset, record.count, record.reason or guess))
+        return found
