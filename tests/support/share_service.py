@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
 from kshare_core.configs import Configs
@@ -210,6 +210,8 @@ class Leader:
         self.logs = Logs(partitions)
         self.channel = StateChannel()
         self.reports: list[str] = []
+        self.addresses: list[str] = []
+        """Of the share coordinators asked, in order."""
         self.view = make_view(partitions)
         disk = MemoryDisk()
         loop = asyncio.get_running_loop()
@@ -224,12 +226,16 @@ class Leader:
         self.service = ShareService(
             logs=self.logs,
             view=lambda: self.view,
-            channel=lambda address: self.channel,
+            channel=self._channel_to,
             node_id=NODE_ID,
             configs=Configs(BROKER_CONFIGS, configs or {}),
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
         )
+
+    def _channel_to(self, address: str) -> StateChannel:
+        self.addresses.append(address)
+        return self.channel
 
     def log(self, partition: int = 0) -> MemoryTopicLog:
         return self.logs.all[TopicPartition(TOPIC, partition)]
@@ -245,6 +251,7 @@ class Leader:
         max_wait_ms: int = 500,
         max_records: int = 500,
         max_bytes: int = 1 << 20,
+        min_bytes: int = 1,
         gateway: str = "g1",
         is_renew_ack: bool = False,
         fetch_number: int = 0,
@@ -254,7 +261,7 @@ class Leader:
         request = leader_pb2.ShareFetchRequest(
             owner=owner(member, gateway),
             max_wait_ms=max_wait_ms,
-            min_bytes=1,
+            min_bytes=min_bytes,
             max_bytes=max_bytes,
             max_records=max_records,
             batch_size=max_records,
@@ -283,8 +290,10 @@ class Leader:
         assert [(TOPIC, partition)] == [(answer.topic_id, answer.partition) for answer in response.partitions]
         return response.partitions[0].error_code
 
-    async def release(self, member: str) -> int:
-        request = leader_pb2.ReleaseShareSessionRequest(owner=owner(member))
+    async def release(self, member: str, *, last_fetch_number: int = 0, lost: Sequence[int] = ()) -> int:
+        request = leader_pb2.ReleaseShareSessionRequest(
+            owner=owner(member), last_fetch_number=last_fetch_number, lost_fetch_numbers=lost
+        )
         response = await self.service.release_share_session(request, memoryview(b""))
         return response.error_code
 

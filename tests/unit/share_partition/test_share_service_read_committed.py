@@ -21,11 +21,11 @@ def now_ms() -> int:
     return round(asyncio.get_running_loop().time() * 1000)
 
 
-def ready(start: int = 0, **configs: str) -> Leader:
+def ready(start: int = 0, configs: dict[str, str] | None = None) -> Leader:
     """A leader whose share-partition 0 starts at `start`, for a read_committed group."""
     leader = Leader()
     leader.channel.initialize(0, start)
-    configure(leader, {**COMMITTED, **configs})
+    configure(leader, {**COMMITTED, **(configs or {})})
     return leader
 
 
@@ -115,7 +115,7 @@ def test_where_a_read_committed_group_starts(reset: str, start: int) -> None:
     """As in Kafka, `latest` is the high watermark and not the last stable offset (ShareFetchUtils)."""
 
     async def test() -> None:
-        leader = ready(-1, **{"share.auto.offset.reset": reset})
+        leader = ready(-1, {"share.auto.offset.reset": reset})
         log = leader.log()
         log.append(5)
         log.append(3, producer_id=1)
@@ -176,7 +176,7 @@ def test_kafka_17351_a_fetch_that_may_not_wait_starts_the_scan_and_finds_its_end
 
 def test_a_record_that_is_released_during_the_scan_is_not_kept_waiting() -> None:
     async def test() -> None:
-        leader = ready(**{"share.partition.max.record.locks": "4000"})
+        leader = ready(configs={"share.partition.max.record.locks": "4000"})
         log = leader.log()
         log.append(2)
         assert await leader.acquire("m1") == [(0, 1, 1)]

@@ -16,7 +16,7 @@ from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.ports import StoredBatch, TopicLog
 from kshare_leader.share.group_settings import GroupSettings
 from kshare_leader.share.limits import FRUITLESS_READS_LIMIT, READ_CHUNK_BYTES
-from kshare_leader.share.log_slices import read_slice
+from kshare_leader.share.log_slices import read_slice, readable_end
 
 _NOTHING = FetchLimits(
     owner=Owner(""), max_records=1, batch_size=1, lock_duration_ms=0, max_record_locks=1, delivery_count_limit=1
@@ -127,4 +127,9 @@ def readable_bytes(machine: SharePartition, log: TopicLog, settings: GroupSettin
     if position is None:
         return 0
     part = read_slice(log, position.offset, max_bytes, read_committed=settings.read_committed)
-    return 0 if part is None else sum(batch.length for batch in part.batches)
+    if part is None:
+        return 0
+    found = sum(batch.length for batch in part.batches)
+    if part.covered_end < readable_end(log, read_committed=settings.read_committed):
+        return max(found, max_bytes)  # there is a batch that did not fit
+    return found
