@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypedDict
 
 from kshare_coordinator.machine import commands, offsets_view
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_driver import CoordinatorDriver
 
@@ -59,4 +61,61 @@ def fetched(state: CoordinatorState, group_id: str = "group", *, require_stable:
     return {
         (result.offset.topic_name, result.offset.partition): -result.error_code or result.offset.committed_offset
         for result in offsets_view.fetch(state, request).results
+    }
+
+
+class TransactionalProducer:
+    """A producer with a transactional id, as KIP-890 clients behave: the epoch grows with each end."""
+
+    def __init__(self, driver: CoordinatorDriver, transactional_id: str = "producer") -> None:
+        self._driver = driver
+        self.transactional_id = transactional_id
+        self.producer_id, self.producer_epoch = -1, -1
+        self.initialize()
+
+    def initialize(self) -> None:
+        """InitProducerId; where that aborts a transaction first, a second time."""
+        for _ in range(2):
+            request = pb.InitProducerIdRequest(
+                producer_id=-1,
+                producer_epoch=-1,
+                has_transactional_id=True,
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=60_000,
+            )
+            answer = self._driver.run(commands.InitTransactionalProducer(request=request))
+            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+        assert answer.error_code == 0
+        self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
+
+    def commit(self, offsets: Mapping[Partition, int] | Iterable[pb.CommittedOffset], **fields: object) -> list[int]:
+        """TxnOffsetCommit; the codes in the order of `offsets`."""
+        return transactional_commit(self._driver, offsets, **{**identity_of(self), **fields})
+
+    def add_offsets(self, group_id: str = "group") -> int:
+        """AddOffsetsToTxn."""
+        request = pb.AddOffsetsToTxnRequest(group_id=group_id, **identity_of(self))
+        return self._driver.run(commands.AddOffsetsToTransaction(request=request))
+
+    def end(self, *, committed: bool) -> None:
+        """EndTxn; a transaction that has no partitions of topics is complete with the answer."""
+        request = pb.EndTxnRequest(committed=committed, bumps_epoch=True, **identity_of(self))
+        answer = self._driver.run(commands.EndTransaction(request=request))
+        assert answer.error_code == 0
+        self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
+
+
+class ProducerFields(TypedDict):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+def identity_of(producer: TransactionalProducer) -> ProducerFields:
+    """Who a request is from."""
+    return {
+        "transactional_id": producer.transactional_id,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
     }
