@@ -16,6 +16,7 @@ from kshare_gateway.handlers import (
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_producers,
     describe_share_group_offsets,
     describe_transactions,
     end_txn,
@@ -98,6 +99,9 @@ HANDLERS: dict[ApiKey, Handler] = {
     ),
     ApiKey.DESCRIBE_CLUSTER: Handler(
         name="DescribeCluster", handle=describe_cluster.handle, failed=describe_cluster.failed
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: Handler(
+        name="DescribeProducers", handle=describe_producers.handle, failed=describe_producers.failed
     ),
     ApiKey.DESCRIBE_TRANSACTIONS: Handler(
         name="DescribeTransactions", handle=describe_transactions.handle, failed=describe_transactions.failed

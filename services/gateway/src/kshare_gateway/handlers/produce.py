@@ -2,8 +2,12 @@
 
 Topics by name up to version 12, by id from 13 on. acks 1 and -1 are answered when the batch is durable. With acks 0
 there is no answer; where something fails the connection is closed, as in Kafka, so that the producer notices. A
-partition without records is INVALID_RECORD. Transactions are not served yet: INVALID_TXN_STATE for every partition. A
-leader that gives no answer is NOT_LEADER_OR_FOLLOWER, which producers try again.
+partition without records is INVALID_RECORD. A leader that gives no answer is NOT_LEADER_OR_FOLLOWER, which producers
+try again.
+
+Of a transactional producer's request the leader learns the transactional id; from version 12 on it adds partitions to
+the transaction itself (KIP-890). TRANSACTION_ABORTABLE is known to clients since version 11, older ones get
+INVALID_TXN_STATE (AddPartitionsToTxnManager of Kafka 4.3).
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Iterator
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, log
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import PRODUCE
@@ -22,6 +26,8 @@ from kshare_wire.messages import ZERO_ID, Body, Message
 
 _ACKS = (-1, 0, 1)
 FIRST_VERSION_WITH_IDS = 13
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
+FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 
 _Records = dict[TopicPartition, memoryview]
 _Results = dict[tuple[bytes | str, int], Body]
@@ -41,7 +47,7 @@ async def handle(context: RequestContext, request: Message) -> Body | None:
         address, leader_key = where
         by_leader.setdefault(address, {})[leader_key] = partition.records
         asked_for[leader_key] = asked
-    calls = [_produce(context.gateway, address, records, request) for address, records in by_leader.items()]
+    calls = [_produce(context, address, records, request) for address, records in by_leader.items()]
     for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
         for leader_key, body in answers.items():
             results[(asked_for[leader_key], leader_key.partition)] = body
@@ -68,8 +74,6 @@ def _place(
 ) -> tuple[tuple[str, TopicPartition], KafkaError | None]:
     """The leader's address and the partition as it knows it, or what is wrong."""
     nowhere = ("", TopicPartition(ZERO_ID, -1))
-    if request.transactional_id is not None:
-        return nowhere, KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported")
     if request.acks not in _ACKS:
         return nowhere, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; allowed are -1, 0 and 1")
     if not partition.records:
@@ -88,24 +92,32 @@ def _place(
     return (address, key), None
 
 
-async def _produce(gateway: Gateway, address: str, records: _Records, request: Message) -> dict[TopicPartition, Body]:
+async def _produce(
+    context: RequestContext, address: str, records: _Records, request: Message
+) -> dict[TopicPartition, Body]:
     wanted = leader_pb2.ProduceRequest(acks=request.acks, timeout_ms=request.timeout_ms)
+    if request.transactional_id is not None:
+        wanted.transactional_id = request.transactional_id
+        wanted.add_to_transaction = context.version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
     for key, data in records.items():
         wanted.partitions.add(topic_id=key.topic_id, partition=key.partition, records_length=len(data))
     wait_ms = min(max(0, request.timeout_ms), 2 * CALL_TIMEOUT_MS)
     try:
-        answer, _ = await gateway.call_leader(address, PRODUCE, wanted, list(records.values()), wait_ms=wait_ms)
+        answer, _ = await context.gateway.call_leader(address, PRODUCE, wanted, list(records.values()), wait_ms=wait_ms)
     except CallFailed as failure:
         log.warning("Produce at leader %s failed: %s", address, failure)
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader gave no answer: {failure}")
         return {key: _refusal(key.partition, error) for key in records}
-    return {TopicPartition(entry.topic_id, entry.partition): _accepted(entry) for entry in answer.partitions}
+    return {TopicPartition(entry.topic_id, entry.partition): _accepted(context, entry) for entry in answer.partitions}
 
 
-def _accepted(entry: leader_pb2.ProduceResponse.Partition) -> Body:
+def _accepted(context: RequestContext, entry: leader_pb2.ProduceResponse.Partition) -> Body:
+    code = entry.error_code
+    if code == ErrorCode.TRANSACTION_ABORTABLE and context.version < FIRST_VERSION_WITH_TRANSACTION_ABORTABLE:
+        code = ErrorCode.INVALID_TXN_STATE
     return {
         "index": entry.partition,
-        "error_code": entry.error_code,
+        "error_code": code,
         "error_message": entry.error_message or None,
         "base_offset": -1 if entry.error_code else entry.base_offset,
         "log_append_time_ms": -1 if entry.error_code else entry.log_append_time_ms,
