@@ -1,7 +1,8 @@
 """What tests of delivery do with real share consumers, on kshare and on Apache Kafka alike.
 
 `Reader` is a confluent-kafka ShareConsumer in explicit mode. Both systems run with SETTINGS: short locks are allowed,
-and members hear of their assignment soon, so that a test of Kafka does not wait 5 s for its first record.
+members hear of their assignment soon, so that a test of Kafka does not wait 5 s for its first record, and transactions
+that take too long are looked for often.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ SETTINGS = {
     "group.share.assignment.interval.ms": "0",
     "group.share.min.partition.max.record.locks": "100",
     "auto.create.topics.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 """Broker configs; the names are the same in both systems."""
 
