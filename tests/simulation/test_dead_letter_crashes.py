@@ -1,8 +1,8 @@
 """Dead letters and `kill -9` of a leader at each step: every record given up is in the dead-letter topic exactly once.
 
 The steps are KIP-1191's: Archiving is asked for and durable, the dead letters are asked for and appended, Archived is
-asked for and durable. At each of them the leader of the source or that of the dead-letter topic dies. Where Archiving is
-durable, nobody fetches afterwards, so the leader must go on by itself (KAFKA-20672).
+asked for and durable. At each of them the leader of the source or that of the dead-letter topic dies. Where Archiving
+is durable, nobody fetches afterwards, so the leader must go on by itself (KAFKA-20672).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.simulation.cluster import Cluster, Shape
 from support.simulation.connections import ConnectionLost
 from support.simulation.history import StateWritten
 from support.simulation.loop import VirtualLoop
-from support.simulation.mutations import Call, Mutation
+from support.simulation.mutations import Call, Mutation, WrapCall
 from support.simulation.network import in_no_host
 from support.simulation.scripted import ScriptedConsumer, produce
 
@@ -90,7 +90,7 @@ class Killer:
                 step = ARCHIVING_NOT_SENT
             elif LETTERS_APPENDED in self.steps:
                 step = ARCHIVED_NOT_SENT
-            if step == self.step and not self.killed:
+            if step is not None and step == self.step and not self.killed:
                 self.source = "leader-1"
                 self._reached(step)
                 await asyncio.sleep(3600)
@@ -198,7 +198,10 @@ def test_the_only_leader_dies(step: str, rejects: bool) -> None:
 @pytest.mark.parametrize("step", [ARCHIVING_NOT_SENT, LETTERS_NOT_SENT, ARCHIVED_NOT_SENT])
 def test_the_only_leader_dies_before_it_sends(step: str) -> None:
     killer = Killer(step)
-    wrapped = {WRITE_SHARE_GROUP_STATE: killer.before_sending, APPEND_DEAD_LETTERS: killer.before_sending}
+    wrapped: dict[Method[Any, Any], WrapCall] = {
+        WRITE_SHARE_GROUP_STATE: killer.before_sending,
+        APPEND_DEAD_LETTERS: killer.before_sending,
+    }
     run(killer, leaders=1, rejects=True, mutation=Mutation(calls={"leader": wrapped}))
     assert killer.killed == ["leader-1"]
 

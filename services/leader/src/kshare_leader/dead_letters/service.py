@@ -6,7 +6,7 @@ Archived. A share-partition has one round at a time, and the node has ROUNDS_LIM
 
 **Failures.** Kafka gives up after five attempts and archives the records without dead letters; here nothing that could
 still be stored is given up. While the destination cannot be reached, its disk fails or its topic cannot be created, the
-round is tried again, with pauses up to RETRY_INTERVAL_MAX_MS and at once when the catalog changes; the log says so, the
+round is tried again, with pauses up to RETRY_INTERVAL_MAX_MS and soon after the catalog changed; the log says so, the
 health check after STALLED_AFTER_MS. The share-partition goes on until its window is full. The way out is the
 administrator's: repair the topic, name another one, or none.
 What configs forbid (`destination.Refused`) is archived at once without a dead letter, as in Kafka, and the log says
@@ -238,18 +238,22 @@ class DeadLetters:
     # What the node says
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
-        """To be called for each new view of the catalog; what failed before is tried at once."""
+        """To be called for each new view of the catalog; what failed before is tried soon."""
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
                 self._topic_removed(topic_id)
         for group_id in [group_id for group_id in self._refusals if group_id not in new.group_configs]:
             del self._refusals[group_id]
-        for work in list(self._works.values()):
-            if work.timer is not None:
-                work.timer.cancel()
-                work.timer = None
-                self._line_up(work)
+        for work in self._works.values():
+            self._try_sooner(work)
         self._watch(at_once=True)
+
+    def _try_sooner(self, work: _Work) -> None:
+        """Short pauses again: what was wrong may be right now, and other nodes see a new catalog a little later."""
+        work.attempts = 0
+        if work.timer is not None and work.timer.when() - asyncio.get_running_loop().time() > RETRY_INTERVAL_MS / 1000:
+            work.timer.cancel()
+            self._line_up_later(work, RETRY_INTERVAL_MS)
 
     def _topic_removed(self, topic_id: bytes) -> None:
         for key in self._unfinished.topic_removed(topic_id):
@@ -331,7 +335,7 @@ class DeadLetters:
 
     def _failed(self, work: _Work, problem: str) -> None:
         work.attempts += 1
-        if work.attempts == 1:
+        if work.problem is None:
             work.failing_since_ms = self._now_ms()
         if problem != work.problem:
             self._report(f"dead letters of {work.served.key} cannot be stored, trying again: {problem}")
