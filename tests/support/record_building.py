@@ -10,8 +10,9 @@ from crc32c import crc32c
 
 
 def build_batch(
-    values: Sequence[bytes] = (b"value",),
+    values: Sequence[bytes | None] = (b"value",),
     *,
+    keys: Sequence[bytes | None] | None = None,
     compression: int = 0,
     timestamps_ms: Sequence[int] | None = None,
     producer_id: int = -1,
@@ -31,7 +32,7 @@ def build_batch(
     )
     times = timestamps_ms if timestamps_ms is not None else range(1000, 1000 + len(values))
     for index, (value, timestamp_ms) in enumerate(zip(values, times, strict=True)):
-        builder.append(index, timestamp_ms, None, value, [])
+        builder.append(index, timestamp_ms, keys[index] if keys is not None else None, value, [])
     return bytes(builder.build())
 
 

@@ -77,7 +77,7 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan:
     overdue_ms = now_ms - settings.max_compaction_lag_ms
     is_overdue = any([row.first_timestamp_ms < overdue_ms for row in waiting])
     is_due = dirty_bytes > 0 and (is_overdue or ratio > settings.min_cleanable_dirty_ratio)
-    end_offset = cleanable[-1].end_offset if cleanable else first_dirty_offset
+    end_offset = max([row.end_offset for row in dirty], default=first_dirty_offset)
     return CompactionPlan(first_dirty_offset, end_offset, ratio, is_due)
 
 
@@ -214,6 +214,8 @@ class LogCompaction:
         """The next slice's batches."""
         self._check()
         taken: list[StoredBatch] = []
+        if offset >= end_offset:
+            return taken
         size_bytes = record_count = 0
         for batch in self._log.stored_batches(offset, end_offset):
             taken.append(batch)
@@ -247,7 +249,7 @@ class LogCompaction:
         groups: list[list[Segment]] = []
         size_bytes = 0
         for row in self._log.segments.closed:
-            if row.base_offset >= self._newest.end_offset:
+            if row.base_offset >= self._newest.end_offset or row.end_offset > self._plan.end_offset:
                 break
             size_bytes += row.size_bytes
             if not groups or size_bytes > self._log.settings.segment_bytes:
