@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_leader.share import served_partition
+from kshare_leader.share import pending_writes
 from kshare_leader.share.limits import WRITE_LAG_LIMIT_MS
 from support.share_service import UNAVAILABLE, Leader, entries, fetch_partition, run
 
@@ -184,7 +184,7 @@ def test_nothing_is_acquired_while_a_state_write_lags() -> None:
 
 
 def test_nothing_is_acquired_while_too_many_changes_wait_for_their_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_partition, "PENDING_CHANGES_LIMIT", 3)
+    monkeypatch.setattr(pending_writes, "PENDING_CHANGES_LIMIT", 3)
 
     async def test() -> None:
         leader = await loaded()

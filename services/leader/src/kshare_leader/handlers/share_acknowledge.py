@@ -17,7 +17,7 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.share.directory import SharePartitionDirectory
-from kshare_leader.share.served_partition import Stored
+from kshare_leader.share.pending_writes import Stored
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 
 Acknowledged = Stored | KafkaError | None

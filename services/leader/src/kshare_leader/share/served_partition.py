@@ -38,16 +38,12 @@ from kshare_leader.share.group_settings import GroupSettings
 from kshare_leader.share.limits import (
     FAILED_WRITE_PAUSE_MS,
     IDLE_UNLOAD_MS,
-    PENDING_CHANGES_LIMIT,
     SLOW_LOAD_MS,
-    WRITE_LAG_LIMIT_MS,
 )
 from kshare_leader.share.log_slices import readable_end
+from kshare_leader.share.pending_writes import PendingWrites, Stored
 from kshare_leader.share.start_offset import find_start_offset, recover
 from kshare_leader.share.state_store import Outcome, SharePartitionState, ShareStateStore, WriteEnd
-
-Stored = asyncio.Future[KafkaError | None]
-"""Ends when a write did: None when it is durable, else the error for the client."""
 
 _RELEASE = bytes([AcknowledgeType.RELEASE])
 
@@ -69,16 +65,6 @@ class Waiter(Protocol):
         ...
 
 
-class _PendingWrite:
-    """Who waits for a write: the future that all share, and how many changes asked for it."""
-
-    __slots__ = ("changes", "stored")
-
-    def __init__(self, stored: Stored) -> None:
-        self.stored = stored
-        self.changes = 0
-
-
 class ServedPartition:
     """See the module's text. Everything but loading happens inside one call, on the event loop."""
 
@@ -92,7 +78,6 @@ class ServedPartition:
         "_no_expiry_before_ms",
         "_on_dropped",
         "_overwritten",
-        "_pending_changes",
         "_remove_listener",
         "_report",
         "_scan_handle",
@@ -103,7 +88,6 @@ class ServedPartition:
         "_waiters",
         "_wake_handle",
         "_wall_now_ms",
-        "_write_began_ms",
         "_write_problem",
         "_writes",
         "error",
@@ -146,9 +130,7 @@ class ServedPartition:
         self._waiters: dict[Waiter, None] = {}
         self._members: dict[Owner, None] = {}
         """Whose sessions fetched here and have not ended."""
-        self._writes: dict[int, _PendingWrite] = {}
-        self._pending_changes = 0
-        self._write_began_ms: int | None = None
+        self._writes = PendingWrites()
         self._timer: asyncio.TimerHandle | None = None
         self._no_expiry_before_ms = 0
         self._wake_handle: asyncio.Handle | None = None
@@ -199,10 +181,7 @@ class ServedPartition:
     @property
     def is_lagging(self) -> bool:
         """Whether its state writes lag so much that nothing should be acquired."""
-        if self._pending_changes >= PENDING_CHANGES_LIMIT:
-            return True
-        began_ms = self._write_began_ms
-        return began_ms is not None and self._now_ms() - began_ms >= WRITE_LAG_LIMIT_MS
+        return self._writes.is_lagging(self._now_ms())
 
     @property
     def problem(self) -> str | None:
@@ -269,9 +248,7 @@ class ServedPartition:
         for handle in (self._timer, self._scan_handle):
             if handle is not None:
                 handle.cancel()
-        writes, self._writes = self._writes, {}
-        for pending in writes.values():
-            pending.stored.set_result(error)
+        self._writes.fail_all(error)
         self._on_dropped(self)
         if self._dead_letters is not None:
             self._dead_letters.dropped(self, was_at_rest=was_at_rest)
@@ -474,14 +451,7 @@ class ServedPartition:
             self.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no member of the group uses {self.key}"))
 
     def _stored(self, write_id: int) -> Stored | None:
-        if write_id == NO_WRITE:
-            return None
-        pending = self._writes.get(write_id)
-        if pending is None:
-            pending = self._writes[write_id] = _PendingWrite(self._loop.create_future())
-        pending.changes += 1
-        self._pending_changes += 1
-        return pending.stored
+        return None if write_id == NO_WRITE else self._writes.wait_for(write_id)
 
     # Dead letters
 
@@ -536,7 +506,7 @@ class ServedPartition:
             return None
         if self._initial is not None:
             return write._replace(state_batches=[*write.state_batches, *self._overwritten])
-        self._write_began_ms = self._now_ms()
+        self._writes.began(self._now_ms())
         return write if self._prepare_archiving(write) else None
 
     def _prepare_archiving(self, write: StateWrite) -> bool:
@@ -568,11 +538,7 @@ class ServedPartition:
             self.machine.write_failed(write.write_id)
             self._no_expiry_before_ms = self._now_ms() + FAILED_WRITE_PAUSE_MS
         self._write_problem = None if end.error is None else str(end.error)
-        self._write_began_ms = None
-        pending = self._writes.pop(write.write_id, None)
-        if pending is not None:
-            self._pending_changes -= pending.changes
-            pending.stored.set_result(end.error)
+        self._writes.ended(write.write_id, end.error)
         self._after_change()
         self._schedule_wake()
         self.unload_if_unused()

@@ -1,0 +1,69 @@
+"""Who waits for a share-partition's state writes, and whether these lag so much that nothing should be acquired."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kshare_core.errors import KafkaError
+from kshare_leader.share.limits import PENDING_CHANGES_LIMIT, WRITE_LAG_LIMIT_MS
+
+Stored = asyncio.Future[KafkaError | None]
+"""Ends when a write did: None when it is durable, else the error for the client."""
+
+
+class _PendingWrite:
+    """The future that all who wait for a write share, and how many changes asked for it."""
+
+    __slots__ = ("changes", "stored")
+
+    def __init__(self, stored: Stored) -> None:
+        self.stored = stored
+        self.changes = 0
+
+
+class PendingWrites:
+    """See the module's text. `now_ms` is monotonic time; writes are named by the machine's write ids."""
+
+    __slots__ = ("_began_ms", "_changes", "_writes")
+
+    def __init__(self) -> None:
+        self._writes: dict[int, _PendingWrite] = {}
+        self._changes = 0
+        self._began_ms: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+    def wait_for(self, write_id: int) -> Stored:
+        """For one change that the write carries, or will carry."""
+        pending = self._writes.get(write_id)
+        if pending is None:
+            pending = self._writes[write_id] = _PendingWrite(asyncio.get_running_loop().create_future())
+        pending.changes += 1
+        self._changes += 1
+        return pending.stored
+
+    def began(self, now_ms: int) -> None:
+        """The write in flight, of which there is one at most, is sent now."""
+        self._began_ms = now_ms
+
+    def ended(self, write_id: int, error: KafkaError | None) -> None:
+        """The write in flight ended; tells those who wait for it."""
+        self._began_ms = None
+        pending = self._writes.pop(write_id, None)
+        if pending is not None:
+            self._changes -= pending.changes
+            pending.stored.set_result(error)
+
+    def fail_all(self, error: KafkaError) -> None:
+        """Nothing will be written any more."""
+        writes, self._writes = self._writes, {}
+        self._changes, self._began_ms = 0, None
+        for pending in writes.values():
+            pending.stored.set_result(error)
+
+    def is_lagging(self, now_ms: int) -> bool:
+        """Whether too many changes wait, or the write in flight takes too long."""
+        if self._changes >= PENDING_CHANGES_LIMIT:
+            return True
+        return self._began_ms is not None and now_ms - self._began_ms >= WRITE_LAG_LIMIT_MS
