@@ -18,10 +18,9 @@ class RecordState(IntEnum):
     """On its way to the dead-letter topic (KIP-1191): never delivered again, but not done either."""
     ARCHIVED = 4
 
-    @property
-    def is_terminal(self) -> bool:
+    def __init__(self, number: int) -> None:
+        self.is_terminal = number in (2, 4)
         """Whether nothing happens to the record any more, so that the start offset may pass it."""
-        return self is RecordState.ACKNOWLEDGED or self is RecordState.ARCHIVED
 
 
 class AcknowledgeType(IntEnum):

@@ -26,14 +26,6 @@ class AcknowledgementBatch(NamedTuple):
     acknowledge_types: bytes
 
 
-class Step(NamedTuple):
-    """Offsets first..last that are acknowledged in one way."""
-
-    first_offset: int
-    last_offset: int
-    acknowledge_type: int
-
-
 def check_batches(batches: Sequence[AcknowledgementBatch], *, renew_allowed: bool) -> None:
     """Raises KafkaError with INVALID_REQUEST for the first batch that is malformed."""
     previous_last = -1
@@ -78,14 +70,13 @@ def without_below(batches: Sequence[AcknowledgementBatch], offset: int) -> Seque
     return kept
 
 
-def steps_of(batch: AcknowledgementBatch) -> list[Step]:
-    """The batch as runs of one type, in order."""
+def steps_of(batch: AcknowledgementBatch) -> list[tuple[int, int]]:
+    """The batch as runs of one type, in order: the offset behind each, and its type."""
     first, last, types = batch
     if types.count(types[0]) == len(types):
-        return [Step(first, last, types[0])]
-    return [
-        Step(first + match.start(), first + match.end() - 1, match[1][0]) for match in _RUN_OF_ONE_TYPE.finditer(types)
-    ]
+        return [(last + 1, types[0])]
+    ends = [match.end() for match in _RUN_OF_ONE_TYPE.finditer(types)]
+    return [(first + end, types[end - 1]) for end in ends]
 
 
 def not_held(run: Run, owner: Owner, delivered_fetch_number: int, now_ms: int) -> str | None:

@@ -57,10 +57,12 @@ class InFlightWindow:
     def move_start(self) -> bool:
         """Moves the start offset over terminal records; returns whether it moved."""
         done = 0
+        counts = self.counts
         for run in self.runs:
-            if not run.state.is_terminal:
+            state = run.state
+            if not state.is_terminal:
                 break
-            self.counts[run.state] -= run.length
+            counts[state] -= run.last_offset - run.first_offset + 1
             done += 1
         if not done:
             return False

@@ -30,8 +30,7 @@ class Owner(NamedTuple):
 NO_WRITE = 0
 """The write id of a run that waits for no write."""
 
-_AVAILABLE = RecordState.AVAILABLE
-_ARCHIVING = RecordState.ARCHIVING
+_MARKED = frozenset({RecordState.AVAILABLE, RecordState.ARCHIVING})
 
 
 class Run:
@@ -151,7 +150,7 @@ class IntervalMap:
 
     def mark(self, run: Run) -> None:
         """To be called when a run came into a state: makes it known to `runs_in`."""
-        if run.state is not _AVAILABLE and run.state is not _ARCHIVING:
+        if run.state not in _MARKED:
             return
         marks = self._marks.setdefault(run.state, [])
         offset = run.first_offset
@@ -215,11 +214,13 @@ class IntervalMap:
         offset = next(following, None)
         for run in self._runs[start:stop]:
             parts.append(run)
+            is_marked = run.state in _MARKED
             while offset is not None and offset <= run.last_offset:
                 if offset > run.first_offset:
                     run = run.cut_before(offset)
-                    self.mark(run)
                     parts.append(run)
+                    if is_marked:
+                        self.mark(run)
                 offset = next(following, None)
         self._runs[start:stop] = parts
         self._firsts[start:stop] = [run.first_offset for run in parts]

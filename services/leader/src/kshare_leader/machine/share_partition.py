@@ -60,6 +60,7 @@ from kshare_leader.machine.state_write import (
 )
 from kshare_leader.machine.transitions import (
     EVENT_OF_ACKNOWLEDGEMENT,
+    OUTCOMES,
     REASON_OF_EVENT,
     ArchivingReason,
     Event,
@@ -389,17 +390,17 @@ class SharePartition:
             steps = steps_of(batch)
             start, stop = runs.slice_of(batch.first_offset, batch.last_offset)
             if len(steps) > 1:
-                stop = runs.split(start, stop, [step.first_offset for step in steps])
-            last, event = -1, Event.ACCEPT
+                stop = runs.split(start, stop, [end for end, _ in steps[:-1]])
+            end, event = 0, Event.ACCEPT
             following = iter(steps)
             for run in runs.runs(start, stop):
-                if run.first_offset > last:
-                    _, last, acknowledge_type = next(following)
+                if run.first_offset >= end:
+                    end, acknowledge_type = next(following)
                     event = EVENT_OF_ACKNOWLEDGEMENT[acknowledge_type]
                 if event is Event.RENEW:
                     self._renew(run, now_ms + lock_duration_ms)
                 else:
-                    write_id = self._mark(run, event, delivery_count_limit, dead_letters)
+                    write_id = self._end_delivery(run, event, delivery_count_limit, dead_letters)
             runs.coalesce(start, stop)
         return write_id
 
@@ -447,7 +448,7 @@ class SharePartition:
                 if run.owner is None or not is_released(run.owner):
                     continue
                 if run.write_id == NO_WRITE:
-                    write_id = self._mark(run, Event.SESSION_END, delivery_count_limit, dead_letters)
+                    write_id = self._end_delivery(run, Event.SESSION_END, delivery_count_limit, dead_letters)
                 run.lock_deadline_ms = 0
             runs.coalesce_over(first, last)
         return write_id
@@ -460,20 +461,25 @@ class SharePartition:
             is_touched = False
             for run in runs.overlapping(first, last):
                 if run.state is _ACQUIRED and run.write_id == NO_WRITE and run.lock_deadline_ms <= now_ms:
-                    write_id = self._mark(run, Event.LOCK_TIMEOUT, delivery_count_limit, dead_letters)
+                    write_id = self._end_delivery(run, Event.LOCK_TIMEOUT, delivery_count_limit, dead_letters)
                     is_touched = True
             if is_touched:
                 runs.coalesce_over(first, last)
         return write_id
 
-    def _mark(self, run: Run, event: Event, delivery_count_limit: int, dead_letters: bool) -> int:
-        target = next_state(run.state, event, run.delivery_count, delivery_count_limit, dead_letters)
-        assert target is not None, f"{event} is not possible for {run}"
+    def _end_delivery(self, run: Run, event: Event, delivery_count_limit: int, dead_letters: bool) -> int:
+        below_limit, at_limit = OUTCOMES[dead_letters][event]
+        target = at_limit if run.delivery_count >= delivery_count_limit else below_limit
+        if target is _ARCHIVING:
+            run.reason = REASON_OF_EVENT[event]
+        return self._change(run, target)
+
+    def _change(self, run: Run, target: RecordState | None) -> int:
+        """Makes `target` the run's pending state; returns the id of the write."""
+        assert target is not None, f"{run} has no such transition"
         changes = self._changes
         run.write_id = changes.write_id
         run.target = target
-        if target is _ARCHIVING:
-            run.reason = REASON_OF_EVENT[event]
         changes.add(run.first_offset, run.last_offset, target, run.delivery_count)
         return run.write_id
 
@@ -510,7 +516,7 @@ class SharePartition:
                 continue
             start, stop = runs.slice_of(max(first, archiving.first_offset), min(last, archiving.last_offset))
             for run in runs.runs(start, stop):
-                write_id = self._mark(run, Event.DEAD_LETTERED, 0, False)
+                write_id = self._change(run, next_state(run.state, Event.DEAD_LETTERED, run.delivery_count, 0))
             runs.coalesce(start, stop)
         return write_id
 
@@ -549,8 +555,10 @@ class SharePartition:
             for run in window.runs.overlapping(first, last):
                 if run.write_id == write_id:
                     window.move(run, run.target)
-            window.runs.coalesce_over(first, last)
         window.move_start()
+        for first, last in ended.spans:
+            if last >= window.start_offset:
+                window.runs.coalesce_over(first, last)
         self._tidy_locks()
 
     def write_failed(self, write_id: int) -> None:

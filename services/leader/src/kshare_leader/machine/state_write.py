@@ -57,25 +57,37 @@ class StoredOffsets(NamedTuple):
 class PendingChanges:
     """The changes that one write will carry, in the order in which they were made; none overlaps another."""
 
-    __slots__ = ("_batches", "moves_start", "write_id")
+    __slots__ = ("_batches", "_is_sorted", "moves_start", "write_id")
 
     def __init__(self, write_id: int) -> None:
         self.write_id = write_id
         self.moves_start = False
         """Whether the start offset moved without a write."""
         self._batches: list[StateBatch] = []
+        self._is_sorted = True
 
     def __bool__(self) -> bool:
         return self.moves_start or bool(self._batches)
 
     def add(self, first_offset: int, last_offset: int, state: RecordState, delivery_count: int) -> None:
-        add_batch(self._batches, StateBatch(first_offset, last_offset, state, delivery_count))
+        batches = self._batches
+        if batches:
+            first, last, before, count = batches[-1]
+            if before is state and count == delivery_count and last + 1 == first_offset:
+                batches[-1] = StateBatch(first, last_offset, state, count)
+                return
+            if last > first_offset:
+                self._is_sorted = False
+        batches.append(StateBatch(first_offset, last_offset, state, delivery_count))
 
     def from_offset(self, start_offset: int) -> list[StateBatch]:
         """The changes at or after `start_offset`, in the order of offsets."""
-        self._batches.sort()
+        batches = self._batches
+        if self._is_sorted and (not batches or batches[0].first_offset >= start_offset):
+            return batches
+        batches.sort()
         changes: list[StateBatch] = []
-        for batch in self._batches:
+        for batch in batches:
             if batch.first_offset >= start_offset:
                 add_batch(changes, batch)
             elif batch.last_offset >= start_offset:
@@ -88,13 +100,14 @@ def spans_of(batches: Sequence[StateBatch]) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     if not batches:
         return spans
-    first, last, _, _ = batches[0]
+    first = batches[0].first_offset
+    end = first
     for batch_first, batch_last, _, _ in batches:
-        if batch_first > last + 1:
-            spans.append((first, last))
+        if batch_first != end:
+            spans.append((first, end - 1))
             first = batch_first
-        last = batch_last
-    spans.append((first, last))
+        end = batch_last + 1
+    spans.append((first, end - 1))
     return spans
 
 

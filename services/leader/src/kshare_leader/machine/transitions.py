@@ -12,7 +12,7 @@ nobody's dead letters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, IntEnum, auto
 
 from kshare_core.states import AcknowledgeType, RecordState
@@ -148,3 +148,13 @@ def next_state(
     if dead_letters and after is _ARCHIVED and event in REASON_OF_EVENT:
         return _ARCHIVING
     return after
+
+
+def _outcome(event: Event, dead_letters: bool) -> tuple[RecordState | None, RecordState | None]:
+    return next_state(_ACQUIRED, event, 0, 1, dead_letters), next_state(_ACQUIRED, event, 1, 1, dead_letters)
+
+
+OUTCOMES: Sequence[Sequence[tuple[RecordState | None, RecordState | None]]] = [
+    [(None, None), *(_outcome(event, dead_letters) for event in Event)] for dead_letters in (False, True)
+]
+"""Of an Acquired record, by dead letters (0 or 1) and event: the next state below the limit, and the one at it."""
