@@ -132,3 +132,26 @@ def test_intervals_of_a_group_follow_its_configs(driver: CoordinatorDriver) -> N
     alter(driver, resource(GROUP, "g", ("share.session.timeout.ms", DELETE, None)))
     driver.heartbeat("m", 2, None, "g")
     assert driver.effects == [commands.SessionRenewed(group_id="g", member_id="m", session_timeout_ms=45000)]
+
+
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("dlq.orders", E.NONE),
+        ("other.prefix", E.NONE),
+        ("", E.NONE),
+        ("__internal", E.INVALID_CONFIG),
+        ("__share_group_state", E.INVALID_CONFIG),
+        ("with space", E.INVALID_CONFIG),
+        ("..", E.INVALID_CONFIG),
+        ("x" * 250, E.INVALID_CONFIG),
+    ],
+)
+def test_a_groups_dead_letter_topic_needs_a_possible_name_and_need_not_exist(
+    driver: CoordinatorDriver, name: str, code: E
+) -> None:
+    assert alter(driver, resource(GROUP, "g", (DEAD_LETTER_TOPIC, SET, name))) == [code]
+    assert driver.state.group_configs.get("g", {}) == ({DEAD_LETTER_TOPIC: name} if code == E.NONE else {})

@@ -1,0 +1,65 @@
+"""What a dead-letter topic holds, read with confluent-kafka's ordinary consumer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+TIMEOUT_S = 60.0
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter; `context` are the headers whose names begin with `__dlq.errors.`, `headers` the others."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    context: dict[str, str]
+    headers: list[tuple[str, bytes | None]]
+
+    @property
+    def source(self) -> tuple[str, int, int]:
+        """Topic, partition and offset of the record."""
+        of = self.context
+        return of["topic"], int(of["partition"]), int(of["offset"])
+
+
+def read_dead_letters(bootstrap: str, topic: str, wanted: int, partitions: int = 1) -> list[DeadLetter]:
+    """All dead letters of a topic, by partition and offset; AssertionError where fewer than `wanted` come in time."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        while True:
+            found: list[DeadLetter] = []
+            for partition in range(partitions):
+                at = TopicPartition(topic, partition, OFFSET_BEGINNING)
+                consumer.assign([at])
+                found.extend(_read_partition(consumer, at, deadline))
+            if len(found) >= wanted:
+                return found
+            assert time.monotonic() < deadline, f"{len(found)} of {wanted} dead letters came: {found[-3:]}"
+            time.sleep(0.2)
+    finally:
+        consumer.close()
+
+
+def _read_partition(consumer: Consumer, at: TopicPartition, deadline: float) -> list[DeadLetter]:
+    _, end = consumer.get_watermark_offsets(TopicPartition(at.topic, at.partition), timeout=10, cached=False)
+    found: list[DeadLetter] = []
+    while len(found) < end:
+        assert time.monotonic() < deadline, f"{len(found)} of {end} records of {at} came"
+        message: Any = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append(_dead_letter(message))
+    return found
+
+
+def _dead_letter(message: Any) -> DeadLetter:
+    prefix = "__dlq.errors."
+    headers: list[tuple[str, bytes | None]] = list(message.headers() or [])
+    context = {name.removeprefix(prefix): (value or b"").decode() for name, value in headers if name.startswith(prefix)}
+    own = [(name, value) for name, value in headers if not name.startswith(prefix)]
+    return DeadLetter(message.partition(), message.key(), message.value(), message.timestamp()[1], context, own)
