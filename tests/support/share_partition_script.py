@@ -4,14 +4,19 @@ Commands (times in milliseconds; a member's name is its owner):
   recover START [FIRST-LAST:STATE:COUNT ...]   initialise from stored state
   begin START                                  initialise at an offset that is not stored yet
   limits NAME=NUMBER ...                       max_records, batch_size, lock_duration_ms, max_record_locks,
-                                               delivery_count_limit, record_limit (0 or 1)
+                                               delivery_count_limit, record_limit, dead_letters, is_renew_ack,
+                                               renew_enabled (0 or 1)
   log FIRST-LAST ...                           appends batches to the log
   compact FIRST-LAST                           takes a batch out of the log
+  log_start OFFSET                             the log begins there now
   at MS                                        sets the clock
   fetch MEMBER                                 acquires
   ack MEMBER FIRST-LAST:TYPES ...              acknowledges; types as letters: G A R X (reject) N (renew)
   release MEMBER                               the member's session ends
   expire                                       ends the locks that ran out
+  undo MEMBER FIRST-LAST:COUNT                 gives an acquisition back that nobody saw
+  dead_letters                                 prints the runs whose dead letters are due
+  done FIRST-LAST                              their dead letters are stored
   write                                        prints the next write and keeps it in flight
   stored | failed                              ends the write in flight
   store                                        write, then stored
@@ -93,7 +98,14 @@ class Script:
             "max_record_locks": 2000,
             "delivery_count_limit": 5,
             "record_limit": 0,
+            "dead_letters": 0,
+            "is_renew_ack": 1,
+            "renew_enabled": 1,
         }
+
+    @property
+    def _dead_letters(self) -> bool:
+        return self._limits["dead_letters"] == 1
 
     def run(self, line: str) -> list[str]:
         """The output of one command."""
@@ -119,6 +131,12 @@ class Script:
 
     def _on_compact(self, words: list[str]) -> list[str]:
         self._log.remove(_offsets(words[0]))
+        return []
+
+    def _on_log_start(self, words: list[str]) -> list[str]:
+        start = int(words[0])
+        self._log = [batch for batch in self._log if batch[1] >= start]
+        self.machine.remove_below(start)
         return []
 
     def _on_limits(self, words: list[str]) -> list[str]:
@@ -159,17 +177,35 @@ class Script:
                 batches,
                 delivery_count_limit=self._limits["delivery_count_limit"],
                 lock_duration_ms=self._limits["lock_duration_ms"],
-                renew_allowed=True,
+                renew_allowed=self._limits["is_renew_ack"] == 1,
+                renew_enabled=self._limits["renew_enabled"] == 1,
+                dead_letters=self._dead_letters,
             )
         except KafkaError as error:
             return [str(error)]
         return [_waits(write_id)]
 
     def _on_release(self, words: list[str]) -> list[str]:
-        return [_waits(self.machine.release(Owner(words[0]).__eq__, self._limits["delivery_count_limit"]))]
+        limit = self._limits["delivery_count_limit"]
+        return [_waits(self.machine.release(Owner(words[0]).__eq__, limit, self._dead_letters))]
 
     def _on_expire(self, words: list[str]) -> list[str]:
-        return [_waits(self.machine.expire(self._now_ms, self._limits["delivery_count_limit"]))]
+        limit = self._limits["delivery_count_limit"]
+        return [_waits(self.machine.expire(self._now_ms, limit, self._dead_letters))]
+
+    def _on_undo(self, words: list[str]) -> list[str]:
+        offsets, _, count = words[1].partition(":")
+        self.machine.undo_acquire(Owner(words[0]), [AcquiredRecords(*_offsets(offsets), int(count))])
+        return []
+
+    def _on_dead_letters(self, words: list[str]) -> list[str]:
+        runs = self.machine.archiving(100, delivery_count_limit=self._limits["delivery_count_limit"])
+        return [f"due {_text(first, last)} count {count} {reason.name}" for first, last, count, reason in runs] or [
+            "none"
+        ]
+
+    def _on_done(self, words: list[str]) -> list[str]:
+        return [_waits(self.machine.dead_letters_done(*_offsets(words[0])))]
 
     def _on_write(self, words: list[str]) -> list[str]:
         write = self.machine.next_write()
@@ -184,16 +220,18 @@ class Script:
     def _on_stored(self, words: list[str]) -> list[str]:
         assert self._in_flight is not None
         self.machine.write_succeeded(self._in_flight.write_id)
+        self._in_flight = None
         return []
 
     def _on_failed(self, words: list[str]) -> list[str]:
         assert self._in_flight is not None
         self.machine.write_failed(self._in_flight.write_id)
+        self._in_flight = None
         return []
 
     def _on_store(self, words: list[str]) -> list[str]:
         lines = self._on_write(words)
-        return lines + self._on_stored(words)
+        return lines if self._in_flight is None else lines + self._on_stored(words)
 
     def _on_state(self, words: list[str]) -> list[str]:
         lines = [f"start {self.machine.start_offset} end {self.machine.end_offset}"]
