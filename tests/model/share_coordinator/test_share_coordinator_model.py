@@ -121,14 +121,14 @@ state_batches = st.builds(
     lambda first, length, state, count: StateBatch(first, first + length, state, count),
     st.integers(0, 150),
     st.integers(-1, 25),
-    st.sampled_from([0, 2, 4]),
+    st.sampled_from([0, 2, 3, 4]),
     st.integers(0, 3),
 )
 # Single offsets with gaps: makes states that are too large to be written as snapshots.
 combs = st.builds(
     lambda first, state, count: [StateBatch(first + 3 * i, first + 3 * i, state, count) for i in range(20)],
     st.integers(0, 90),
-    st.sampled_from([0, 2, 4]),
+    st.sampled_from([0, 2, 3, 4]),
     st.integers(0, 3),
 )
 operations: st.SearchStrategy[Operation] = st.one_of(

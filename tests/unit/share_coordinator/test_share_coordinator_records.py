@@ -171,7 +171,7 @@ batch_lists = st.lists(
         lambda first, length, state, count: StateBatch(first, first + length, state, count),
         st.integers(0, 2**62),
         st.integers(0, 1000),
-        st.sampled_from([0, 2, 4]),
+        st.sampled_from([0, 2, 3, 4]),
         st.integers(0, 32767),
     ),
     max_size=200,

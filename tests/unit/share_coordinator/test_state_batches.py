@@ -31,6 +31,11 @@ Run = tuple[int, int, int, int]
         ([(5, 9, 0, 1)], [(7, 7, 2, 1)], -1, [(5, 6, 0, 1), (7, 7, 2, 1), (8, 9, 0, 1)]),
         ([(7, 7, 2, 1)], [(5, 9, 0, 1)], -1, [(5, 6, 0, 1), (7, 7, 2, 1), (8, 9, 0, 1)]),
         ([(5, 9, 2, 1)], [(5, 9, 4, 1)], -1, [(5, 9, 4, 1)]),
+        # Archiving comes after Available and before Archived, with the same count
+        ([(5, 9, 0, 2)], [(6, 8, 3, 2)], -1, [(5, 5, 0, 2), (6, 8, 3, 2), (9, 9, 0, 2)]),
+        ([(5, 9, 3, 2)], [(5, 6, 4, 2)], -1, [(5, 6, 4, 2), (7, 9, 3, 2)]),
+        ([(5, 9, 3, 2)], [(5, 9, 0, 1)], -1, [(5, 9, 3, 2)]),
+        ([(5, 9, 4, 2)], [(5, 9, 3, 2)], -1, [(5, 9, 4, 2)]),
         # below the start offset nothing stays
         ([(5, 9, 0, 1), (10, 12, 2, 1)], [], 10, [(10, 12, 2, 1)]),
         ([(5, 9, 0, 1)], [(3, 4, 2, 1)], 7, [(7, 9, 0, 1)]),
@@ -49,7 +54,7 @@ runs = st.builds(
     lambda first, length, state, count: StateBatch(first, first + length, state, count),
     st.integers(0, 60),
     st.integers(0, 15),
-    st.sampled_from([0, 2, 4]),
+    st.sampled_from([0, 2, 3, 4]),
     st.integers(0, 3),
 )
 
