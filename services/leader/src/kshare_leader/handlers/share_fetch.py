@@ -167,19 +167,18 @@ class ShareFetchCall:
         return found
 
     def _has_min_bytes(self) -> bool:
-        """Whether as much as `min_bytes` could be acquired; one byte is there where there is anything."""
+        """Whether as much as `min_bytes` could be acquired; of one byte the attempt itself tells."""
         wanted = min(self._request.min_bytes, self._request.max_bytes)
+        if wanted <= 1:
+            return True
         found = 0
         for fetch in self._partitions:
             if fetch.served is None:
                 continue
-            if wanted <= 1:
-                found += fetch.served.has_deliverable()
-            else:
-                try:
-                    found += fetch.served.readable_bytes(wanted - found)
-                except StorageFailure:  # the attempt meets it too, and answers with it
-                    return True
+            try:
+                found += fetch.served.readable_bytes(wanted - found)
+            except StorageFailure:  # the attempt meets it too, and answers with it
+                return True
             if found >= wanted:
                 return True
         return False
