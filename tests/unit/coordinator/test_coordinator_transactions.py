@@ -368,6 +368,17 @@ def test_offsets_take_effect_when_their_transaction_is_complete(
     assert driver.load().state == driver.state
 
 
+def test_offsets_in_the_last_transaction_of_a_producer_id() -> None:
+    driver = TransactionDriver()
+    old = driver.use_up_epochs()
+    assert driver.add(old, [0]) == [OK] and driver.add_offsets(old) is OK
+    assert commit_offset(driver, old, 42) is OK
+    assert driver.end(old, bumps=True)[0] is OK
+    driver.complete()
+    found = driver.state.offsets.get("g", TopicPartition(driver.topic_id, 0))
+    assert found is not None and found.offset == 42 and not driver.state.offsets.pending
+
+
 # Times
 
 
