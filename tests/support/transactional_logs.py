@@ -113,9 +113,9 @@ def transactional_batch(
     )
 
 
-async def append(logs: PartitionLogs, key: TopicPartition, batch: memoryview) -> Appended:
+def append(logs: PartitionLogs, key: TopicPartition, batch: memoryview) -> asyncio.Future[Appended]:
     """Appends without asking a coordinator."""
-    return await logs.append(key, batch, transactional=UNVERIFIED)
+    return logs.append(key, batch, transactional=UNVERIFIED)
 
 
 def end_of(

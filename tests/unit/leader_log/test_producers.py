@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.log.producers import (
     BATCHES_KEPT,
-    MAKES_ROOM_AFTER_MS,
     MAX_SEQUENCE,
     ProducerEntry,
     ProducerTable,
@@ -22,6 +21,7 @@ from kshare_leader.log.producers import (
     sequence_after,
     sequence_before,
 )
+from kshare_leader.log.verifications import MAKES_ROOM_AFTER_MS
 from kshare_wire.record_batches import BatchHeader
 
 
