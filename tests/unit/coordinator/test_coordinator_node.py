@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pytest
@@ -15,11 +14,11 @@ from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc import methods
 from kshare_rpc.catalog import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_runtime.memory_store import MemoryStore
 from kshare_runtime.ports import Write
 from support.coordinator_cluster import CoordinatorCluster, run_virtually
 from support.coordinator_driver import assigned
 from support.simulation.loop import Incarnation, VirtualLoop
+from support.unreadable_store import UnreadableStore
 
 
 def test_first_record_soon_after_the_first_heartbeat() -> None:
@@ -328,41 +327,6 @@ def test_a_write_that_fails_has_no_effect_and_is_answered_so(method: str) -> Non
         assert cluster.node.problems() == []
 
     run_virtually(main)
-
-
-class UnreadableStore:
-    """A store whose disk fails as a whole for a while: `failing_reads` scans and one write."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self.failing_reads = 0
-        self.failing_writes = 0
-
-    def get(self, family: str, key: bytes) -> bytes | None:
-        return self._store.get(family, key)
-
-    def scan(
-        self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        if self.failing_reads:
-            self.failing_reads -= 1
-            raise StorageFailure("Input/output error")
-        return self._store.scan(family, start, end, reverse=reverse)
-
-    def write(self, writes: Sequence[Write]) -> None:
-        if self.failing_writes:
-            self.failing_writes -= 1
-            raise StorageFailure("Input/output error")
-        self._store.write(writes)
-
-    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
-        self._store.delete_range(family, start, end)
-
-    def families(self) -> list[str]:
-        return self._store.families()
-
-    def close(self) -> None:
-        self._store.close()
 
 
 def test_a_disk_that_fails_as_a_whole_stops_answers_until_it_is_back() -> None:
