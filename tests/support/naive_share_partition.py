@@ -181,8 +181,9 @@ class NaiveSharePartition:
         if log_start > self.end:
             self._archive_new(log_start)
         for offset in range(self.start, log_start):
-            del self.records[offset]
-        self.start = max(self.start, log_start)
+            record = self.records[offset]
+            if ARCHIVING not in (record.state, record.pending and record.pending[1]):
+                self.records[offset] = Record(ARCHIVED, record.count)
         self.move_start()
 
     # Changes that are pending until they are written

@@ -180,12 +180,13 @@ def test_kafka_20672_archiving_records_are_listed_right_after_a_restart() -> Non
     assert machine.start_offset == 11
 
 
-def test_a_log_that_begins_later_ends_archiving() -> None:
+def test_a_log_that_begins_later_does_not_end_archiving() -> None:
     machine = rejected()
-    machine.remove_below(5)
-    assert machine.start_offset == 5 and listed(machine) == [ArchivingRun(5, 9, 1, REJECTED)]
-    assert store(machine).start_offset == 5
-    assert machine.dead_letters_done(0, 4) == NO_WRITE
+    machine.remove_below(15)
+    assert machine.start_offset == 0 and listed(machine) == [ArchivingRun(0, 9, 1, REJECTED)]
+    machine.dead_letters_done(0, 9)
+    store(machine)
+    assert machine.start_offset == 15
 
 
 def test_a_log_that_begins_later_while_what_is_done_is_written() -> None:
@@ -195,7 +196,34 @@ def test_a_log_that_begins_later_while_what_is_done_is_written() -> None:
     assert write is not None
     machine.remove_below(5)
     machine.write_succeeded(write.write_id)
-    assert machine.start_offset == 5 and listed(machine) == [ArchivingRun(5, 9, 1, REJECTED)]
+    assert machine.start_offset == 3 and listed(machine) == [ArchivingRun(3, 9, 1, REJECTED)]
+
+
+def test_a_log_that_begins_later_while_a_rejection_is_written_leaves_it_its_dead_letter() -> None:
+    machine = SharePartition(start_offset=0)
+    take(machine, 10)
+    acknowledge(machine, 0, 4, b"\x03")
+    write = machine.next_write()
+    assert write is not None
+    machine.remove_below(8)
+    assert (machine.start_offset, listed(machine)) == (0, [])
+    machine.write_succeeded(write.write_id)
+    assert listed(machine) == [ArchivingRun(0, 4, 1, REJECTED)]
+    machine.dead_letters_done(0, 4)
+    store(machine)
+    assert machine.start_offset == 8
+
+
+def test_a_log_that_begins_later_while_a_rejection_is_written_that_then_fails() -> None:
+    machine = SharePartition(start_offset=0)
+    take(machine, 10)
+    acknowledge(machine, 0, 4, b"\x03")
+    write = machine.next_write()
+    assert write is not None
+    machine.remove_below(8)
+    machine.write_failed(write.write_id)
+    machine.remove_below(8)
+    assert (machine.start_offset, listed(machine)) == (8, []), "it was not confirmed, and there is nothing to deliver"
 
 
 def test_a_hole_in_the_log_does_not_end_archiving() -> None:

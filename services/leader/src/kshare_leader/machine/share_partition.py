@@ -333,7 +333,8 @@ class SharePartition:
         """The log begins at `log_start_offset` now: whatever is in flight below it is archived, and the start moves.
 
         Also what is held, or waits for a write: nothing can be delivered there any more. An acknowledgement of it is
-        not refused, see `acknowledge`.
+        not refused, see `acknowledge`. Only what is Archiving, or is being stored as that, stays: its dead letter can
+        still say where the record lay.
         """
         self._log_start_offset = max(self._log_start_offset, log_start_offset)
         window = self._window
@@ -343,8 +344,9 @@ class SharePartition:
             start, stop = window.runs.slice_of(window.start_offset, min(log_start_offset, window.end_offset) - 1)
             for run in window.runs.runs(start, stop):
                 state = next_state(run.state, Event.BELOW_LOG_START, run.delivery_count, 0)
-                if state is not None:
+                if state is not None and run.target is not _ARCHIVING:
                     window.move(run, state)
+            window.runs.coalesce(start, stop)
         if log_start_offset > window.end_offset:
             window.append(Run(window.end_offset, log_start_offset - 1, _ARCHIVED, 0))
         self._move_start_without_write()

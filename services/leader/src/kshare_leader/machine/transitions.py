@@ -6,8 +6,8 @@ was delivered as often as the delivery count limit allows. The delivery count gr
 other time; only an acquisition that never left the leader is taken back with its count.
 
 In a group with a dead-letter topic (KIP-1191) a record that is rejected or at its limit is Archiving first: nobody may
-have it, and the start offset does not pass it, until its dead letter is stored. Offsets that the log does not have are
-nobody's dead letters.
+have it, and the start offset does not pass it, until its dead letter is stored, also when the log has lost the record
+meanwhile. Offsets that the log does not have when they are given up are nobody's dead letters.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ TRANSITIONS: Mapping[tuple[RecordState, Event], RecordState | None] = {
     (_ARCHIVING, Event.LOCK_TIMEOUT): None,
     (_ARCHIVING, Event.ACQUISITION_UNDONE): None,
     (_ARCHIVING, Event.MISSING_IN_LOG): None,
-    (_ARCHIVING, Event.BELOW_LOG_START): _ARCHIVED,
+    (_ARCHIVING, Event.BELOW_LOG_START): None,
     (_ARCHIVING, Event.DEAD_LETTERED): _ARCHIVED,
     (_ARCHIVED, Event.ACQUIRE): None,
     (_ARCHIVED, Event.ACCEPT): None,
