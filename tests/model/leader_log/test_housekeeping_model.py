@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kshare_leader.log import compaction, pending_appends
+from kshare_leader.log.compaction import plan_compaction
 from kshare_leader.log.topic_settings import TopicSettings
 from support.housekept_log import HousekeptLog, NaiveLog, NaiveRecord, committed_view, readable_records
 
-KEYS = [b"a", b"b", b"c", b"d", b"a longer key than a digest has bytes"]
+KEYS = [b"a", b"b", b"a longer key than a digest has bytes"]
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,11 @@ class DeleteRecords:
 
 @dataclass(frozen=True)
 class Compact:
-    """`slices`: the run is cut off after so many; None: it ends."""
+    """`slices`: the run is cut off after so many; None: it ends. After each slice one of `between` happens."""
 
     slices: int | None
     keys_limit: int
+    between: tuple[Append | End | DeleteRecords, ...]
 
 
 RETAIN, FREE, RESTART = "retain", "remove what is unreachable", "restart"
@@ -60,30 +62,36 @@ APPENDS = st.builds(
     st.sampled_from([-1, -1, 7, 8]),
 )
 ENDS = st.builds(End, st.sampled_from([7, 8]), st.booleans())
-COMPACTIONS = st.builds(Compact, st.sampled_from([None, None, None, 1, 2, 3, 5, 8]), st.sampled_from([1, 3, 1000]))
-STEPS = st.lists(
-    st.one_of(
-        APPENDS,
-        APPENDS,
-        APPENDS,
-        ENDS,
-        st.builds(Wait, st.sampled_from([1, 500, 5_000])),
-        st.builds(Wait, st.sampled_from([2, 50])),
-        st.builds(DeleteRecords, st.floats(0, 1)),
-        COMPACTIONS,
-        COMPACTIONS,
-        st.sampled_from([RETAIN, FREE, RESTART]),
-    ),
-    min_size=8,
-    max_size=50,
+BETWEEN = st.one_of(APPENDS, APPENDS, ENDS, st.builds(DeleteRecords, st.floats(0, 1)))
+COMPACTIONS = st.builds(
+    Compact,
+    st.sampled_from([None, None, None, 1, 2, 3, 5, 8]),
+    st.sampled_from([1, 3, 1000]),
+    st.one_of(st.just(()), st.just(()), st.lists(BETWEEN, max_size=3).map(tuple)),
+)
+COMMON_STEPS = [
+    APPENDS,
+    APPENDS,
+    APPENDS,
+    ENDS,
+    ENDS,
+    st.builds(Wait, st.sampled_from([2, 50, 500, 5_000])),
+    COMPACTIONS,
+    COMPACTIONS,
+    st.just(RESTART),
+]
+DELETING_STEPS = [st.builds(DeleteRecords, st.floats(0, 1)), st.sampled_from([RETAIN, FREE])]
+STEPS = st.one_of(
+    st.lists(st.one_of(*COMMON_STEPS), min_size=10, max_size=50),
+    st.lists(st.one_of(*COMMON_STEPS, *DELETING_STEPS), min_size=10, max_size=50),
 )
 POLICIES = st.builds(
     TopicSettings,
-    compacts=st.sampled_from([True, True, True, False]),
+    compacts=st.sampled_from([True, True, True, True, False]),
     deletes=st.booleans(),
     retention_ms=st.sampled_from([-1, 4_000, 20_000]),
     retention_bytes=st.sampled_from([-1, 0, 600]),
-    segment_bytes=st.sampled_from([300, 300, 500, 1 << 20]),
+    segment_bytes=st.sampled_from([300, 600, 600, 1 << 20]),
     segment_ms=st.sampled_from([1, 1, 2_000, 604_800_000]),
     segment_jitter_ms=st.sampled_from([0, 1_000]),
     delete_retention_ms=st.sampled_from([0, 600, 6_000]),
@@ -142,13 +150,20 @@ class Run:
         if not self.log.settings.compacts:
             return
         before = {batch.base_offset: batch.data for batch in self.log.stored()}
-        end_offset = self.log.compact(slices=step.slices, keys_limit=step.keys_limit)
+        end_offset = plan_compaction(self.log.log, self.log.now_ms).end_offset
+        between = iter(step.between)
+        for count, _ in enumerate(self.log.compaction(keys_limit=step.keys_limit)):
+            self.check()
+            if count + 1 == step.slices:
+                break
+            happens = next(between, None)
+            if happens is not None:
+                self.take(happens)
         after = {batch.base_offset: batch.data for batch in self.log.stored()}
-        assert {base: data for base, data in before.items() if base >= end_offset} == {
-            base: data for base, data in after.items() if base >= end_offset
-        }, "nothing above the clean point is touched"
-        if step.slices is None:
-            self._check_clean()
+        for base_offset, data in before.items():
+            if base_offset >= max(end_offset, self.log.log.log_start_offset):
+                assert after[base_offset] == data, "nothing above the clean point is touched"
+        self._check_clean()
 
     def _check_clean(self) -> None:
         """Below the clean point no record has a newer committed one with its key that is below it too."""
@@ -219,7 +234,7 @@ def test_a_log_holds_what_it_must(
     policy: TopicSettings, steps: list[Step], tail_bytes: int, interval_bytes: int
 ) -> None:
     usual = pending_appends.INDEX_INTERVAL_BYTES, compaction.SLICE_BYTES
-    pending_appends.INDEX_INTERVAL_BYTES, compaction.SLICE_BYTES = interval_bytes, min(interval_bytes, 200)
+    pending_appends.INDEX_INTERVAL_BYTES, compaction.SLICE_BYTES = interval_bytes, 100
     try:
         run = Run(policy, tail_bytes)
         for step in steps:

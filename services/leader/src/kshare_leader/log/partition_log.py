@@ -364,8 +364,8 @@ class PartitionLog:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
         if start_offset <= self._positions.start_offset:
             return None
-        positions = Positions(start_offset, self._next_offset, self._positions.first_dirty_offset)
-        change = plan_start(self.segments, positions, self._prefix)
+        positions = Positions(start_offset, self._positions.first_dirty_offset)
+        change = plan_start(self.segments, positions, self._next_offset, self._prefix)
         change.writes.extend([Write(keys.TIMESTAMPS, key, None) for key in self._stored.index_keys_below(start_offset)])
         return change
 
@@ -407,13 +407,8 @@ class PartitionLog:
 
     def mark_clean(self, first_dirty_offset: int) -> None:
         """Compaction has seen everything below `first_dirty_offset`; StorageFailure."""
-        positions = Positions(self._positions.start_offset, self._next_offset, first_dirty_offset)
-        self._store.write(
-            [
-                Write(keys.POSITIONS, self._prefix, encode_positions(positions)),
-                segment_write(self._prefix, self.segments.active),
-            ]
-        )
+        positions = Positions(self._positions.start_offset, first_dirty_offset)
+        self._store.write([Write(keys.POSITIONS, self._prefix, encode_positions(positions))])
         self._positions = positions
 
 

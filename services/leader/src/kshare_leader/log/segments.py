@@ -10,8 +10,10 @@ and, with the index of timestamps, after every INDEX_INTERVAL_BYTES; what came a
 batches' headers when the log is opened. A row says up to which offset it counts, so it also says up to where there
 must be records: a log whose last batch ends before that has lost some, and is refused.
 
-**Positions.** One more row has the log start offset, the end offset when it was written (so that offsets are not used
-again after everything was deleted), and the first offset that compaction has not seen.
+When everything was deleted, the row of the active segment, which is empty then, keeps the log's end: offsets are never
+used again.
+
+**Positions.** One more row has the log start offset and the first offset that compaction has not seen.
 """
 
 from __future__ import annotations
@@ -32,15 +34,13 @@ OFFSETS_LIMIT = (1 << 31) - 1
 """The largest distance of offsets within one segment."""
 
 _SEGMENT = struct.Struct(">qqqqqqq")
-_POSITIONS = struct.Struct(">qqq")
+_POSITIONS = struct.Struct(">qq")
 
 
 class Positions(NamedTuple):
     """The durable positions of a log."""
 
     start_offset: int = 0
-    end_offset: int = 0
-    """The log's end when the row was written; it may have grown since, never shrunk."""
     first_dirty_offset: int = 0
     """Compaction has seen everything below."""
 
@@ -78,7 +78,7 @@ def decode_segment(base_offset: int, value: bytes) -> Segment:
 
 
 def encode_positions(positions: Positions) -> bytes:
-    """Start, end and first dirty offset, 8 bytes each."""
+    """Start and first dirty offset, 8 bytes each."""
     return _POSITIONS.pack(*positions)
 
 
@@ -227,11 +227,11 @@ class SegmentTable:
         self.closed[first : first + len(old)] = [new]
 
 
-def plan_start(segments: SegmentTable, positions: Positions, prefix: bytes) -> StartChange:
-    """What a log's rows become when its positions do, whose start has moved."""
-    gone = segments.below(positions.start_offset, positions.end_offset)
+def plan_start(segments: SegmentTable, positions: Positions, end_offset: int, prefix: bytes) -> StartChange:
+    """What becomes of the rows of a log that ends at `end_offset` when its positions do, whose start has moved."""
+    gone = segments.below(positions.start_offset, end_offset)
     writes = [Write(keys.POSITIONS, prefix, encode_positions(positions))]
     writes += [Write(keys.SEGMENTS, keys.long_key(prefix, segment.base_offset), None) for segment in gone]
     is_active_gone = bool(gone) and gone[-1].base_offset == segments.active.base_offset
-    active = Segment(positions.end_offset, positions.end_offset) if is_active_gone else segments.active
+    active = Segment(end_offset, end_offset) if is_active_gone else segments.active
     return StartChange(positions, [*writes, segment_write(prefix, active)], gone)

@@ -109,7 +109,7 @@ class StoredBatches:
         except struct.error as error:
             raise StorageFailure(f"the segments of partition {self._name} are damaged: {error}") from error
         stored_end = self._stored_end_offset()
-        known_end = max(positions.end_offset, segments.active.end_offset)
+        known_end = segments.active.end_offset
         if positions.start_offset < known_end and stored_end < known_end:
             text = (
                 f"partition {self._name} has no records at offsets {stored_end} to {known_end - 1}, which were stored"
