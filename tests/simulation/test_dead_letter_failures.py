@@ -16,7 +16,7 @@ from kshare_core.states import AcknowledgeType
 from kshare_rpc.methods import APPEND_DEAD_LETTERS
 from support.simulation.admin import Admin
 from support.simulation.cluster import Cluster, Shape
-from support.simulation.history import StateWritten
+from support.simulation.history import FaultEvent, StateWritten
 from support.simulation.loop import VirtualLoop
 from support.simulation.scripted import ScriptedConsumer, produce
 
@@ -204,5 +204,42 @@ def test_archiving_is_not_asked_for_while_the_leaders_own_disk_cannot_remember_i
         await asyncio.sleep(2)
         assert scene.start_offset() == 2
         assert await scene.letters() == ["v0", "v1"]
+
+    Scene(caplog, AUTO_CREATE).run(scenario)
+
+
+def test_only_what_is_unfinished_is_loaded_after_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(scene: Scene) -> None:
+        source_leader = scene.cluster.hosts[SOURCE_LEADER]
+
+        async def restart() -> int:
+            """How often the leader reads the state of a share-partition afterwards, although nobody fetches."""
+            source_leader.crash()
+            before = len(scene.cluster.history.events)
+            await source_leader.start()
+            await asyncio.sleep(20)
+            events = scene.cluster.history.events[before:]
+            return sum(isinstance(event, FaultEvent) and event.name == "loads state" for event in events)
+
+        await scene.configure({TOPIC_NAME: DEAD_LETTERS, **COPY})
+        await scene.reject("v0")
+        await asyncio.sleep(2)
+        assert await restart() == 1, "its dead letters may not have been done"
+        assert await restart() == 0, "they were, and nobody uses it"
+
+    Scene(caplog, AUTO_CREATE).run(scenario)
+
+
+def test_a_share_partition_without_dead_letters_for_long_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.configure({TOPIC_NAME: DEAD_LETTERS, **COPY})
+        await scene.reject("v0")
+        await asyncio.sleep(70)
+        scene.cluster.hosts[SOURCE_LEADER].crash()
+        before = len(scene.cluster.history.events)
+        await scene.cluster.hosts[SOURCE_LEADER].start()
+        await asyncio.sleep(20)
+        events = scene.cluster.history.events[before:]
+        assert not [event for event in events if isinstance(event, FaultEvent) and event.name == "loads state"]
 
     Scene(caplog, AUTO_CREATE).run(scenario)

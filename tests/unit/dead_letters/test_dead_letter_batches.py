@@ -148,9 +148,9 @@ def test_what_cannot_be_read_is_reported_and_has_a_dead_letter_without_content()
 
     failing = LogOfBatches(stored(5, (None, b"v", [])))
     failing.fails = True
-    _, letters, reports = build([ArchivingRun(5, 5, 1, REJECTED)], failing)
-    assert [letter.value for letter in letters] == [None]
-    assert "the disk is gone" in reports[0]
+    _, letters, reports = build([ArchivingRun(5, 9, 1, REJECTED)], failing)
+    assert [letter.value for letter in letters] == [None] * 5
+    assert len(reports) == 1 and "the disk is gone" in reports[0], reports
 
 
 def test_a_batch_ends_where_the_next_letter_would_exceed_the_limits() -> None:

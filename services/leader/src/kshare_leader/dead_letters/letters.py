@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kshare_core.errors import KafkaError, StorageFailure
-from kshare_core.identifiers import TopicPartition
+from kshare_core.identifiers import topic_id_text
 from kshare_leader.dead_letters.limits import BATCH_LIMIT_RECORDS, OPENED_BATCH_LIMIT_BYTES
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.machine.transitions import ArchivingReason
@@ -79,6 +79,7 @@ class SourceRecords:
         self._report = report
         self._records: dict[int, OpenedRecord] = {}
         self._last_offset = -1
+        self._has_failed = False
 
     def find(self, offset: int) -> OpenedRecord | None:
         """The record, None where the log does not have it or it cannot be read."""
@@ -97,8 +98,15 @@ class SourceRecords:
             self._last_offset = max(batch.last_offset, offset)
             self._records = self._opened(batch)
         except (KafkaError, StorageFailure) as error:
-            key: TopicPartition = self._log.topic_partition
-            self._report(f"the record at offset {offset} of {key} cannot be copied to its dead letter: {error}")
+            self._note_failure(offset, error)
+
+    def _note_failure(self, offset: int, error: Exception) -> None:
+        """One sentence for all that fails: a disk that is gone fails for every offset."""
+        if not self._has_failed:
+            self._has_failed = True
+            topic_id, partition = self._log.topic_partition
+            place = f"offset {offset} of partition {topic_id_text(topic_id)}-{partition}"
+            self._report(f"the record at {place} cannot be copied to its dead letter, nor maybe later ones: {error}")
 
     def _opened(self, batch: StoredBatch) -> dict[int, OpenedRecord]:
         if batch.is_control:
