@@ -10,7 +10,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.log import keys, producers
+from kshare_leader.log import keys, verifications
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import QUEUED_APPENDS_LIMIT, PartitionLogs
 from kshare_leader.log.pending_appends import Appended
@@ -369,7 +369,7 @@ def test_producers_of_a_partition_have_a_limit() -> None:
         append(3, now_ms + 2)
     assert caught.value.code == ErrorCode.POLICY_VIOLATION
     assert append(2, now_ms + 2) == 1, "a duplicate needs no room"
-    later = now_ms + producers.MAKES_ROOM_AFTER_MS
+    later = now_ms + verifications.MAKES_ROOM_AFTER_MS
     assert append(3, later) == 2
     stored = [keys.number_of(key) for key, _ in disk.scan(keys.PRODUCERS, b"")]
     assert stored == [2, 3]
