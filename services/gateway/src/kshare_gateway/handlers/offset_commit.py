@@ -58,8 +58,7 @@ def results_body(request: Message, codes: Sequence[int]) -> Body:
     remaining = iter(codes)
     topics = [
         {
-            "topic_id": getattr(topic, "topic_id", b""),
-            "name": topic.name or "",
+            **_identity(topic),
             "partitions": [
                 {"partition_index": entry.partition_index, "error_code": next(remaining)} for entry in topic.partitions
             ],
@@ -67,3 +66,9 @@ def results_body(request: Message, codes: Sequence[int]) -> Body:
         for topic in request.topics
     ]
     return {"topics": topics}
+
+
+def _identity(topic: Message) -> Body:
+    """TxnOffsetCommit has no ids in any version."""
+    name = {"name": topic.name or ""}
+    return {**name, "topic_id": topic.topic_id} if hasattr(topic, "topic_id") else name

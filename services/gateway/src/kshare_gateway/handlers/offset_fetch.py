@@ -7,7 +7,7 @@ with each partition in version 1, which has no other place for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -81,7 +81,8 @@ def _sole_group(context: RequestContext, request: Message, answer: coordinator_p
             for topic in request.topics
         ]
         return {"topics": topics}
-    return {"topics": _topics(answer.results), "error_code": answer.error_code}
+    found_topics = [_topic(name, found) for _, name, found in _by_topic(answer.results)]
+    return {"topics": found_topics, "error_code": answer.error_code}
 
 
 def _refused(partition: int, error_code: int) -> Body:
@@ -95,25 +96,25 @@ def _refused(partition: int, error_code: int) -> Body:
 
 
 def _group(group: Message, answer: coordinator_pb2.OffsetFetchResponse) -> Body:
-    return {"group_id": group.group_id, "topics": _topics(answer.results), "error_code": answer.error_code}
+    topics = [{**_topic(name, found), "topic_id": topic_id} for topic_id, name, found in _by_topic(answer.results)]
+    return {"group_id": group.group_id, "topics": topics, "error_code": answer.error_code}
 
 
-def _topics(results: Iterable[Result]) -> list[Body]:
-    """Results of one topic stand together, in the coordinator's order."""
-    return [
+def _by_topic(results: Iterable[Result]) -> Iterator[tuple[bytes, str, Iterable[Result]]]:
+    """Topic id, name and results of each topic, in the coordinator's order, which keeps those of one together."""
+    for (topic_id, name), found in groupby(results, key=lambda each: (each.offset.topic_id, each.offset.topic_name)):
+        yield topic_id, name, found
+
+
+def _topic(name: str, results: Iterable[Result]) -> Body:
+    partitions = [
         {
-            "topic_id": topic_id,
-            "name": name,
-            "partitions": [
-                {
-                    "partition_index": result.offset.partition,
-                    "committed_offset": result.offset.committed_offset,
-                    "committed_leader_epoch": result.offset.committed_leader_epoch,
-                    "metadata": result.offset.committed_metadata,
-                    "error_code": result.error_code,
-                }
-                for result in found
-            ],
+            "partition_index": result.offset.partition,
+            "committed_offset": result.offset.committed_offset,
+            "committed_leader_epoch": result.offset.committed_leader_epoch,
+            "metadata": result.offset.committed_metadata,
+            "error_code": result.error_code,
         }
-        for (topic_id, name), found in groupby(results, key=lambda each: (each.offset.topic_id, each.offset.topic_name))
+        for result in results
     ]
+    return {"name": name, "partitions": partitions}
