@@ -37,7 +37,8 @@ FIRST_RETRY_MS = 50
 MAXIMUM_RETRY_MS = 1_000
 CALL_TIMEOUT_MS = 5_000
 PARTITIONS_PER_CALL = 10_000
-"""A call takes whole markers until it has so many partitions; the rest waits for the next call."""
+"""A call takes whole markers for up to so many partitions; what is more waits for the next call. It is what leaders
+take, and no transaction has more."""
 DONE_CODES = (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
 """Answers after which there is nothing left to do for a partition; see the module's text."""
 
@@ -249,10 +250,12 @@ class TransactionMarkers:
         queue = self._queues[address]
         batch: Batch = {}
         count = 0
-        while queue and (not batch or count < PARTITIONS_PER_CALL):
-            ending = next(iter(queue))
+        while queue:
+            ending, partitions = next(iter(queue.items()))
+            count += len(partitions)
+            if batch and count > PARTITIONS_PER_CALL:
+                break
             batch[ending] = queue.pop(ending)
-            count += len(batch[ending])
         if not queue:
             del self._queues[address]
         return batch
