@@ -73,6 +73,8 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.confirmed: set[int] = set()
         self.decided: set[int] = set()
         self.in_flight: StateWrite | None = None
+        self.awaited: set[int] = set()
+        """Ids of writes that somebody waits for; each must come and end."""
         self.store = NaiveStore()
         self.naive = NaiveSharePartition(0, {})
         self.machine = SharePartition(start_offset=0, start_is_stored=False)
@@ -102,7 +104,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             base, last = self.log.pop(index)
             self.exists.difference_update(range(base, last + 1))
 
-    @rule(distance=strategies.integers(1, 12), wait=strategies.integers(0, 3))
+    @rule(distance=strategies.integers(1, 12), wait=strategies.integers(0, 1))
     def remove_from_log(self, distance: int, wait: int) -> None:
         """Retention, or DeleteRecords; rarely, for it ends what other steps began."""
         if wait:
@@ -237,6 +239,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             assert error.code is refusal
             return
         assert refusal is None
+        self.await_write(write_id)
         marked: list[int] = []
 
         def mark(offset: int, kind: AcknowledgeType) -> None:
@@ -246,6 +249,10 @@ class SharePartitionModel(RuleBasedStateMachine):
 
         self.naive.acknowledge(batches, self.now_ms + self.lock_duration_ms, mark)
         assert bool(marked) == (write_id != NO_WRITE)
+
+    def await_write(self, write_id: int) -> None:
+        if write_id != NO_WRITE:
+            self.awaited.add(write_id)
 
     def held_spans(self, owner: Owner) -> list[tuple[int, int]]:
         """What the member holds, as spans: mostly something that can succeed."""
@@ -280,6 +287,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             return held_by.gateway_id == owner.gateway_id if gateway else held_by == owner
 
         write_id = self.machine.release(is_released, self.limit, dead_letters)
+        self.await_write(write_id)
         marked = False
         for offset, record in self.naive.records.items():
             if record.owner is not None and is_released(record.owner):
@@ -338,6 +346,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             assert write is None
             return
         if write is None:
+            assert not self.awaited
             assert all(record.pending is None for record in self.naive.records.values())
             return
         self.in_flight = write
@@ -359,6 +368,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         write, self.in_flight = self.in_flight, None
         self.store.apply(write)
         self.machine.write_succeeded(write.write_id)
+        self.awaited.discard(write.write_id)
         ended = self.naive.pending_of(write.write_id)
         self.naive.write_succeeded(write.write_id)
         self.confirmed.update(offset for offset, state in ended.items() if state in (*TERMINAL, ARCHIVING))
@@ -372,6 +382,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         assert self.in_flight is not None
         write, self.in_flight = self.in_flight, None
         self.machine.write_failed(write.write_id)
+        self.awaited.discard(write.write_id)
         self.naive.write_failed(write.write_id)
 
     @rule(applied=strategies.booleans(), with_gaps=strategies.booleans(), wait=strategies.integers(0, 2))
@@ -382,6 +393,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         if self.in_flight is not None and applied:
             self.store.apply(self.in_flight)
         self.in_flight = None
+        self.awaited = set()
         batches = self.store.batches()
         if with_gaps:
             batches = [batch for batch in batches[:-1] if batch.state or batch.delivery_count] + batches[-1:]

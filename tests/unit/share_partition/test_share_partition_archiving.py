@@ -233,3 +233,23 @@ def test_a_hole_in_the_log_does_not_end_archiving() -> None:
     )
     machine.acquire(limits, 2, 0, [], 10)
     assert listed(machine) == [ArchivingRun(0, 9, 1, REJECTED)]
+
+
+def test_what_was_removed_behind_an_archiving_record_is_not_written_any_more() -> None:
+    machine = rejected()
+    acknowledge(machine, 10, 14, b"\x01\x01\x02\x01\x01")
+    machine.remove_below(13)
+    write = store(machine)
+    archived = StateBatch(10, 12, RecordState.ARCHIVED, 1)
+    assert write.state_batches == [archived, StateBatch(13, 14, RecordState.ACKNOWLEDGED, 1)]
+    assert write.delivery_complete_count == machine.delivery_complete_count == 5
+    assert runs(machine) == [(0, 9, "ARCHIVING"), (10, 12, "ARCHIVED"), (13, 14, "ACKNOWLEDGED")]
+
+
+def test_who_waits_for_a_write_of_what_was_removed_since_does_not_wait_for_ever() -> None:
+    machine = rejected()
+    write_id = acknowledge(machine, 10, 14, b"\x01")
+    machine.remove_below(15)
+    write = store(machine)
+    assert (write.write_id, write.state_batches) == (write_id, [])
+    assert not machine.wants_write

@@ -12,7 +12,7 @@ Rules
   hold the start offset.
 - What nobody waits for and the log can tell again needs no write of its own: acquiring, and archiving offsets that the
   log does not have. Only a start offset that moved by the latter is written.
-- Where the log does not begin before an offset any more, nothing in flight holds the start offset: `remove_below`.
+- Below the log's start nothing in flight holds the start offset, but dead letters that are due: `remove_below`.
 - A request is checked as a whole before any of it is applied.
 - Every operation costs what it touches and a few bisections, however many runs are in flight.
 
@@ -23,7 +23,6 @@ Nothing here reads a clock, sets a timer or waits. `now_ms` is monotonic time in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
@@ -47,6 +46,7 @@ from kshare_leader.machine.acquisition import (
     joined,
 )
 from kshare_leader.machine.acquisition_locks import NEVER, AcquisitionLocks
+from kshare_leader.machine.archiving import ArchivingRun, archiving_runs
 from kshare_leader.machine.in_flight import InFlightWindow
 from kshare_leader.machine.interval_map import NO_WRITE, Owner, Run
 from kshare_leader.machine.state_write import (
@@ -62,7 +62,6 @@ from kshare_leader.machine.transitions import (
     EVENT_OF_ACKNOWLEDGEMENT,
     OUTCOMES,
     REASON_OF_EVENT,
-    ArchivingReason,
     Event,
     next_state,
 )
@@ -80,15 +79,6 @@ class FetchPosition(NamedTuple):
 
     offset: int
     is_new: bool
-
-
-class ArchivingRun(NamedTuple):
-    """Records whose dead letters are due: stored as Archiving, and not on their way to Archived."""
-
-    first_offset: int
-    last_offset: int
-    delivery_count: int
-    reason: ArchivingReason
 
 
 class _WriteInFlight(NamedTuple):
@@ -342,11 +332,16 @@ class SharePartition:
             return
         if window.start_offset < window.end_offset:
             start, stop = window.runs.slice_of(window.start_offset, min(log_start_offset, window.end_offset) - 1)
+            was_pending = False
             for run in window.runs.runs(start, stop):
                 state = next_state(run.state, Event.BELOW_LOG_START, run.delivery_count, 0)
                 if state is not None and run.target is not _ARCHIVING:
+                    was_pending = was_pending or run.write_id == self._changes.write_id
                     window.move(run, state)
             window.runs.coalesce(start, stop)
+            if was_pending:
+                self._changes.drop_outdated(window.runs)
+                self._changes.moves_start = True  # somebody waits for this write, even if nothing is left to say
         if log_start_offset > window.end_offset:
             window.append(Run(window.end_offset, log_start_offset - 1, _ARCHIVED, 0))
         self._move_start_without_write()
@@ -496,14 +491,7 @@ class SharePartition:
         They are listed until `dead_letters_done` names them; also those that were stored before a restart, of which
         the reason is not known any more: a record at the delivery count limit is taken for one that exceeded it.
         """
-        if not self.archiving_count:
-            return []
-        runs = self._window.runs.runs_in(_ARCHIVING, self.start_offset, self.end_offset - 1)
-        due = (run for run in runs if run.write_id == NO_WRITE)
-        return [
-            ArchivingRun(run.first_offset, run.last_offset, run.delivery_count, _reason(run, delivery_count_limit))
-            for run in islice(due, limit)
-        ]
+        return archiving_runs(self._window, limit, delivery_count_limit)
 
     def dead_letters_done(self, first_offset: int, last_offset: int) -> int:
         """The dead letters of first..last are stored, or given up: what is Archiving there is to be Archived.
@@ -529,7 +517,7 @@ class SharePartition:
         if not self.wants_write:
             return None
         changes = self._changes
-        batches = changes.from_offset(self.start_offset)
+        batches = changes.in_order()
         write = self._make_write(changes.write_id, batches)
         self._in_flight = _WriteInFlight(write, spans_of(batches), changes.moves_start)
         self._changes = PendingChanges(changes.write_id + 1)
@@ -592,11 +580,3 @@ class SharePartition:
     def _move_start_without_write(self) -> None:
         if self._window.move_start():
             self._changes.moves_start = True
-
-
-def _reason(run: Run, delivery_count_limit: int) -> ArchivingReason:
-    if run.reason is not None:
-        return run.reason
-    if run.delivery_count >= delivery_count_limit:
-        return ArchivingReason.DELIVERY_COUNT_EXCEEDED
-    return ArchivingReason.REJECTED

@@ -62,7 +62,7 @@ class PendingChanges:
     def __init__(self, write_id: int) -> None:
         self.write_id = write_id
         self.moves_start = False
-        """Whether the start offset moved without a write."""
+        """Whether the start offset is to be written even if nothing else is: it moved without a write."""
         self._batches: list[StateBatch] = []
         self._is_sorted = True
 
@@ -80,18 +80,22 @@ class PendingChanges:
                 self._is_sorted = False
         batches.append(StateBatch(first_offset, last_offset, state, delivery_count))
 
-    def from_offset(self, start_offset: int) -> list[StateBatch]:
-        """The changes at or after `start_offset`, in the order of offsets."""
-        batches = self._batches
-        if self._is_sorted and (not batches or batches[0].first_offset >= start_offset):
-            return batches
-        batches.sort()
+    def drop_outdated(self, runs: Iterable[Run]) -> None:
+        """Keeps only what is still pending on a run; needed where the log lost records that wait for their write."""
+        self._batches = []
+        self._is_sorted = True
+        for run in runs:
+            if run.write_id == self.write_id:
+                self.add(run.first_offset, run.last_offset, run.target, run.delivery_count)
+
+    def in_order(self) -> list[StateBatch]:
+        """The changes in the order of offsets, joined where they say the same."""
+        if self._is_sorted:
+            return self._batches
+        self._batches.sort()
         changes: list[StateBatch] = []
-        for batch in batches:
-            if batch.first_offset >= start_offset:
-                add_batch(changes, batch)
-            elif batch.last_offset >= start_offset:
-                add_batch(changes, batch._replace(first_offset=start_offset))
+        for batch in self._batches:
+            add_batch(changes, batch)
         return changes
 
 

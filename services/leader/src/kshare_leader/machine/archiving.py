@@ -1,0 +1,41 @@
+"""Runs whose dead letters are due (KIP-1191), as whoever sends the dead letters sees them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple
+
+from kshare_core.states import RecordState
+from kshare_leader.machine.in_flight import InFlightWindow
+from kshare_leader.machine.interval_map import NO_WRITE, Run
+from kshare_leader.machine.transitions import ArchivingReason
+
+
+class ArchivingRun(NamedTuple):
+    """Records whose dead letters are due: stored as Archiving, and not on their way to Archived."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: ArchivingReason
+
+
+def archiving_runs(window: InFlightWindow, limit: int, delivery_count_limit: int) -> list[ArchivingRun]:
+    """The first `limit` of the window, in the order of offsets."""
+    if not window.counts[RecordState.ARCHIVING]:
+        return []
+    runs = window.runs.runs_in(RecordState.ARCHIVING, window.start_offset, window.end_offset - 1)
+    due = (run for run in runs if run.write_id == NO_WRITE)
+    return [
+        ArchivingRun(run.first_offset, run.last_offset, run.delivery_count, _reason(run, delivery_count_limit))
+        for run in islice(due, limit)
+    ]
+
+
+def _reason(run: Run, delivery_count_limit: int) -> ArchivingReason:
+    """The share coordinator does not keep it: who is at the limit is taken for one that exceeded it."""
+    if run.reason is not None:
+        return run.reason
+    if run.delivery_count >= delivery_count_limit:
+        return ArchivingReason.DELIVERY_COUNT_EXCEEDED
+    return ArchivingReason.REJECTED
