@@ -79,6 +79,11 @@ class Gateway:
         address = view.leader_address(key)
         return (address, ErrorCode.NONE) if address else ("", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    @staticmethod
+    def code_for_names(code: int) -> int:
+        """A leader's code for a client that named the topic: it does not know what UNKNOWN_TOPIC_ID is about."""
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code == ErrorCode.UNKNOWN_TOPIC_ID else code
+
     def session_owner(self, group_id: str, member_id: str) -> leader_pb2.ShareSessionOwner:
         return leader_pb2.ShareSessionOwner(
             group_id=group_id, member_id=member_id, gateway_id=self.node_id, gateway_incarnation=self.incarnation

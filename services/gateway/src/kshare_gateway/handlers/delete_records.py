@@ -81,16 +81,11 @@ async def _delete_at(
             {
                 "partition_index": result.partition,
                 "low_watermark": result.low_watermark,
-                "error_code": _client_code(result.error_code),
+                "error_code": gateway.code_for_names(result.error_code),
             },
         )
         for result in answer.results
     ]
-
-
-def _client_code(code: int) -> int:
-    """Clients name topics, not ids."""
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code == ErrorCode.UNKNOWN_TOPIC_ID else code
 
 
 def _refusal(partition: int, code: int) -> Body:

@@ -45,6 +45,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
         asked_for[key] = asked
         by_leader.setdefault(address, []).append(_wanted(key, partition))
     for key, body in (await _fetch(context.gateway, by_leader, request, may_wait=not results)).items():
+        if isinstance(asked_for[key], str):
+            body = {**body, "error_code": context.gateway.code_for_names(body["error_code"])}
         results[(asked_for[key], key.partition)] = body
     return _body(context, request, results)
 

@@ -95,7 +95,7 @@ async def _list_at(
             entry.topic_id,
             {
                 "partition_index": entry.partition,
-                "error_code": entry.error_code,
+                "error_code": gateway.code_for_names(entry.error_code),
                 "timestamp": -1 if entry.error_code else entry.timestamp,
                 "offset": -1 if entry.error_code else entry.offset,
                 "leader_epoch": -1 if entry.error_code else entry.leader_epoch,

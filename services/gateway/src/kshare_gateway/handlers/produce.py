@@ -115,6 +115,8 @@ def _accepted(context: RequestContext, entry: leader_pb2.ProduceResponse.Partiti
     code = entry.error_code
     if code == ErrorCode.TRANSACTION_ABORTABLE and context.version < FIRST_VERSION_WITH_TRANSACTION_ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE
+    if context.version < FIRST_VERSION_WITH_IDS:
+        code = context.gateway.code_for_names(code)
     return {
         "index": entry.partition,
         "error_code": code,

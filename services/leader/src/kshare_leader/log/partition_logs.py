@@ -125,6 +125,9 @@ class PartitionLogs:
         if not self._has_lease():
             text = f"leader {self._node_id} may have lost its lease and does not answer for partition {name}"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        if not self._view.version:
+            text = f"leader {self._node_id} has not seen the catalog yet and does not know partition {name}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
         if key.topic_id not in self._view.topics_by_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id_text(key.topic_id)}")
         if self._view.partition(key) is None:

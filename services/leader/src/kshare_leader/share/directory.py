@@ -67,6 +67,8 @@ class SharePartitionDirectory:
         partition = view.partition(key)
         if partition is None:
             text = f"partition {key.partition} of topic {topic_id_text(key.topic_id)}"
+            if not view.version:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{text}: the catalog was not seen yet")
             if key.topic_id in view.topics_by_id:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{text} does not exist")
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}: no topic has this id")
