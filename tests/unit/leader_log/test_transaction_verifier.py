@@ -152,6 +152,7 @@ def test_what_producers_are_told(code: ErrorCode, before_version_2: ErrorCode, v
             futures = [it.send(transactional_batch(1, 0), key=key, adds=adds) for key in (KEY, SECOND)]
             assert await it.outcome(*futures) == [expected, 0]
             assert it.logs.lookup(KEY).high_watermark == 0
+            assert adds or len(it.coordinator.calls) == 1, "producers before version 2 try again themselves"
 
     run(test())
 
@@ -269,6 +270,62 @@ def test_an_answer_from_before_a_marker_lets_nothing_in() -> None:
         assert await it.outcome(late) == [NOT_IN_IT]
         log = it.logs.lookup(KEY)
         assert log.last_stable_offset == log.high_watermark == 1
+
+    run(test())
+
+
+def test_a_batch_from_after_a_marker_does_not_go_by_an_answer_from_before() -> None:
+    async def test() -> None:
+        it = Setting()
+        it.coordinator.gate = asyncio.Event()
+        before = it.send(transactional_batch(1, 0))
+        await it.until_asked(1)
+        await it.logs.end_transaction(KEY, end_of(1, committed=False))
+        after = [it.send(transactional_batch(1, 0)), it.send(transactional_batch(1, 1))]
+        it.coordinator.gate.set()
+
+        def answer_no_from_now_on() -> None:
+            if len(it.coordinator.calls) == 2:
+                it.coordinator.default = NOT_IN_IT
+
+        it.coordinator.before_answer = answer_no_from_now_on
+        assert await it.outcome(before, *after) == [NOT_IN_IT] * 3
+        assert len(it.coordinator.calls) == 2
+        assert it.logs.lookup(KEY).last_stable_offset == it.logs.lookup(KEY).high_watermark == 1
+
+    run(test())
+
+
+def test_a_look_up_that_was_replaced_while_it_backed_off_is_not_sent_again() -> None:
+    async def test() -> None:
+        it = Setting()
+        it.coordinator.default = ErrorCode.CONCURRENT_TRANSACTIONS
+        older = it.send(transactional_batch(1, 0, epoch=3), adds=True)
+        await it.until_asked(1)
+        await asyncio.sleep(0.005)
+        it.coordinator.default = ErrorCode.NONE
+        it.coordinator.gate = asyncio.Event()
+        other = it.send(transactional_batch(2, 0), who="ship", adds=True)
+        await it.until_asked(2)
+        newer = it.send(transactional_batch(1, 0, epoch=4), adds=True)
+        await asyncio.sleep(0.05)  # the older one's pause is over
+        it.coordinator.gate.set()
+        assert await it.outcome(older, other, newer) == [STALE, 0, 1]
+        await asyncio.sleep(1)
+        assert [call[0][:2] for call in it.coordinator.asked()] == [("pay", 3), ("ship", 0), ("pay", 4)]
+
+    run(test())
+
+
+def test_what_was_confirmed_of_a_newer_epoch_says_nothing_of_an_older_one() -> None:
+    async def test() -> None:
+        it = Setting()
+        it.coordinator.before_answer = lambda: it.disk.fail_next_writes(1)
+        assert await it.outcome(it.send(transactional_batch(1, 0, epoch=3))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        it.coordinator.before_answer = lambda: None
+        it.coordinator.default = ErrorCode.PRODUCER_FENCED
+        assert await it.outcome(it.send(transactional_batch(1, 0, epoch=2))) == [STALE]
+        assert [call[0][1] for call in it.coordinator.asked()] == [3, 2]
 
     run(test())
 

@@ -480,6 +480,35 @@ def test_an_open_transaction_outlives_the_expiry_of_its_producer() -> None:
     run(test())
 
 
+def test_a_transaction_of_the_same_turn_does_not_make_the_bytes_before_it_unstable() -> None:
+    async def test() -> None:
+        logs = new_logs()
+        log = logs.lookup(KEY)
+        plain = build_batch([b"x" * 100])
+        await asyncio.gather(
+            logs.append(KEY, memoryview(plain)),
+            append(logs, KEY, transactional_batch(1, 0)),
+            logs.append(KEY, memoryview(plain)),
+        )
+        assert log.stable_bytes == len(plain) < log.appended_bytes
+        await logs.end_transaction(KEY, end_of(1, committed=True))
+        assert log.stable_bytes == log.appended_bytes
+
+    run(test())
+
+
+def test_a_fenced_producer_is_told_so_even_where_its_transaction_is_not_confirmed() -> None:
+    async def test() -> None:
+        logs = new_logs()
+        await append(logs, KEY, transactional_batch(1, 0, epoch=3))
+        late = transactional_batch(1, 0, epoch=2)
+        with pytest.raises(KafkaError) as caught:
+            await logs.append(KEY, late, transactional=TransactionalAppend(None, is_verification_required=True))
+        assert caught.value.code == STALE
+
+    run(test())
+
+
 def test_markers_have_the_topics_timestamp_type() -> None:
     async def test() -> None:
         for configs, expected in (({}, False), ({"message.timestamp.type": "LogAppendTime"}, True)):

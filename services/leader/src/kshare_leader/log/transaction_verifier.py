@@ -6,8 +6,9 @@ part of the producer's ongoing transaction, or adds it to that (version 2), and 
 
 **One look-up for each transactional id**, one call at a time, with whatever gathered meanwhile; so the first turn's
 batches share a call. Batches of one partition stay in their order: those that come while the look-up is under way wait
-behind it, and all of them are appended in the turn of the answer. A newer epoch of the producer ends the wait of an
-older one (INVALID_PRODUCER_EPOCH).
+behind it, and all of them are appended in the turn of the answer. Only a batch that came after a marker does not go by
+the answer to a question from before it: it is asked for again. A newer epoch of the producer ends the wait of an older
+one (INVALID_PRODUCER_EPOCH).
 
 **Errors.** What says nothing about the transaction (the coordinator cannot be reached, is loading, or another
 transaction is ending) is NOT_ENOUGH_REPLICAS, which producers try again. A producer of version 2 knows
@@ -57,6 +58,13 @@ class _Waiting(NamedTuple):
     future: asyncio.Future[Appended]
 
 
+class _Asked(NamedTuple):
+    """A partition of a call, and the newest verification there when it was sent."""
+
+    key: TopicPartition
+    verification: Verification
+
+
 @dataclass(slots=True, eq=False)
 class _LookUp:
     """What waits for one producer's transaction, by partition, in order."""
@@ -68,8 +76,14 @@ class _LookUp:
     give_up_at: float
     """Loop time until which CONCURRENT_TRANSACTIONS is tried again."""
     waiting: dict[TopicPartition, list[_Waiting]] = field(default_factory=dict)
-    asked: dict[tuple[str, int], TopicPartition] = field(default_factory=dict)
-    """The partitions of the call that is under way, by topic name and number."""
+    asked: dict[tuple[str, int], _Asked] = field(default_factory=dict)
+    """What the call that is under way is about, by topic name and partition."""
+
+    def answered(self, asked: _Asked) -> int:
+        """How many that wait for the partition go by the answer: all up to the last one of its verification."""
+        waiting = self.waiting.get(asked.key, [])
+        numbers = [number for number, batch in enumerate(waiting, 1) if batch.verification is asked.verification]
+        return numbers[-1] if numbers else 0
 
     def is_of(self, header: BatchHeader, adds_partitions: bool) -> bool:
         return (self.producer_id, self.producer_epoch, self.adds_partitions) == (
@@ -120,7 +134,7 @@ class TransactionVerifier:
             await asyncio.gather(self._sender, return_exceptions=True)
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader is stopping")
         for look_up in list(self._look_ups.values()):
-            self._refuse(look_up, list(look_up.waiting), error)
+            self._refuse_all(look_up, list(look_up.waiting), error)
 
     def _verification(
         self, key: TopicPartition, header: BatchHeader, records: memoryview, adds_partition: bool
@@ -194,28 +208,35 @@ class TransactionVerifier:
             text = f"{look_up.transactional_id} is being looked up for producer {look_up.producer_id}; try again"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
         text = f"epoch {header.producer_epoch} of producer {header.producer_id} has come meanwhile"
-        self._refuse(look_up, list(look_up.waiting), KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text))
+        self._refuse_all(look_up, list(look_up.waiting), KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text))
 
     def _retry_limit_ms(self) -> int:
         longest_ms = self._configs.integer("add.partitions.to.txn.retry.backoff.max.ms")
         return min(longest_ms, self._configs.integer("request.timeout.ms"))
 
-    def _take(self, look_up: _LookUp, keys: Iterable[TopicPartition]) -> list[tuple[TopicPartition, _Waiting]]:
-        """What waits for the partitions; a look-up for which nothing is left is over."""
-        taken = [(key, waiting) for key in keys for waiting in look_up.waiting.pop(key, ())]
+    def _take(self, look_up: _LookUp, key: TopicPartition, count: int) -> list[_Waiting]:
+        """The first `count` that wait for the partition; a look-up for which nothing is left is over."""
+        waiting = look_up.waiting.pop(key, [])
+        if waiting[count:]:
+            look_up.waiting[key] = waiting[count:]
+        taken = waiting[:count]
         self._waiting_count -= len(taken)
         if not look_up.waiting and self._look_ups.get(look_up.transactional_id) is look_up:
             del self._look_ups[look_up.transactional_id]
             self._ready.pop(look_up.transactional_id, None)
         return taken
 
-    def _refuse(self, look_up: _LookUp, keys: Iterable[TopicPartition], error: KafkaError) -> None:
-        for _, waiting in self._take(look_up, keys):
+    def _refuse(self, look_up: _LookUp, key: TopicPartition, count: int, error: KafkaError) -> None:
+        for waiting in self._take(look_up, key, count):
             if not waiting.future.done():
                 waiting.future.set_exception(KafkaError(error.code, error.message))
 
-    def _let_in(self, look_up: _LookUp, keys: Iterable[TopicPartition]) -> None:
-        for key, waiting in self._take(look_up, keys):
+    def _refuse_all(self, look_up: _LookUp, keys: Iterable[TopicPartition], error: KafkaError) -> None:
+        for key in keys:
+            self._refuse(look_up, key, len(look_up.waiting.get(key, [])), error)
+
+    def _let_in(self, look_up: _LookUp, key: TopicPartition, count: int) -> None:
+        for waiting in self._take(look_up, key, count):
             if waiting.verification.producer_epoch == look_up.producer_epoch:
                 waiting.verification.is_verified = True
             self._append(key, waiting.records, waiting.verification, waiting.future)
@@ -253,21 +274,23 @@ class TransactionVerifier:
                 if not answer.error_code:
                     codes = _codes(answer)
         for look_up in look_ups:
-            found = {key: codes.get((look_up.transactional_id, *named), failed) for named, key in look_up.asked.items()}
+            found = [
+                (asked, codes.get((look_up.transactional_id, *named), failed)) for named, asked in look_up.asked.items()
+            ]
             self._answer(look_up, found)
 
     def _add_to(self, request: coordinator_pb2.AddPartitionsToTxnRequest, look_up: _LookUp) -> None:
         look_up.asked = {}
         by_topic: dict[str, list[int]] = {}
         gone: list[TopicPartition] = []
-        for key in look_up.waiting:
+        for key, waiting in look_up.waiting.items():
             name = self._logs.topic_name(key.topic_id)
             if name is None:
                 gone.append(key)
                 continue
-            look_up.asked[(name, key.partition)] = key
+            look_up.asked[(name, key.partition)] = _Asked(key, waiting[-1].verification)
             by_topic.setdefault(name, []).append(key.partition)
-        self._refuse(look_up, gone, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted"))
+        self._refuse_all(look_up, gone, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted"))
         if by_topic:
             request.transactions.add(
                 transactional_id=look_up.transactional_id,
@@ -280,18 +303,19 @@ class TransactionVerifier:
                 ],
             )
 
-    def _answer(self, look_up: _LookUp, found: dict[TopicPartition, ErrorCode]) -> None:
+    def _answer(self, look_up: _LookUp, found: list[tuple[_Asked, ErrorCode]]) -> None:
         loop = asyncio.get_running_loop()
         look_up.asked = {}
         may_retry = look_up.adds_partitions and loop.time() < look_up.give_up_at
         again = False
-        for key, code in found.items():
+        for asked, code in found:
+            count = look_up.answered(asked)
             if code == ErrorCode.NONE:
-                self._let_in(look_up, [key])
+                self._let_in(look_up, asked.key, count)
             elif code == ErrorCode.CONCURRENT_TRANSACTIONS and may_retry:
                 again = True
             else:
-                self._refuse(look_up, [key], _error(code, look_up.adds_partitions))
+                self._refuse(look_up, asked.key, count, _error(code, look_up.adds_partitions))
         if not look_up.waiting:
             return
         if not again:
