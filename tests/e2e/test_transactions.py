@@ -1,7 +1,9 @@
-"""Transactions end to end: confluent-kafka's transactional producer, its read_committed consumer, and killed roles."""
+"""Transactions end to end: transactional producers of confluent-kafka (which keeps its epoch) and of Java 4.3.1 (which
+gets a new one with each transaction, KIP-890), read_committed consumers, Kafka's own tool, and killed roles."""
 
 from __future__ import annotations
 
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,6 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from support.administration import create_topic
+from support.java import kafka_classpath, require_java
+from support.java_clients import JavaClients, JavaError, JavaRecord
 from support.kshare_cluster import KshareCluster
 
 TIMEOUT_S = 30.0
@@ -200,6 +204,43 @@ def test_offsets_are_committed_with_the_transaction(bootstrap: str, topic: str) 
         end(TIMEOUT_S)
         assert committed() == expected
     consumer.close()
+
+
+def transactions_tool(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
+    """Rows of kafka-transactions.sh by the names of its columns."""
+    command = [require_java(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", kafka_classpath()]
+    command += ["org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", bootstrap, *arguments]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    header, *rows = [line.split("\t") for line in printed.splitlines()]
+    return [dict(zip(map(str.strip, header), map(str.strip, row), strict=True)) for row in rows]
+
+
+@pytest.mark.timeout(240)
+def test_a_java_producer_gets_a_new_epoch_with_each_transaction(bootstrap: str, topic: str) -> None:
+    transactional_id = new_id()
+    with JavaClients() as java:
+        producer = java.producer(bootstrap, transactional_id=transactional_id, linger_ms=0)
+        producer.transaction("init")
+        for number in range(10):
+            producer.transaction("begin")
+            producer.send(topic, [JavaRecord(f"{number}".encode())], partition=number % 3)
+            producer.transaction("abort" if number % 2 else "commit")
+        (described,) = transactions_tool(bootstrap, "describe", "--transactional-id", transactional_id)
+        assert (described["TransactionState"], described["ProducerEpoch"]) == ("CompleteAbort", "10")
+        producer.transaction("begin")
+        producer.send(topic, [JavaRecord(b"fenced")])
+        listed = {row["TransactionalId"]: row for row in transactions_tool(bootstrap, "list")}
+        assert listed[transactional_id]["TransactionState"] == "Ongoing"
+        (described,) = transactions_tool(bootstrap, "describe", "--transactional-id", transactional_id)
+        assert described["TopicPartitions"] == f"{topic}-0"
+        second = transactional(bootstrap, transactional_id)
+        with pytest.raises(JavaError, match=r"ProducerFenced|InvalidProducerEpoch"):
+            producer.transaction("commit")
+        second.begin_transaction()
+        send(second, topic, ["last"])
+        second.commit_transaction(TIMEOUT_S)
+    reader = Reader(bootstrap, topic)
+    assert reader.take(6) == ["0", "2", "4", "6", "8", "last"] and reader.nothing_more()
 
 
 @pytest.mark.parametrize("role", ["coordinator", "leader", "gateway"])

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from kshare_coordinator.machine import commands
+from kshare_coordinator.transaction_markers import TransactionMarkers
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Server, Service
 from support.coordinator_cluster import CoordinatorCluster, run_virtually
+from support.transaction_driver import TransactionDriver
 
 CONFIGS = {"kshare.node.lease.ms": "600000"}
 Marker = leader_pb2.WriteTxnMarkersRequest.Marker
@@ -189,6 +193,71 @@ def test_what_ends_while_a_leader_writes_goes_into_its_next_call() -> None:
         assert {await cluster.state_of(name) for name in names} == {"CompleteCommit"}
         assert len(set(leader.coordinator_epochs)) == 1
         await cluster.node.stop(0)
+
+    run_virtually(main)
+
+
+def test_no_call_has_more_partitions_than_a_leader_takes() -> None:
+    async def main() -> None:
+        cluster, (leader,) = await started(partitions=6_000, configs={"kshare.max.partitions": "6000"})
+        names = ["t", "u", "v", "w"]
+        sizes = [6_000, 4_000, 6_000, 4_001]
+        producers = [await cluster.begin(range(size), name) for size, name in zip(sizes, names, strict=True)]
+        leader.delays_s = [0.1]
+        await cluster.end(await cluster.begin([0], "first"), transactional_id="first")
+        for producer, name in zip(producers, names, strict=True):
+            await cluster.end(producer, transactional_id=name)
+        await asyncio.sleep(0.2)
+        assert [len(partitions) for partitions in leader.partitions] == [1, 10_000, 6_000, 4_001]
+        assert {await cluster.state_of(name) for name in names} == {"CompleteCommit"}
+        await cluster.node.stop(0)
+
+    run_virtually(main)
+
+
+def test_the_next_end_of_an_id_may_come_before_its_last_one_is_known_to_be_written() -> None:
+    """All in one turn of the machine: the completion, and the next transaction up to its end."""
+
+    async def main() -> None:
+        driver = TransactionDriver()
+        driver.register(pb.ROLE_LEADER, 1, rpc_address="leader:1")
+        network = InProcessNetwork()
+        leader = ScriptedLeader()
+        await network.serve("leader:1", [leader.service()])
+        completions: list[asyncio.Future[bool]] = []
+
+        def complete(command: commands.CompleteTransaction) -> asyncio.Future[bool]:
+            assert driver.run(command)
+            completions.append(asyncio.get_running_loop().create_future())
+            return completions[-1]
+
+        def next_epoch(command: commands.NextCoordinatorEpoch) -> asyncio.Future[int]:
+            taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            taken.set_result(driver.run(command))
+            return taken
+
+        markers = TransactionMarkers(
+            network=network, state=lambda: driver.state, complete=complete, next_epoch=next_epoch
+        )
+        producer = driver.begin()
+        driver.end(producer)
+        markers.send("t")
+        await asyncio.sleep(0.01)
+        driver.add(producer, [1])
+        driver.end(producer, committed=False)
+        leader.codes = {1: [E.KAFKA_STORAGE_ERROR]}
+        markers.send("t")
+        completions[0].set_result(True)
+        await asyncio.sleep(0.01)
+        before = len(leader.calls)
+        markers.catalog_changed()
+        await asyncio.sleep(0.01)
+        assert len(leader.calls) == before + 1, "the second one was not forgotten"
+        assert [(committed, partition) for _, committed, _, partition in leader.written] == [(True, 0), (False, 1)]
+        assert len(completions) == 2
+        completions[1].set_result(True)
+        await asyncio.sleep(0.01)
+        await markers.stop()
 
     run_virtually(main)
 
