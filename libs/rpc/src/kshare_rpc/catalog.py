@@ -33,6 +33,8 @@ class CatalogView:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     nodes: tuple[coordinator_pb2.Node, ...] = ()
     state_partition_owners: Mapping[int, int] = field(default_factory=dict)
+    state_partition_moves: Mapping[int, coordinator_pb2.StatePartitionOwner] = field(default_factory=dict)
+    """Those that move: their owner answers for them no more, and their new node not yet."""
     state_partition_count: int = 0
 
     def partition(self, key: TopicPartition) -> coordinator_pb2.Topic.Partition | None:
@@ -91,6 +93,9 @@ def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -
             changed,
             nodes=tuple(answer.nodes),
             state_partition_owners=owners,
+            state_partition_moves={
+                owner.state_partition: owner for owner in answer.state_partition_owners if owner.is_moving
+            },
             state_partition_count=answer.state_partition_count,
         )
     return changed

@@ -41,6 +41,13 @@ READ_SHARE_GROUP_STATE_SUMMARY = Method(
     share_coordinator.ReadShareGroupStateSummaryRequest,
     share_coordinator.ReadShareGroupStateSummaryResponse,
 )
+TRANSFER_STATE_PARTITION = Method(
+    SHARE_COORDINATOR,
+    "TransferStatePartition",
+    share_coordinator.TransferStatePartitionRequest,
+    share_coordinator.TransferStatePartitionResponse,
+    has_payload=True,
+)
 
 PRODUCE = Method(LEADER, "Produce", leader.ProduceRequest, leader.ProduceResponse, has_payload=True)
 FETCH = Method(LEADER, "Fetch", leader.FetchRequest, leader.FetchResponse, has_payload=True)
@@ -65,6 +72,24 @@ APPEND_DEAD_LETTERS = Method(
 
 REGISTER_NODE = Method(COORDINATOR, "RegisterNode", coordinator.RegisterNodeRequest, coordinator.RegisterNodeResponse)
 WATCH_CATALOG = Method(COORDINATOR, "WatchCatalog", coordinator.WatchCatalogRequest, coordinator.WatchCatalogResponse)
+COMPLETE_STATE_PARTITION_MOVE = Method(
+    COORDINATOR,
+    "CompleteStatePartitionMove",
+    coordinator.CompleteStatePartitionMoveRequest,
+    coordinator.CompleteStatePartitionMoveResponse,
+)
+DRAIN_SHARE_COORDINATOR = Method(
+    COORDINATOR,
+    "DrainShareCoordinator",
+    coordinator.DrainShareCoordinatorRequest,
+    coordinator.DrainShareCoordinatorResponse,
+)
+DESCRIBE_STATE_PARTITIONS = Method(
+    COORDINATOR,
+    "DescribeStatePartitions",
+    coordinator.DescribeStatePartitionsRequest,
+    coordinator.DescribeStatePartitionsResponse,
+)
 CREATE_TOPICS = Method(COORDINATOR, "CreateTopics", coordinator.CreateTopicsRequest, coordinator.CreateTopicsResponse)
 DELETE_TOPICS = Method(COORDINATOR, "DeleteTopics", coordinator.DeleteTopicsRequest, coordinator.DeleteTopicsResponse)
 CREATE_PARTITIONS = Method(

@@ -23,6 +23,7 @@ from kshare_coordinator.handlers.groups import GroupHandlers
 from kshare_coordinator.handlers.offsets import OffsetHandlers
 from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
 from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHandlers
+from kshare_coordinator.handlers.state_partitions import StatePartitionHandlers
 from kshare_coordinator.handlers.transactions import TransactionHandlers
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.commands import Command, Effect
@@ -119,11 +120,15 @@ class CoordinatorNode:
         groups = GroupHandlers(core)
         offsets = OffsetHandlers(core)
         share_group_offsets = self._share_group_offsets = ShareGroupOffsetHandlers(core, self._network)
+        state_partitions = StatePartitionHandlers(core)
         producer_ids = ProducerIdHandlers(core)
         transactions = TransactionHandlers(core, self._environment.clock)
         handlers: dict[Method[Any, Any], Handler] = {
             methods.REGISTER_NODE: catalog.register_node,
             methods.WATCH_CATALOG: catalog.watch_catalog,
+            methods.COMPLETE_STATE_PARTITION_MOVE: state_partitions.complete_move,
+            methods.DRAIN_SHARE_COORDINATOR: state_partitions.drain,
+            methods.DESCRIBE_STATE_PARTITIONS: state_partitions.describe,
             methods.CREATE_TOPICS: catalog.create_topics,
             methods.DELETE_TOPICS: catalog.delete_topics,
             methods.CREATE_PARTITIONS: catalog.create_partitions,

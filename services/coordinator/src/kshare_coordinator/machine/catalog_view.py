@@ -81,7 +81,6 @@ def _add_nodes(state: CoordinatorState, answer: pb.WatchCatalogResponse) -> None
     answer.nodes_changed = True
     answer.nodes.extend(node for _, node in sorted(state.nodes.items()))
     answer.state_partition_owners.extend(
-        pb.StatePartitionOwner(state_partition=state_partition, node_id=node_id)
-        for state_partition, node_id in sorted(state.state_partition_owners.items())
+        state_partition for _, state_partition in sorted(state.state_partitions.items())
     )
     answer.state_partition_count = state.state_partition_count

@@ -43,6 +43,16 @@ class ExpireNode(Command[bool]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteStatePartitionMove(Command[pb.CompleteStatePartitionMoveResponse]):
+    request: pb.CompleteStatePartitionMoveRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainShareCoordinator(Command[pb.DrainShareCoordinatorResponse]):
+    request: pb.DrainShareCoordinatorRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(Command[pb.CreateTopicsResponse]):
     """`topic_ids` has a fresh id for each topic of the request."""
 

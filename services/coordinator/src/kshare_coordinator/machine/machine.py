@@ -20,6 +20,7 @@ from kshare_coordinator.machine.share_groups import (
     decide_heartbeat,
 )
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.state_partitions import decide_complete_move, decide_drain
 from kshare_coordinator.machine.topics import decide_create_topics, decide_delete_topics
 from kshare_coordinator.machine.transactions import decide_add_offsets, decide_add_partitions
 from kshare_coordinator.machine.transactions_ending import (
@@ -64,6 +65,8 @@ class CoordinatorMachine:
             commands.Start: lambda command: decide_start(state, command),
             commands.RegisterNode: lambda command: decide_register(state, command, lease_ms),
             commands.ExpireNode: lambda command: decide_expire_node(state, command),
+            commands.CompleteStatePartitionMove: lambda command: decide_complete_move(state, command),
+            commands.DrainShareCoordinator: lambda command: decide_drain(state, command),
             commands.CreateTopics: lambda command: decide_create_topics(state, command, configs),
             commands.DeleteTopics: lambda command: decide_delete_topics(state, command, configs),
             commands.CreatePartitions: lambda command: decide_create_partitions(state, command, configs),

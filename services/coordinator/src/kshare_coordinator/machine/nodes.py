@@ -16,9 +16,10 @@ from kshare_coordinator.machine.commands import (
     RegisterNode,
     Start,
 )
-from kshare_coordinator.machine.placement import live_with, place_state_partitions, place_waiting_partitions
+from kshare_coordinator.machine.placement import live_with, place_waiting_partitions
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.state_partitions import expiry_records, registration_records
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
@@ -68,7 +69,7 @@ def decide_register(
         found.append(records.cluster_number(f"{records.LEADER_NODE_EPOCH}{node.node_id}", node.node_epoch))
         found += place_waiting_partitions(state, live_with(state, node.role, node.node_id), node.node_epoch)
     elif node.role == pb.ROLE_SHARE_COORDINATOR:
-        found += place_state_partitions(state, live_with(state, node.role, node.node_id))
+        found += registration_records(state, node)
     found.append(next_version(state))
     answer = pb.RegisterNodeResponse(node_epoch=node.node_epoch, lease_ms=lease_ms)
     return Decision(found, answer, (lease, CatalogChanged(nodes=True)))
@@ -95,5 +96,8 @@ def decide_expire_node(state: CoordinatorState, command: ExpireNode) -> Decision
     known = state.nodes.get((command.role, command.node_id))
     if known is None or known.incarnation != command.incarnation:
         return Decision((), False)
-    found = [records.node_gone(command.role, command.node_id), next_version(state)]
+    found = [records.node_gone(command.role, command.node_id)]
+    if command.role == pb.ROLE_SHARE_COORDINATOR:
+        found += expiry_records(state, command.node_id)
+    found.append(next_version(state))
     return Decision(found, True, (CatalogChanged(nodes=True),))

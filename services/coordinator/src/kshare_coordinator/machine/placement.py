@@ -1,4 +1,4 @@
-"""Where things go: topic partitions to leaders, partitions of `__share_group_state` to share coordinators.
+"""Where topic partitions go. (State partitions: see `state_partitions`.)
 
 In the embedded engine the data of a partition is on one node's disk. So what is placed stays, even when its node is
 gone; only what has no node yet is placed, on the live node that has least.
@@ -68,21 +68,6 @@ def place_waiting_partitions(state: CoordinatorState, live: Sequence[int], place
                 placement.leader_node_id = leader
                 placement.placement_epoch = placement_epoch
         found.append(records.topic(changed))
-    return found
-
-
-def place_state_partitions(state: CoordinatorState, live: Sequence[int]) -> list[Record]:
-    """Records that give every state partition without an owner to a share coordinator."""
-    load: dict[int, int] = {}
-    for owner in state.state_partition_owners.values():
-        load[owner] = load.get(owner, 0) + 1
-    nodes = LeastLoaded(live, load)
-    found = []
-    for state_partition in range(state.state_partition_count):
-        if state_partition not in state.state_partition_owners:
-            node_id = nodes.take()
-            if node_id is not None:
-                found.append(records.state_partition_owner(state_partition, node_id))
     return found
 
 

@@ -23,6 +23,8 @@ NEXT_PRODUCER_ID = "next_producer_id"
 STATE_PARTITION_COUNT = "state_partition_count"
 LEADER_NODE_EPOCH = "leader_node_epoch/"
 """Prefix: the newest epoch of a leader node, kept after the node is gone so that leader epochs never fall."""
+DRAINING_SHARE_COORDINATOR = "draining_share_coordinator/"
+"""Prefix: share coordinators that shall be empty; the value is the incarnation that was asked to be."""
 
 
 def write_of(record: Record) -> Write:
@@ -45,6 +47,10 @@ def cluster_number(name: str, number: int) -> Record:
 
 def cluster_text(name: str, text: str) -> Record:
     return Record(key=Key(cluster=name), value=Value(cluster=records_pb.ClusterValue(text=text)))
+
+
+def cluster_gone(name: str) -> Record:
+    return Record(key=Key(cluster=name))
 
 
 def topic(value: records_pb.TopicRecord) -> Record:
@@ -73,9 +79,8 @@ def _node_key(role: pb.Role.ValueType, node_id: int) -> Key:
     return Key(node=Key.NodeKey(role=role, node_id=node_id))
 
 
-def state_partition_owner(state_partition: int, node_id: int) -> Record:
-    value = pb.StatePartitionOwner(state_partition=state_partition, node_id=node_id)
-    return Record(key=Key(state_partition_owner=state_partition), value=Value(state_partition_owner=value))
+def state_partition_owner(value: pb.StatePartitionOwner) -> Record:
+    return Record(key=Key(state_partition_owner=value.state_partition), value=Value(state_partition_owner=value))
 
 
 def share_group(group_id: str, value: records_pb.ShareGroupMetadata) -> Record:

@@ -57,6 +57,8 @@ class CoordinatorState:
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     nodes: dict[NodeId, pb.Node] = field(default_factory=dict)
     state_partition_owners: dict[int, int] = field(default_factory=dict)
+    state_partitions: dict[int, pb.StatePartitionOwner] = field(default_factory=dict)
+    """The same with epochs and moves."""
     share_groups: dict[str, ShareGroup] = field(default_factory=dict)
     offsets: OffsetTable = field(default_factory=OffsetTable)
     transactions: dict[str, TransactionMetadata] = field(default_factory=dict)
@@ -177,8 +179,10 @@ def _node(state: CoordinatorState, key: Key, value: Value | None) -> None:
 def _state_partition_owner(state: CoordinatorState, key: Key, value: Value | None) -> None:
     if value is None:
         state.state_partition_owners.pop(key.state_partition_owner, None)
+        state.state_partitions.pop(key.state_partition_owner, None)
     else:
         state.state_partition_owners[key.state_partition_owner] = value.state_partition_owner.node_id
+        state.state_partitions[key.state_partition_owner] = value.state_partition_owner
     state.open_changes.nodes = True
 
 

@@ -247,21 +247,203 @@ class StatePartitionOwner(_message.Message):
 
     STATE_PARTITION_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    IS_MOVING_FIELD_NUMBER: _builtins.int
+    MOVING_TO_NODE_ID_FIELD_NUMBER: _builtins.int
     state_partition: _builtins.int
     node_id: _builtins.int
+    owner_epoch: _builtins.int
+    """Drawn from the catalog's epoch counter by every change of this message; only ever grows."""
+    is_moving: _builtins.bool
+    """While it moves: the owner answers for it no more, `moving_to_node_id` copies it and then becomes the owner."""
+    moving_to_node_id: _builtins.int
     def __init__(
         self,
         *,
         state_partition: _builtins.int = ...,
         node_id: _builtins.int = ...,
+        owner_epoch: _builtins.int = ...,
+        is_moving: _builtins.bool = ...,
+        moving_to_node_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "state_partition", b"state_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_moving", b"is_moving", "moving_to_node_id", b"moving_to_node_id", "node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatePartitionOwner: _TypeAlias = StatePartitionOwner  # noqa: Y015
+
+@_typing.final
+class CompleteStatePartitionMoveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_PARTITION_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    state_partition: _builtins.int
+    node_id: _builtins.int
+    """The node that has copied it."""
+    owner_epoch: _builtins.int
+    """The epoch of the move, as the catalog gave it."""
+    def __init__(
+        self,
+        *,
+        state_partition: _builtins.int = ...,
+        node_id: _builtins.int = ...,
+        owner_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteStatePartitionMoveRequest: _TypeAlias = CompleteStatePartitionMoveRequest  # noqa: Y015
+
+@_typing.final
+class CompleteStatePartitionMoveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    """INVALID_REQUEST (42): no such move is under way any more; the copy is worth nothing."""
+    error_message: _builtins.str
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteStatePartitionMoveResponse: _TypeAlias = CompleteStatePartitionMoveResponse  # noqa: Y015
+
+@_typing.final
+class DrainShareCoordinatorRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    UNDO_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    undo: _builtins.bool
+    """True: it may have state partitions again."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        undo: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "undo", b"undo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainShareCoordinatorRequest: _TypeAlias = DrainShareCoordinatorRequest  # noqa: Y015
+
+@_typing.final
+class DrainShareCoordinatorResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    STATE_PARTITIONS_LEFT_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    error_message: _builtins.str
+    state_partitions_left: _builtins.int
+    """How many state partitions it still has; zero: it can be stopped for good."""
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        state_partitions_left: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "state_partitions_left", b"state_partitions_left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainShareCoordinatorResponse: _TypeAlias = DrainShareCoordinatorResponse  # noqa: Y015
+
+@_typing.final
+class DescribeStatePartitionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeStatePartitionsRequest: _TypeAlias = DescribeStatePartitionsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeStatePartitionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ShareCoordinator(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NODE_ID_FIELD_NUMBER: _builtins.int
+        IS_LIVE_FIELD_NUMBER: _builtins.int
+        IS_DRAINING_FIELD_NUMBER: _builtins.int
+        RPC_ADDRESS_FIELD_NUMBER: _builtins.int
+        node_id: _builtins.int
+        is_live: _builtins.bool
+        """False: its lease ran out."""
+        is_draining: _builtins.bool
+        rpc_address: _builtins.str
+        def __init__(
+            self,
+            *,
+            node_id: _builtins.int = ...,
+            is_live: _builtins.bool = ...,
+            is_draining: _builtins.bool = ...,
+            rpc_address: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_draining", b"is_draining", "is_live", b"is_live", "node_id", b"node_id", "rpc_address", b"rpc_address"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    STATE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    SHARE_COORDINATORS_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    error_message: _builtins.str
+    @_builtins.property
+    def state_partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatePartitionOwner]: ...
+    @_builtins.property
+    def share_coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStatePartitionsResponse.ShareCoordinator]: ...
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        state_partitions: _abc.Iterable[Global___StatePartitionOwner] | None = ...,
+        share_coordinators: _abc.Iterable[Global___DescribeStatePartitionsResponse.ShareCoordinator] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "share_coordinators", b"share_coordinators", "state_partitions", b"state_partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeStatePartitionsResponse: _TypeAlias = DescribeStatePartitionsResponse  # noqa: Y015
 
 @_typing.final
 class WatchCatalogRequest(_message.Message):

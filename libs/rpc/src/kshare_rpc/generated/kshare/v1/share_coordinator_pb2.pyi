@@ -524,3 +524,91 @@ class ReadShareGroupStateSummaryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadShareGroupStateSummaryResponse: _TypeAlias = ReadShareGroupStateSummaryResponse  # noqa: Y015
+
+@_typing.final
+class TransferStatePartitionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_PARTITION_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    AFTER_KEY_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    state_partition: _builtins.int
+    owner_epoch: _builtins.int
+    """The epoch of the move; the sender answers only when its own view of the catalog has it, that is, after it stopped
+    answering for the state partition.
+    """
+    after_key: _builtins.bytes
+    """The last key that the receiver has; empty: none."""
+    max_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        state_partition: _builtins.int = ...,
+        owner_epoch: _builtins.int = ...,
+        after_key: _builtins.bytes = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_key", b"after_key", "max_bytes", b"max_bytes", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransferStatePartitionRequest: _TypeAlias = TransferStatePartitionRequest  # noqa: Y015
+
+@_typing.final
+class TransferStatePartitionResponse(_message.Message):
+    """Payload: for each row the key and the value, one after the other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Row(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_LENGTH_FIELD_NUMBER: _builtins.int
+        VALUE_LENGTH_FIELD_NUMBER: _builtins.int
+        key_length: _builtins.int
+        value_length: _builtins.int
+        def __init__(
+            self,
+            *,
+            key_length: _builtins.int = ...,
+            value_length: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key_length", b"key_length", "value_length", b"value_length"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    IS_LAST_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    """COORDINATOR_LOAD_IN_PROGRESS (14): the sender does not know of the move yet; ask again."""
+    error_message: _builtins.str
+    is_last: _builtins.bool
+    """True: there are no rows after these."""
+    payload: _builtins.bytes
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransferStatePartitionResponse.Row]: ...
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        rows: _abc.Iterable[Global___TransferStatePartitionResponse.Row] | None = ...,
+        is_last: _builtins.bool = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "is_last", b"is_last", "payload", b"payload", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransferStatePartitionResponse: _TypeAlias = TransferStatePartitionResponse  # noqa: Y015

@@ -1,0 +1,244 @@
+"""Which share coordinator owns which partition of `__share_group_state`, and how one moves to another node.
+
+In the embedded engine the rows of a state partition lie on its owner's disk, so it moves by fence, copy and switch:
+1. The catalog says that it moves, with a new owner epoch. Its owner answers for it no more as soon as it sees that.
+2. The new node copies the rows from the owner, which gives them out only after it has seen the move.
+3. The new node says that it has them durably; the catalog makes it the owner. The former one forgets its rows.
+Whatever stops in between, the owner's rows are whole until step 3, and nobody writes before it: a move that cannot go
+on, because its new node is gone or shall be empty, is taken back by another owner epoch.
+
+`settle` is what all changes end with: state partitions without an owner get one, those of nodes that shall be empty
+move away, and the rest is balanced by the smallest number of moves. What a node owns that is gone stays: its data is
+there. Only so many move at once, so that the others are served by nodes that have time for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kshare_coordinator.machine import records
+from kshare_coordinator.machine.commands import (
+    CatalogChanged,
+    CompleteStatePartitionMove,
+    DrainShareCoordinator,
+    Effect,
+)
+from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_runtime.machine import Decision
+
+MOVES_AT_ONCE = 4
+NO_INCARNATION = "-"
+
+Owner = pb.StatePartitionOwner
+DrainResponse = pb.DrainShareCoordinatorResponse
+CompleteResponse = pb.CompleteStatePartitionMoveResponse
+
+
+def settle(
+    owners: Mapping[int, Owner], count: int, live: Collection[int], draining: Collection[int], owner_epoch: int
+) -> list[Owner]:
+    """The owners that change; `live` are the live share coordinators, `draining` those that shall be empty."""
+    draft = _Draft(owners, owner_epoch)
+    takers = sorted(node_id for node_id in live if node_id not in draining)
+    for state_partition, owner in sorted(owners.items()):
+        if owner.is_moving and owner.moving_to_node_id not in takers:
+            draft.stay(state_partition)
+    if takers:
+        for state_partition in range(count):
+            if state_partition not in draft.owners:
+                draft.give(state_partition, draft.least_loaded(takers))
+        draft.empty([node_id for node_id in sorted(live) if node_id in draining], takers)
+        draft.balance(takers)
+    return [draft.owners[state_partition] for state_partition in sorted(draft.changed)]
+
+
+class _Draft:
+    """The owners as they will be."""
+
+    def __init__(self, owners: Mapping[int, Owner], owner_epoch: int) -> None:
+        self.owners = dict(owners)
+        self.changed: dict[int, None] = {}
+        self._owner_epoch = owner_epoch
+
+    def _put(self, owner: Owner) -> None:
+        owner.owner_epoch = self._owner_epoch
+        self.owners[owner.state_partition] = owner
+        self.changed[owner.state_partition] = None
+
+    def stay(self, state_partition: int) -> None:
+        self.give(state_partition, self.owners[state_partition].node_id)
+
+    def give(self, state_partition: int, node_id: int) -> None:
+        self._put(Owner(state_partition=state_partition, node_id=node_id))
+
+    def _move(self, state_partition: int, node_id: int) -> None:
+        self._put(
+            Owner(
+                state_partition=state_partition,
+                node_id=self.owners[state_partition].node_id,
+                is_moving=True,
+                moving_to_node_id=node_id,
+            )
+        )
+
+    def _loads(self, takers: Sequence[int]) -> dict[int, int]:
+        """How many each node has once all moves are done."""
+        loads = dict.fromkeys(takers, 0)
+        for owner in self.owners.values():
+            node_id = owner.moving_to_node_id if owner.is_moving else owner.node_id
+            if node_id in loads:
+                loads[node_id] += 1
+        return loads
+
+    def least_loaded(self, takers: Sequence[int]) -> int:
+        loads = self._loads(takers)
+        return min(takers, key=lambda node_id: (loads[node_id], node_id))
+
+    def _has_room(self) -> bool:
+        return sum(owner.is_moving for owner in self.owners.values()) < MOVES_AT_ONCE
+
+    def _settled_at(self, node_id: int) -> list[int]:
+        return [
+            state_partition
+            for state_partition, owner in sorted(self.owners.items())
+            if owner.node_id == node_id and not owner.is_moving
+        ]
+
+    def empty(self, nodes: Sequence[int], takers: Sequence[int]) -> None:
+        for node_id in nodes:
+            for state_partition in self._settled_at(node_id):
+                if not self._has_room():
+                    return
+                self._move(state_partition, self.least_loaded(takers))
+
+    def balance(self, takers: Sequence[int]) -> None:
+        while self._has_room():
+            loads = self._loads(takers)
+            most = max(takers, key=lambda node_id: (loads[node_id], -node_id))
+            least = self.least_loaded(takers)
+            movable = self._settled_at(most)
+            if loads[most] - loads[least] < 2 or not movable:
+                return
+            self._move(movable[-1], least)
+
+
+def draining_nodes(state: CoordinatorState) -> list[int]:
+    """The share coordinators that shall be empty."""
+    prefix = records.DRAINING_SHARE_COORDINATOR
+    return sorted(int(name.removeprefix(prefix)) for name in state.texts if name.startswith(prefix))
+
+
+def settled(
+    state: CoordinatorState, live: Collection[int], draining: Collection[int], owner_epoch: int
+) -> list[Record]:
+    """Records that bring the state partitions to where they belong, or a step nearer."""
+    changed = settle(state.state_partitions, state.state_partition_count, live, draining, owner_epoch)
+    return [records.state_partition_owner(owner) for owner in changed]
+
+
+def registration_records(state: CoordinatorState, node: pb.Node) -> list[Record]:
+    """What a share coordinator that joins means; a process that is new may have state partitions again."""
+    draining = draining_nodes(state)
+    found: list[Record] = []
+    name = f"{records.DRAINING_SHARE_COORDINATOR}{node.node_id}"
+    if node.node_id in draining and state.texts[name] != node.incarnation:
+        draining.remove(node.node_id)
+        found.append(records.cluster_gone(name))
+    live = {*state.live_nodes(pb.ROLE_SHARE_COORDINATOR), node.node_id}
+    return found + settled(state, live, draining, node.node_epoch)
+
+
+def expiry_records(state: CoordinatorState, node_id: int) -> list[Record]:
+    """What the end of a share coordinator's lease means: moves to it are taken back."""
+    live = [other for other in state.live_nodes(pb.ROLE_SHARE_COORDINATOR) if other != node_id]
+    found = settled(state, live, draining_nodes(state), state.epoch_counter + 1)
+    return _with_epoch(state, found)
+
+
+def _with_epoch(state: CoordinatorState, found: list[Record]) -> list[Record]:
+    if not found:
+        return []
+    return [records.cluster_number(records.EPOCH_COUNTER, state.epoch_counter + 1), *found]
+
+
+def decide_complete_move(
+    state: CoordinatorState, command: CompleteStatePartitionMove
+) -> Decision[Record, CompleteResponse, Effect]:
+    """The switch, and what is to move next; KafkaError INVALID_REQUEST where there is no such move any more."""
+    request = command.request
+    owner = state.state_partitions.get(request.state_partition)
+    if owner is not None and owner.node_id == request.node_id and not owner.is_moving:
+        return Decision((), CompleteResponse())  # said again, because the answer was lost
+    if (
+        owner is None
+        or not owner.is_moving
+        or owner.moving_to_node_id != request.node_id
+        or owner.owner_epoch != request.owner_epoch
+    ):
+        text = (
+            f"State partition {request.state_partition} does not move to node {request.node_id} "
+            f"with owner epoch {request.owner_epoch}"
+        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    epoch = state.epoch_counter + 1
+    switched = Owner(state_partition=owner.state_partition, node_id=request.node_id, owner_epoch=epoch)
+    owners = {**state.state_partitions, owner.state_partition: switched}
+    live = state.live_nodes(pb.ROLE_SHARE_COORDINATOR)
+    following = settle(owners, state.state_partition_count, live, draining_nodes(state), epoch)
+    changed = {switched.state_partition: switched} | {other.state_partition: other for other in following}
+    found = [records.state_partition_owner(changed[state_partition]) for state_partition in sorted(changed)]
+    found = [*_with_epoch(state, found), records.cluster_number(records.CATALOG_VERSION, state.version + 1)]
+    return Decision(found, CompleteResponse(), (CatalogChanged(nodes=True),))
+
+
+def decide_drain(state: CoordinatorState, command: DrainShareCoordinator) -> Decision[Record, DrainResponse, Effect]:
+    """Starts, or takes back, the emptying of a share coordinator; KafkaError INVALID_REQUEST where it cannot be."""
+    node_id, undo = command.request.node_id, command.request.undo
+    name = f"{records.DRAINING_SHARE_COORDINATOR}{node_id}"
+    left = sum(owner.node_id == node_id for owner in state.state_partitions.values())
+    live = state.live_nodes(pb.ROLE_SHARE_COORDINATOR)
+    if undo is (name not in state.texts):  # nothing new
+        return Decision((), DrainResponse(state_partitions_left=left))
+    if not undo:
+        _check_can_drain(node_id, left, live, draining_nodes(state))
+    node = state.nodes.get((pb.ROLE_SHARE_COORDINATOR, node_id))
+    incarnation = NO_INCARNATION if node is None else node.incarnation
+    draining = [other for other in draining_nodes(state) if other != node_id]
+    if not undo:
+        draining.append(node_id)
+    found = [records.cluster_gone(name) if undo else records.cluster_text(name, incarnation)]
+    found += _with_epoch(state, settled(state, live, draining, state.epoch_counter + 1))
+    found.append(records.cluster_number(records.CATALOG_VERSION, state.version + 1))
+    return Decision(found, DrainResponse(state_partitions_left=left), (CatalogChanged(nodes=True),))
+
+
+def _check_can_drain(node_id: int, left: int, live: Sequence[int], draining: Sequence[int]) -> None:
+    problem = None
+    if node_id not in live:
+        problem = f"it is not live, and its {left} state partitions are on its disk" if left else "it is not registered"
+    elif left and not any(other != node_id and other not in draining for other in live):
+        problem = f"no other live share coordinator can take its {left} state partitions"
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Share coordinator {node_id} cannot be drained: {problem}")
+
+
+def describe(state: CoordinatorState) -> pb.DescribeStatePartitionsResponse:
+    """Owners, moves, and the share coordinators that own something or are live."""
+    live = state.live_nodes(pb.ROLE_SHARE_COORDINATOR)
+    draining = draining_nodes(state)
+    nodes = sorted({*live, *state.state_partition_owners.values()})
+    return pb.DescribeStatePartitionsResponse(
+        state_partitions=[owner for _, owner in sorted(state.state_partitions.items())],
+        share_coordinators=[
+            pb.DescribeStatePartitionsResponse.ShareCoordinator(
+                node_id=node_id,
+                is_live=node_id in live,
+                is_draining=node_id in draining,
+                rpc_address=state.nodes[pb.ROLE_SHARE_COORDINATOR, node_id].rpc_address if node_id in live else "",
+            )
+            for node_id in nodes
+        ],
+    )
