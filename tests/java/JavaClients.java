@@ -16,10 +16,12 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -115,6 +117,8 @@ public final class JavaClients {
                 return Map.of();
             case "shareGroupOffsets":
                 return shareGroupOffsets(settings(step), step.get("group").asText());
+            case "committedOffsets":
+                return committedOffsets(settings(step), step.get("group").asText());
             case "consume":
                 return consume(step);
             default:
@@ -135,6 +139,9 @@ public final class JavaClients {
                 return Map.of();
             case "beginTransaction":
                 producers.get(name).beginTransaction();
+                return Map.of();
+            case "sendOffsets":
+                sendOffsets(producers.get(name), step);
                 return Map.of();
             case "commitTransaction":
                 producers.get(name).commitTransaction();
@@ -188,6 +195,25 @@ public final class JavaClients {
                 });
             return Map.of("partitions", found);
         }
+    }
+
+    private static Object committedOffsets(Properties settings, String group) throws Exception {
+        try (Admin admin = Admin.create(settings)) {
+            Map<String, Object> found = new LinkedHashMap<>();
+            admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
+                .forEach((at, committed) -> found.put(at.toString(), committed == null ? null : committed.offset()));
+            return Map.of("partitions", found);
+        }
+    }
+
+    private static void sendOffsets(KafkaProducer<byte[], byte[]> producer, JsonNode step) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new LinkedHashMap<>();
+        for (JsonNode one : step.get("offsets")) {
+            offsets.put(
+                new TopicPartition(one.get("topic").asText(), one.get("partition").asInt()),
+                new OffsetAndMetadata(one.get("offset").asLong()));
+        }
+        producer.sendOffsetsToTransaction(offsets, new ConsumerGroupMetadata(step.get("group").asText()));
     }
 
     /** Sends all records and waits for each: its offset, or the error that it met. */

@@ -128,6 +128,12 @@ class JavaClients:
         found = self.step("shareGroupOffsets", settings={"bootstrap.servers": bootstrap}, group=group)
         return {at: (entry["startOffset"], entry["lag"]) for at, entry in found["partitions"].items()}
 
+    def committed_offsets(self, bootstrap: str, group: str) -> dict[str, int | None]:
+        """By partition ("topic-0"), from Admin.listConsumerGroupOffsets."""
+        found = self.step("committedOffsets", settings={"bootstrap.servers": bootstrap}, group=group)
+        partitions: dict[str, int | None] = found["partitions"]
+        return partitions
+
 
 class JavaMember:
     """A KafkaShareConsumer; a context manager that closes it."""
@@ -208,6 +214,11 @@ class JavaProducer:
     def transaction(self, step: str) -> None:
         """`step` is one of "init", "begin", "commit" and "abort"."""
         self._java.step(f"{step}Transaction{'s' if step == 'init' else ''}", name=self._name)
+
+    def send_offsets(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
+        """sendOffsetsToTransaction with the metadata of a group without members."""
+        places = [{"topic": topic, "partition": number, "offset": at} for (topic, number), at in offsets.items()]
+        self._java.step("sendOffsets", name=self._name, group=group, offsets=places)
 
     def close(self) -> None:
         self._java.step("closeProducer", name=self._name)
