@@ -2,5 +2,7 @@
 
 Read first: `state` (what there is and how a record changes it), `commands` (what can be asked), then `machine` (which
 command is decided where). `catalog`, `nodes`, `placement` and `configs` decide for the catalog; `share_groups`,
-`share_group_draft` and `assignor` for groups; `catalog_view` and `group_queries` only look.
+`share_group_draft` and `assignor` for groups; `transactions` (what is in one) and `transactions_ending` (who may use an
+id, and how transactions end) for transactions, whose values are in `transactions_metadata`; `catalog_view`,
+`group_queries` and `transactions_queries` only look.
 """
