@@ -9,7 +9,8 @@ import pytest
 
 from support.simulation.faults import Fault
 from support.simulation.mutations import BROKEN_RULES, HARMLESS
-from support.simulation.scenario import SeedRun, draw_plan, run_seed
+from support.simulation.plan import draw_plan
+from support.simulation.scenario import SeedRun, run_seed
 
 SEEDS = range(1, 31)
 

@@ -1,24 +1,37 @@
-"""The administrator: topics, configs of groups, and reading whole logs at the end."""
+"""The administrator: topics, configs of groups, deleting records, and reading whole logs at the end."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kio.schema.create_topics.v7 import request as create_request
 from kio.schema.create_topics.v7 import response as create_response
+from kio.schema.delete_records.v2 import request as delete_request
+from kio.schema.delete_records.v2 import response as delete_response
 from kio.schema.fetch.v12 import request as fetch_request
 from kio.schema.fetch.v12 import response as fetch_response
 from kio.schema.incremental_alter_configs.v1 import request as alter_request
 from kio.schema.incremental_alter_configs.v1 import response as alter_response
+from kio.schema.list_offsets.v7 import request as list_request
+from kio.schema.list_offsets.v7 import response as list_response
 
 from kshare_core.errors import ErrorCode
 from support.simulation.clients import ClusterClient, TopicMetadata
 from support.simulation.connections import ConnectionLost
-from support.simulation.kafka import ReadRecord, milliseconds, read_batches
+from support.simulation.kafka import ReadRecord, milliseconds, read_part
 
 CreateTopicsRequest: Any = create_request.CreateTopicsRequest
 CreatableTopic: Any = create_request.CreatableTopic
+CreatableTopicConfig: Any = create_request.CreatableTopicConfig
+DeleteRecordsRequest: Any = delete_request.DeleteRecordsRequest
+DeleteRecordsTopic: Any = delete_request.DeleteRecordsTopic
+DeleteRecordsPartition: Any = delete_request.DeleteRecordsPartition
+ListOffsetsRequest: Any = list_request.ListOffsetsRequest
+ListOffsetsTopic: Any = list_request.ListOffsetsTopic
+ListOffsetsPartition: Any = list_request.ListOffsetsPartition
 FetchRequest: Any = fetch_request.FetchRequest
 FetchTopic: Any = fetch_request.FetchTopic
 FetchPartition: Any = fetch_request.FetchPartition
@@ -27,8 +40,18 @@ AlterConfigsResource: Any = alter_request.AlterConfigsResource
 AlterableConfig: Any = alter_request.AlterableConfig
 
 GROUP_RESOURCE = 32
+EARLIEST, LATEST = -2, -1
+READ_COMMITTED = 1
 RETRY_S = 0.3
 ATTEMPTS = 200
+
+
+class LogContents(NamedTuple):
+    """A partition's log; `end_offset` is the offset after the last one, which may be a marker's."""
+
+    start_offset: int
+    end_offset: int
+    records: list[ReadRecord]
 
 
 class Admin:
@@ -37,9 +60,17 @@ class Admin:
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
-    async def create_topic(self, name: str, partitions: int) -> TopicMetadata:
+    async def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] = MappingProxyType({})
+    ) -> TopicMetadata:
         """Returns when the metadata knows a leader of every partition."""
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            assignments=(),
+            configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items()),
+        )
         request = CreateTopicsRequest(topics=(topic,), timeout=milliseconds(10_000))
         for _ in range(ATTEMPTS):
             try:
@@ -72,36 +103,90 @@ class Admin:
         raise AssertionError(f"the configs {configs} of group {group} could not be set")
 
     async def read_log(self, topic: str, partition: int) -> list[ReadRecord]:
-        """All records of a partition, by Fetch."""
+        """All records of a partition."""
+        return (await self.read_whole_log(topic, partition)).records
+
+    async def read_whole_log(self, topic: str, partition: int) -> LogContents:
+        """By Fetch with isolation level read_committed; waits for open transactions."""
         records: list[ReadRecord] = []
-        next_offset, high_watermark = 0, -1
+        start_offset, next_offset, high_watermark = -1, 0, -1
         for _ in range(ATTEMPTS):
             if next_offset == high_watermark:
-                return records
+                return LogContents(start_offset, next_offset, records)
+            if start_offset == -1:
+                start_offset = next_offset = await self.offset(topic, partition, EARLIEST)
             try:
                 found = await self._fetch(topic, partition, next_offset)
             except ConnectionLost:
                 found = None
+            if found is not None and found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                start_offset = -1
+                records.clear()
             if found is None or found.error_code != 0:
                 await asyncio.sleep(RETRY_S)
                 continue
             high_watermark = found.high_watermark
-            fresh = [record for record in read_batches(bytes(found.records or b"")) if record.offset >= next_offset]
-            records.extend(fresh)
-            next_offset = records[-1].offset + 1 if records else next_offset
+            aborted = [(entry.producer_id, entry.first_offset) for entry in found.aborted_transactions or ()]
+            part = read_part(bytes(found.records or b""), aborted)
+            records.extend(record for record in part.records if record.offset >= next_offset)
+            next_offset = max(next_offset, part.next_offset)
+            if found.last_stable_offset < high_watermark:
+                await asyncio.sleep(RETRY_S)
         raise AssertionError(f"{topic}-{partition} could not be read past {next_offset} of {high_watermark}")
 
-    async def _fetch(self, topic: str, partition: int, offset: int) -> Any:
-        metadata = await self._client.metadata(topic)
-        if metadata is None or partition not in metadata.leaders:
+    async def offset(self, topic: str, partition: int, timestamp: int) -> int:
+        """What ListOffsets answers: `timestamp` is EARLIEST or LATEST."""
+        wanted = ListOffsetsTopic(
+            name=topic, partitions=(ListOffsetsPartition(partition_index=partition, timestamp=timestamp),)
+        )
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=(wanted,))
+        for _ in range(ATTEMPTS):
+            answer = await self._ask_leader(topic, partition, request, list_response.ListOffsetsResponse)
+            if answer is not None and answer.topics[0].partitions[0].error_code == 0:
+                return int(answer.topics[0].partitions[0].offset)
+            await asyncio.sleep(RETRY_S)
+        raise AssertionError(f"{topic}-{partition} does not say its offset {timestamp}")
+
+    async def delete_records(self, topic: str, partition: int, offset: int) -> int | None:
+        """The low watermark; None where the answer is lost or an error: it may be done or not."""
+        wanted = DeleteRecordsTopic(
+            name=topic, partitions=(DeleteRecordsPartition(partition_index=partition, offset=offset),)
+        )
+        request = DeleteRecordsRequest(topics=(wanted,), timeout=milliseconds(5_000))
+        answer = await self._ask_leader(topic, partition, request, delete_response.DeleteRecordsResponse)
+        if answer is None:
             return None
+        result = answer.topics[0].partitions[0]
+        return int(result.low_watermark) if result.error_code == 0 else None
+
+    async def partition_count(self, topic: str) -> int:
+        """0 where there is no such topic."""
+        for _ in range(ATTEMPTS):
+            try:
+                metadata = await self._client.metadata(topic)
+                return 0 if metadata is None else len(metadata.leaders)
+            except ConnectionLost:
+                await asyncio.sleep(RETRY_S)
+        raise AssertionError(f"nobody says whether there is a topic {topic}")
+
+    async def _ask_leader(self, topic: str, partition: int, request: Any, response_type: Any) -> Any:
+        """None where the leader is not known or does not answer."""
+        try:
+            metadata = await self._client.metadata(topic)
+            if metadata is None or partition not in metadata.leaders:
+                return None
+            return await self._client.at(metadata.leaders[partition]).call(request, response_type)
+        except ConnectionLost:
+            return None
+
+    async def _fetch(self, topic: str, partition: int, offset: int) -> Any:
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=20_000)
         request = FetchRequest(
             max_wait=milliseconds(100),
             min_bytes=1,
+            isolation_level=READ_COMMITTED,
             topics=(FetchTopic(topic=topic, partitions=(wanted,)),),
             forgotten_topics_data=(),
         )
-        client = self._client.at(metadata.leaders[partition])
-        answer = await client.call(request, fetch_response.FetchResponse)
-        return answer.responses[0].partitions[0] if answer.responses else None
+        answer = await self._ask_leader(topic, partition, request, fetch_response.FetchResponse)
+        return answer.responses[0].partitions[0] if answer is not None and answer.responses else None

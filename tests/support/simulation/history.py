@@ -29,6 +29,41 @@ class ProduceConfirmed(NamedTuple):
     values: tuple[str, ...]
 
 
+class TransactionBegun(NamedTuple):
+    """A producer begins a transaction; `number` is its own count, `values` all that it means to produce in it."""
+
+    time: float
+    producer: str
+    number: int
+    values: tuple[str, ...]
+
+
+class TransactionEndSent(NamedTuple):
+    """The producer asks to end its transaction; to commit it only once every record was confirmed."""
+
+    time: float
+    producer: str
+    number: int
+    commit: bool
+
+
+class TransactionEndConfirmed(NamedTuple):
+    """The transaction coordinator took it."""
+
+    time: float
+    producer: str
+    number: int
+    commit: bool
+
+
+class RecordsDeleted(NamedTuple):
+    """A DeleteRecords was confirmed: the log starts at `low_watermark` or later."""
+
+    time: float
+    partition: int
+    low_watermark: int
+
+
 class Delivered(NamedTuple):
     """A member got acquired records. They were acquired between `sent_at` and `time`."""
 
@@ -119,6 +154,10 @@ class Note(NamedTuple):
 Event = (
     ProduceSent
     | ProduceConfirmed
+    | TransactionBegun
+    | TransactionEndSent
+    | TransactionEndConfirmed
+    | RecordsDeleted
     | Delivered
     | AcknowledgeSent
     | AcknowledgeAnswered

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -112,6 +112,16 @@ class KafkaClient:
 class ReadRecord(NamedTuple):
     offset: int
     value: str
+    committed: bool = True
+    """False: of a transaction that was aborted."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class ReadPart(NamedTuple):
+    """What whole batches had; `next_offset` is the offset after them, -1 where there were none."""
+
+    records: list[ReadRecord]
+    next_offset: int
 
 
 def build_batch(
@@ -121,12 +131,13 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     timestamp_ms: int,
+    transactional: bool = False,
 ) -> bytes:
     """One record batch of magic 2 without compression."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
-        is_transactional=0,
+        is_transactional=int(transactional),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -137,15 +148,37 @@ def build_batch(
     return bytes(builder.build())
 
 
-def read_batches(data: bytes) -> list[ReadRecord]:
-    """The records of one whole batch after the other; a batch with a wrong CRC raises."""
+def read_part(data: bytes, aborted: Iterable[tuple[int, int]] = ()) -> ReadPart:
+    """The records of one whole batch after the other, without markers; a batch with a wrong CRC raises.
+
+    `aborted`: producer id and first offset of each aborted transaction, as a Fetch with isolation level read_committed
+    answers them.
+    """
+    waiting = sorted((first_offset, producer_id) for producer_id, first_offset in aborted)
+    aborting: dict[int, None] = {}
     records: list[ReadRecord] = []
+    next_offset = -1
     position = 0
     while position < len(data):
         length = 12 + int.from_bytes(data[position + 8 : position + 12], "big")
         batch = DefaultRecordBatch(bytearray(data[position : position + length]))
         if len(data) < position + length or not batch.validate_crc():
             raise AssertionError(f"a broken batch at byte {position} of {len(data)}")
-        records.extend(ReadRecord(record.offset, (record.value or b"").decode()) for record in batch)
         position += length
-    return records
+        next_offset = batch.next_offset
+        while waiting and waiting[0][0] < next_offset:
+            aborting[waiting.pop(0)[1]] = None
+        if batch.is_control_batch:
+            aborting.pop(batch.producer_id, None)
+            continue
+        committed = not (batch.is_transactional and batch.producer_id in aborting)
+        records.extend(
+            ReadRecord(record.offset, (record.value or b"").decode(), committed, tuple(record.headers))
+            for record in batch
+        )
+    return ReadPart(records, next_offset)
+
+
+def read_batches(data: bytes) -> list[ReadRecord]:
+    """The records alone."""
+    return read_part(data).records

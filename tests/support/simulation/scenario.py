@@ -16,81 +16,27 @@ from dataclasses import dataclass, field, replace
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
 from kshare_rpc.methods import READ_SHARE_GROUP_STATE_SUMMARY
 from kshare_rpc.network import CallFailed
-from support.simulation.admin import Admin
+from support.simulation.admin import LATEST, Admin
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.clients import TopicMetadata
-from support.simulation.cluster import OBSERVER, RPC_PORT, Cluster, Shape
+from support.simulation.cluster import OBSERVER, RPC_PORT, Cluster
+from support.simulation.evidence import DeadLetter, RecordKey
 from support.simulation.faults import Fault, FaultInjector, draw_faults
-from support.simulation.history import History, Note
+from support.simulation.history import History, Note, RecordsDeleted
 from support.simulation.kafka import ReadRecord
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.member import Behaviour, ShareMember
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
+from support.simulation.plan import Plan, dead_letter_topic, draw_plan
 from support.simulation.producer import Producer
+from support.simulation.transactional_producer import TransactionalProducer
 
 TOPIC = "orders"
 TIME_LIMIT_S = 1_200.0
 STEP_LIMIT = 600_000
 DRAIN_LIMIT_S = 300.0
 DRAIN_POLL_S = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a seed means. Offsets of time are from the moment when the cluster is ready."""
-
-    seed: int
-    shape: Shape
-    partitions: int
-    groups: tuple[str, ...]
-    members_per_group: int
-    producers: int
-    records: int
-    delivery_count_limit: int
-    lock_duration_ms: int
-    max_wait_ms: int
-    fault_seconds: float
-    fault_count: int
-
-    def describe(self) -> str:
-        shape = self.shape
-        return (
-            f"seed {self.seed}: {shape.leaders} leaders, {shape.share_coordinators} share coordinators, "
-            f"{shape.gateways} gateways; {self.partitions} partitions, groups {', '.join(self.groups)} of "
-            f"{self.members_per_group}; {self.records} records; limit {self.delivery_count_limit}, lock "
-            f"{self.lock_duration_ms} ms; {self.fault_count} faults in {self.fault_seconds:.0f} s"
-        )
-
-
-def draw_plan(seed: int) -> Plan:
-    """The plan of a seed; one seed in ten has no faults at all."""
-    draw = random.Random(f"{seed}/plan")
-    lock_duration_ms = draw.choice((3_000, 8_000, 15_000))
-    return Plan(
-        seed=seed,
-        shape=Shape(
-            share_coordinators=draw.choice((1, 1, 2)),
-            leaders=draw.choice((1, 1, 2)),
-            gateways=draw.choice((1, 2)),
-            configs={
-                "group.share.min.record.lock.duration.ms": "1000",
-                "group.share.record.lock.duration.ms": str(lock_duration_ms),
-                "share.coordinator.snapshot.update.records.per.snapshot": draw.choice(("3", "20", "500")),
-                "share.coordinator.state.topic.num.partitions": "5",
-            },
-        ),
-        partitions=draw.choice((2, 3)),
-        groups=draw.choice((("g1",), ("g1",), ("g1", "g2"))),
-        members_per_group=draw.choice((2, 3, 4)),
-        producers=draw.choice((1, 2)),
-        records=draw.choice((200, 400, 800)),
-        delivery_count_limit=draw.choice((3, 5, 5, 10)),
-        lock_duration_ms=lock_duration_ms,
-        max_wait_ms=draw.choice((500, 1_000, 2_000)),
-        fault_seconds=draw.choice((15.0, 30.0, 60.0)),
-        fault_count=0 if draw.random() < 0.1 else draw.choice((3, 8, 16)),
-    )
 
 
 @dataclass(slots=True)
@@ -119,6 +65,8 @@ class _Account:
     """What a finished run hands to the checker."""
 
     logs: dict[int, list[ReadRecord]] = field(default_factory=dict)
+    log_starts: dict[int, int] = field(default_factory=dict)
+    dead_letters: dict[str, list[DeadLetter]] = field(default_factory=dict)
     late: list[Violation] = field(default_factory=list)
 
 
@@ -157,6 +105,9 @@ class SeedRun:
                 delivery_count_limit=plan.delivery_count_limit,
                 lock_duration_s=plan.lock_duration_ms / 1000,
                 calm=not self.faults,
+                log_starts=account.log_starts,
+                committed_groups=plan.committed_groups,
+                dead_letters=account.dead_letters,
             )
             violations.extend(Checker(history, expectations).check())
         return Outcome(
@@ -167,30 +118,27 @@ class SeedRun:
         await self.cluster.start()
         admin = Admin(self.cluster.client("admin"))
         for group in self.plan.groups:
-            await admin.set_group_configs(group, self._group_configs())
-        metadata = await admin.create_topic(TOPIC, self.plan.partitions)
+            await admin.set_group_configs(group, self.plan.group_configs(group))
+        metadata = await admin.create_topic(TOPIC, self.plan.partitions, self.plan.topic_configs())
         for group in self.plan.groups:
             for _ in range(self.plan.members_per_group):
                 self._add_member(group)
         producing = self.loop.create_task(self._produce(), name="producers")
-        churning = self.loop.create_task(self._churn(), name="churn")
+        disturbing = [self.loop.create_task(self._churn(), name="churn")]
+        if self.plan.deletes_records:
+            disturbing.append(self.loop.create_task(self._delete_records(), name="deleting"))
         await self._let_faults_happen()
-        churning.cancel()
+        for task in disturbing:
+            task.cancel()
         self._become_peaceful()
         await asyncio.wait_for(producing, DRAIN_LIMIT_S)
         account.late = await self._drain(metadata)
         for member in self._all_members():
             await member.leave()
         if not account.late:
-            account.logs = {index: await admin.read_log(TOPIC, index) for index in range(self.plan.partitions)}
+            await self._read_everything(admin, account)
 
     # Before peace
-
-    def _group_configs(self) -> dict[str, str]:
-        return {
-            "share.auto.offset.reset": "earliest",
-            "share.delivery.count.limit": str(self.plan.delivery_count_limit),
-        }
 
     def _all_members(self) -> list[ShareMember]:
         return [member for members in self.members.values() for member in members]
@@ -212,16 +160,46 @@ class SeedRun:
         plan = self.plan
         shares = []
         for number in range(plan.producers):
-            work: dict[int, list[tuple[str, ...]]] = {index: [] for index in range(plan.partitions)}
-            made = 0
-            while made < plan.records // plan.producers:
-                size = self.random.choice((1, 3, 10, 25))
-                values = tuple(f"p{number + 1}-{made + index}" for index in range(size))
-                work[self.random.randrange(plan.partitions)].append(values)
-                made += size
+            work = self._draw_batches(f"p{number + 1}", plan.records // plan.producers, (1, 3, 10, 25))
             producer = Producer(self.cluster.client(f"producer-{number + 1}"), TOPIC)
             shares.append(producer.run(work, seconds=plan.fault_seconds))
+        for number in range(plan.transactional_producers):
+            transactional = TransactionalProducer(
+                self.cluster.client(f"transactional-{number + 1}"),
+                TOPIC,
+                version=self.random.choice((1, 2)),
+                timeout_ms=plan.transaction_timeout_ms,
+            )
+            transactions = [
+                self._draw_batches(f"t{number + 1}-{index}", self.random.choice((1, 5, 20)), (1, 3, 10))
+                for index in range(plan.transactions)
+            ]
+            shares.append(transactional.run(transactions, seconds=plan.fault_seconds))
         await asyncio.gather(*shares)
+
+    def _draw_batches(self, name: str, records: int, sizes: Sequence[int]) -> dict[int, list[tuple[str, ...]]]:
+        """At least so many values, over the partitions in batches of these sizes."""
+        work: dict[int, list[tuple[str, ...]]] = {}
+        made = 0
+        while made < records:
+            size = self.random.choice(sizes)
+            values = tuple(f"{name}-{made + index}" for index in range(size))
+            work.setdefault(self.random.randrange(self.plan.partitions), []).append(values)
+            made += size
+        return work
+
+    async def _delete_records(self) -> None:
+        """An administrator deletes the older records of a partition, now and then."""
+        client = self.cluster.client("deleter")
+        admin = Admin(client)
+        while True:
+            await asyncio.sleep(2 + 8 * self.random.random())
+            partition = self.random.randrange(self.plan.partitions)
+            offset = int(await admin.offset(TOPIC, partition, LATEST) * 0.6 * self.random.random())
+            low_watermark = await admin.delete_records(TOPIC, partition, offset)
+            client.note(f"DeleteRecords below {partition}@{offset}: {low_watermark}")
+            if low_watermark is not None:
+                client.history.add(RecordsDeleted(client.now(), partition, low_watermark))
 
     async def _churn(self) -> None:
         """Members die, leave and join."""
@@ -269,7 +247,7 @@ class SeedRun:
             await asyncio.sleep(DRAIN_POLL_S)
             for group, index in list(waiting):
                 if index not in ends:
-                    ends[index] = len(await admin.read_log(TOPIC, index))
+                    ends[index] = (await admin.read_whole_log(TOPIC, index)).end_offset
                 start_offset = await self._start_offset(metadata, group, index)
                 waiting[group, index] = f"starts at {start_offset}, the log ends at {ends[index]}"
                 if start_offset == ends[index]:
@@ -278,6 +256,27 @@ class SeedRun:
             Violation("not drained", f"{group}/{index} {state} after {DRAIN_LIMIT_S:.0f} s without faults")
             for (group, index), state in waiting.items()
         ]
+
+    async def _read_everything(self, admin: Admin, account: _Account) -> None:
+        for index in range(self.plan.partitions):
+            contents = await admin.read_whole_log(TOPIC, index)
+            account.logs[index], account.log_starts[index] = contents.records, contents.start_offset
+        for group in self.plan.dead_letter_groups:
+            account.dead_letters[group] = await self._read_dead_letters(admin, dead_letter_topic(group))
+
+    async def _read_dead_letters(self, admin: Admin, topic: str) -> list[DeadLetter]:
+        """Empty where the topic was never created."""
+        found: list[DeadLetter] = []
+        for index in range(await admin.partition_count(topic)):
+            for record in await admin.read_log(topic, index):
+                texts = {name: (value or b"").decode() for name, value in record.headers}
+                key = RecordKey(
+                    texts["__dlq.errors.group"],
+                    int(texts["__dlq.errors.partition"]),
+                    int(texts["__dlq.errors.offset"]),
+                )
+                found.append(DeadLetter(key, int(texts["__dlq.errors.delivery.count"]), record.value))
+        return found
 
     async def _start_offset(self, metadata: TopicMetadata, group: str, index: int) -> int | None:
         """The durable start offset, None where no share coordinator says it."""

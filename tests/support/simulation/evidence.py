@@ -1,0 +1,195 @@
+"""What a history proves: its events by record, and what is known besides. Rules are applied to it (`checker`)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode
+from kshare_core.states import AcknowledgeType
+from support.simulation.history import (
+    AcknowledgeAnswered,
+    AcknowledgeSent,
+    Acquired,
+    Delivered,
+    Event,
+    FaultEvent,
+    History,
+    HoldsEnded,
+    StateWritten,
+    describe,
+)
+from support.simulation.kafka import ReadRecord
+
+EXCERPT_LINES = 60
+
+NOT_APPLIED = (
+    ErrorCode.INVALID_RECORD_STATE,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.SHARE_SESSION_NOT_FOUND,
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+)
+"""Error codes that say that an acknowledgement certainly had no effect."""
+
+
+ENDS = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+NEVER = math.inf
+
+
+class RecordKey(NamedTuple):
+    group: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.partition}@{self.offset}"
+
+
+@dataclass(slots=True)
+class Violation:
+    """A broken rule, with what happened to the record."""
+
+    rule: str
+    text: str
+    excerpt: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.rule}: {self.text}", *(f"    {line}" for line in self.excerpt)])
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What the checker knows besides the history."""
+
+    groups: Sequence[str]
+    logs: Mapping[int, Sequence[ReadRecord]]
+    """The records of each partition, as read at the end."""
+    delivery_count_limit: int
+    lock_duration_s: float
+    calm: bool = False
+    """No faults at all: then nothing may fail."""
+    log_starts: Mapping[int, int] = field(default_factory=dict)
+    """Where each log starts at the end; what lay below was deleted. 0 where nothing is said."""
+    committed_groups: Sequence[str] = ()
+    """The groups with share.isolation.level=read_committed."""
+    dead_letters: Mapping[str, Sequence[DeadLetter]] = field(default_factory=dict)
+    """What the dead-letter topic of each group holds at the end; groups without one are not named."""
+
+
+class DeadLetter(NamedTuple):
+    """A record of a dead-letter topic: which record it says it is of, and that record's value where it was copied."""
+
+    key: RecordKey
+    delivery_count: int
+    value: str
+
+
+class Sent(NamedTuple):
+    """An acknowledgement and its answer."""
+
+    event: AcknowledgeSent
+    answer: AcknowledgeAnswered | None
+
+    @property
+    def ended_at(self) -> float:
+        """When its sender knew that the record had come to its end."""
+        if self.answer is None or self.answer.error_code or self.event.type not in ENDS:
+            return NEVER
+        return self.answer.time
+
+    @property
+    def confirmed(self) -> bool:
+        return self.answer is not None and self.answer.error_code == 0
+
+    @property
+    def may_have_effect(self) -> bool:
+        return self.answer is None or self.answer.error_code not in NOT_APPLIED
+
+
+class Evidence:
+    """Indexes a history once. By record: deliveries, acquisitions, acknowledgements; by member: the ends of holds."""
+
+    def __init__(self, history: History, expectations: Expectations) -> None:
+        self.events = history.events
+        self.expected = expectations
+        self.deliveries: dict[RecordKey, list[Delivered]] = defaultdict(list)
+        self.acquired: dict[RecordKey, list[Acquired]] = defaultdict(list)
+        self.sent: dict[RecordKey, list[Sent]] = defaultdict(list)
+        self.hold_ends: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+        """By group and member: time and gateway."""
+        self._fault_times: list[float] = []
+        self._index()
+
+    def _index(self) -> None:
+        answers = {event.acknowledge_id: event for event in self.events if isinstance(event, AcknowledgeAnswered)}
+        for event in self.events:
+            if isinstance(event, Delivered):
+                for key in _keys(event):
+                    self.deliveries[key].append(event)
+            elif isinstance(event, Acquired):
+                for key in _keys(event):
+                    self.acquired[key].append(event)
+            elif isinstance(event, AcknowledgeSent):
+                sent = Sent(event, answers.get(event.acknowledge_id))
+                for key in _keys(event):
+                    self.sent[key].append(sent)
+            elif isinstance(event, HoldsEnded):
+                self.hold_ends[event.group, event.member].append((event.time, event.gateway))
+            elif isinstance(event, FaultEvent):
+                self._fault_times.append(event.time)
+
+    def violation(self, rule: str, key: RecordKey, text: str) -> Violation:
+        return Violation(rule, f"{key}: {text}", self.excerpt(key))
+
+    def excerpt(self, key: RecordKey) -> list[str]:
+        """What happened to one record, and the faults."""
+        acknowledge_ids = {sent.event.acknowledge_id for sent in self.sent[key]}
+        lines = [describe(event) for event in self.events if _concerns(event, key, acknowledge_ids)]
+        if len(lines) > EXCERPT_LINES:
+            lines = [*lines[: EXCERPT_LINES // 2], "...", *lines[-EXCERPT_LINES // 2 :]]
+        return lines
+
+    def deliverable(self) -> Iterator[RecordKey]:
+        """Every record of the logs that a group has to come to an end with."""
+        for group in self.expected.groups:
+            committed_only = group in self.expected.committed_groups
+            for partition, records in self.expected.logs.items():
+                for record in records:
+                    if record.committed or not committed_only:
+                        yield RecordKey(group, partition, record.offset)
+
+    def is_deleted(self, partition: int, offset: int) -> bool:
+        """Whether the log starts behind the offset at the end."""
+        return offset < self.expected.log_starts.get(partition, 0)
+
+    def fault_between(self, start: float, end: float) -> bool:
+        index = bisect_right(self._fault_times, start)
+        return index < len(self._fault_times) and self._fault_times[index] <= end
+
+    def highest_count(self, key: RecordKey) -> int:
+        """The highest delivery count with which the record was acquired; 0 where it never was."""
+        return max((event.delivery_count for event in self.acquired[key]), default=0)
+
+
+def _keys(event: Delivered | Acquired | AcknowledgeSent) -> Iterator[RecordKey]:
+    for offset in range(event.run[0], event.run[1] + 1):
+        yield RecordKey(event.group, event.partition, offset)
+
+
+def _concerns(event: Event, key: RecordKey, acknowledge_ids: set[int]) -> bool:
+    if isinstance(event, FaultEvent | HoldsEnded):
+        return not isinstance(event, HoldsEnded) or event.group == key.group
+    if isinstance(event, Delivered | Acquired | AcknowledgeSent):
+        inside = event.run[0] <= key.offset <= event.run[1]
+        return inside and (event.group, event.partition) == (key.group, key.partition)
+    if isinstance(event, AcknowledgeAnswered):
+        return event.acknowledge_id in acknowledge_ids
+    if isinstance(event, StateWritten):
+        if (event.group, event.partition) != (key.group, key.partition):
+            return False
+        return event.start_offset > key.offset or any(b[0] <= key.offset <= b[1] for b in event.batches)
+    return False

@@ -1,0 +1,118 @@
+"""What a seed means: the cluster's shape, who produces, who consumes and how, and how much goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from support.simulation.cluster import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a seed means. Offsets of time are from the moment when the cluster is ready."""
+
+    seed: int
+    shape: Shape
+    partitions: int
+    groups: tuple[str, ...]
+    members_per_group: int
+    producers: int
+    records: int
+    transactional_producers: int
+    transactions: int
+    """Of each transactional producer."""
+    transaction_timeout_ms: int
+    committed_groups: tuple[str, ...]
+    """Those with share.isolation.level=read_committed."""
+    dead_letter_groups: tuple[str, ...]
+    """Those with a dead-letter topic of their own."""
+    deletes_records: bool
+    """By DeleteRecords, now and then."""
+    retains_little: bool
+    """By retention.bytes."""
+    delivery_count_limit: int
+    lock_duration_ms: int
+    max_wait_ms: int
+    fault_seconds: float
+    fault_count: int
+
+    def describe(self) -> str:
+        shape = self.shape
+        return (
+            f"seed {self.seed}: {shape.leaders} leaders, {shape.share_coordinators} share coordinators, "
+            f"{shape.gateways} gateways; {self.partitions} partitions, groups {', '.join(self.groups)} of "
+            f"{self.members_per_group}; {self.records} records; limit {self.delivery_count_limit}, lock "
+            f"{self.lock_duration_ms} ms; {self.transactional_producers} producers of {self.transactions} transactions "
+            f"within {self.transaction_timeout_ms} ms; read_committed: {', '.join(self.committed_groups) or 'none'}; "
+            f"dead letters: {', '.join(self.dead_letter_groups) or 'none'}; "
+            f"{'records are deleted; ' * self.deletes_records}{'little is retained; ' * self.retains_little}"
+            f"{self.fault_count} faults in {self.fault_seconds:.0f} s"
+        )
+
+    def group_configs(self, group: str) -> dict[str, str]:
+        """The group's configs under Kafka's names."""
+        configs = {
+            "share.auto.offset.reset": "earliest",
+            "share.delivery.count.limit": str(self.delivery_count_limit),
+        }
+        if group in self.committed_groups:
+            configs["share.isolation.level"] = "read_committed"
+        if group in self.dead_letter_groups:
+            configs["errors.deadletterqueue.topic.name"] = dead_letter_topic(group)
+            configs["errors.deadletterqueue.copy.record.enable"] = "true"
+        return configs
+
+    def topic_configs(self) -> dict[str, str]:
+        """The configs of the topic that is produced to."""
+        if not self.retains_little:
+            return {}
+        return {"retention.bytes": "8000", "internal.segment.bytes": "1500"}
+
+
+def dead_letter_topic(group: str) -> str:
+    return f"dlq.{group}"
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed; one seed in ten has no faults at all."""
+    draw = random.Random(f"{seed}/plan")
+    lock_duration_ms = draw.choice((3_000, 8_000, 15_000))
+    groups = draw.choice((("g1",), ("g1",), ("g1", "g2")))
+    transactional_producers = draw.choice((0, 1, 1, 2))
+    return Plan(
+        seed=seed,
+        shape=Shape(
+            share_coordinators=draw.choice((1, 1, 2)),
+            leaders=draw.choice((1, 1, 2)),
+            gateways=draw.choice((1, 2)),
+            configs={
+                "group.share.min.record.lock.duration.ms": "1000",
+                "group.share.record.lock.duration.ms": str(lock_duration_ms),
+                "share.coordinator.snapshot.update.records.per.snapshot": draw.choice(("3", "20", "500")),
+                "share.coordinator.state.topic.num.partitions": "5",
+                "num.partitions": "2",
+                "errors.deadletterqueue.auto.create.topics.enable": "true",
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+                "log.initial.task.delay.ms": "1000",
+                "log.retention.check.interval.ms": "2000",
+            },
+        ),
+        partitions=draw.choice((2, 3)),
+        groups=groups,
+        members_per_group=draw.choice((2, 3, 4)),
+        producers=draw.choice((1, 2)),
+        records=draw.choice((200, 400, 800)),
+        transactional_producers=transactional_producers,
+        transactions=draw.choice((4, 10, 20)),
+        transaction_timeout_ms=draw.choice((3_000, 10_000)),
+        committed_groups=tuple(group for group in groups if transactional_producers and draw.random() < 0.6),
+        dead_letter_groups=tuple(group for group in groups if draw.random() < 0.5),
+        deletes_records=draw.random() < 0.3,
+        retains_little=draw.random() < 0.1,
+        delivery_count_limit=draw.choice((3, 5, 5, 10)),
+        lock_duration_ms=lock_duration_ms,
+        max_wait_ms=draw.choice((500, 1_000, 2_000)),
+        fault_seconds=draw.choice((15.0, 30.0, 60.0)),
+        fault_count=0 if draw.random() < 0.1 else draw.choice((3, 8, 16)),
+    )
