@@ -174,22 +174,19 @@ def _check_produced(header: BatchHeader) -> None:
             f"a produced batch with {header.record_count} records must have the last offset delta "
             f"{header.record_count - 1}, not {header.last_offset_delta}"
         )
-    if header.compression >= len(COMPRESSION_NAMES):
+    compression = header.attributes & COMPRESSION_MASK
+    if compression >= len(COMPRESSION_NAMES):
         known = ", ".join(f"{code} {name}" for code, name in enumerate(COMPRESSION_NAMES))
-        raise _invalid(f"compression type {header.compression} is unknown; there are {known}")
-    if header.is_control:
+        raise _invalid(f"compression type {compression} is unknown; there are {known}")
+    if header.attributes & CONTROL_MASK:
         raise _invalid("clients are not allowed to write control records")
     if header.has_producer_id and header.base_sequence < 0:
         raise _invalid(f"a batch of producer {header.producer_id} must have a sequence, not {header.base_sequence}")
-    if header.is_log_append_time:
+    if header.attributes & TIMESTAMP_TYPE_MASK:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "clients must set the timestamp type of a batch to CreateTime")
-    _check_count_fits(header)
-
-
-def _check_count_fits(header: BatchHeader) -> None:
     # The smallest record has seven bytes; only without compression does the length bound the count.
     records_length = header.size - HEADER_LENGTH
-    if header.compression == 0 and header.record_count * 7 > records_length:
+    if compression == 0 and header.record_count * 7 > records_length:
         raise _invalid(f"{header.record_count} records do not fit into {records_length} bytes")
 
 

@@ -195,13 +195,14 @@ class PartitionLog:
         if not settings.log_append_time:
             _check_timestamps(header, settings, now_ms)
         log_append_time_ms = now_ms if settings.log_append_time else NO_TIMESTAMP
+        is_transactional = header.is_transactional
         if header.has_producer_id:
             duplicate = self.producers.admit(
                 header, pending, transactional, appended_bytes=self.appended_bytes, now_ms=now_ms
             )
             if duplicate is not None:
                 return Appended(duplicate, log_append_time_ms, self.log_start_offset)
-        elif header.is_transactional:
+        elif is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transactional batch must have a producer id")
         base_offset = pending.next_offset
         if settings.log_append_time:
@@ -210,7 +211,7 @@ class PartitionLog:
             data = patch(records, base_offset, self.leader_epoch)
         max_timestamp_ms = now_ms if settings.log_append_time else header.max_timestamp_ms
         last_offset = base_offset + header.last_offset_delta
-        batch = StoredBatch(base_offset, last_offset, data, False, header.is_transactional, header.producer_id)
+        batch = StoredBatch(base_offset, last_offset, data, False, is_transactional, header.producer_id)
         pending.add(batch, max_timestamp_ms)
         return Appended(base_offset, log_append_time_ms, self.log_start_offset)
 

@@ -200,12 +200,13 @@ class PartitionLogs:
 
     def _prepare(self, queued: _QueuedAppend | _QueuedEnd, now_ms: int, turn: _Turn) -> Appended | Exception | None:
         try:
-            if queued.key not in turn.pending:
+            found = turn.pending.get(queued.key)
+            if found is None:
                 log = self.lookup(queued.key)
-                turn.pending[queued.key] = (log, log.begin(now_ms))
-            log, pending = turn.pending[queued.key]
-            appended = queued.prepare(log, now_ms, pending)
-            turn.more_writes.extend(queued.writes)
+                found = turn.pending[queued.key] = (log, log.begin(now_ms))
+            appended = queued.prepare(found[0], now_ms, found[1])
+            if queued.writes:
+                turn.more_writes.extend(queued.writes)
             return appended
         except Exception as error:  # bad input or a bug ends this append, never the turn
             return error

@@ -111,12 +111,14 @@ class ProducerState:
         `appended_bytes` is the log's before the turn. KafkaError where the batch must not be appended.
         """
         producer_id = header.producer_id
-        entry = self._entry(producer_id, pending)
+        known = pending.producers
+        entry = known[producer_id] if producer_id in known else self._table.get(producer_id)
         duplicate = find_duplicate(entry, header)
         if duplicate is not None:
             return duplicate.base_offset
-        verification = self._verification(producer_id, pending)
-        if header.is_transactional and not has_open_transaction(entry, header.producer_epoch):
+        verification = self._verification(producer_id, pending) if self._verifications else None
+        is_transactional = header.is_transactional
+        if is_transactional and not has_open_transaction(entry, header.producer_epoch):
             check_epoch(entry, producer_id, header.producer_epoch)
             _check_verified(header, verification, transactional)
         check_producer(entry, header, verification)
@@ -125,7 +127,7 @@ class ProducerState:
         base_offset = pending.next_offset
         entry_now = entry_after(entry, header, base_offset, now_ms)
         pending.producers[producer_id] = entry_now
-        if header.is_transactional:
+        if is_transactional:
             changes = pending.transaction_changes()
             changes.verified[producer_id] = None
             if entry_now.transaction_first_offset == base_offset:
@@ -138,7 +140,8 @@ class ProducerState:
         KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
         producer_id = end.producer_id
-        entry = self._entry(producer_id, pending)
+        known = pending.producers
+        entry = known[producer_id] if producer_id in known else self._table.get(producer_id)
         check_end(entry, end)
         changes = pending.transaction_changes()
         verification = self._verifications.get(producer_id)
@@ -189,12 +192,6 @@ class ProducerState:
         )
         for producer_id in expired:
             self._table.remove(producer_id)
-
-    def _entry(self, producer_id: int, pending: PendingAppends) -> ProducerEntry | None:
-        """What is known of the producer at this point of the turn."""
-        if producer_id in pending.producers:
-            return pending.producers[producer_id]
-        return self._table.get(producer_id)
 
     def _verification(self, producer_id: int, pending: PendingAppends) -> Verification | None:
         if pending.transactions is not None and producer_id in pending.transactions.verified:

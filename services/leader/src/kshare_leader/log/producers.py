@@ -117,38 +117,40 @@ def check_producer(entry: ProducerEntry | None, header: BatchHeader, verificatio
 
     `verification` is the one of the producer that is under way in the partition.
     """
-    who = f"producer {header.producer_id} with epoch {header.producer_epoch}"
     if header.producer_epoch < 0:
-        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"{who}: a producer epoch must not be negative")
+        raise _refusal(ErrorCode.INVALID_PRODUCER_EPOCH, header, "has an epoch below 0")
     check_epoch(entry, header.producer_id, header.producer_epoch)
     if verification is not None:
-        _check_first_sequence(entry, header, verification, who)
+        _check_first_sequence(entry, header, verification)
     if entry is None:
         return
+    sequence = header.base_sequence
     if header.producer_epoch > entry.producer_epoch:
-        if header.base_sequence != 0:
-            text = f"{who} must start its new epoch at sequence 0, not {header.base_sequence}"
-            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        if sequence != 0:
+            text = f"must start its new epoch at sequence 0, not {sequence}"
+            raise _refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, text)
     else:
         expected = sequence_after(entry.last_sequence, 1)
-        if header.base_sequence != expected:
-            text = f"{who} sent sequence {header.base_sequence}; expected is {expected}"
-            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        if sequence != expected:
+            text = f"sent sequence {sequence}; expected is {expected}"
+            raise _refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, text)
     if entry.transaction_first_offset != NO_OFFSET and not header.is_transactional:
-        text = f"{who} has a transaction since offset {entry.transaction_first_offset}; the batch is outside of it"
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        text = f"has a transaction since offset {entry.transaction_first_offset}; the batch is outside of it"
+        raise _refusal(ErrorCode.INVALID_TXN_STATE, header, text)
 
 
-def _check_first_sequence(
-    entry: ProducerEntry | None, header: BatchHeader, verification: Verification, who: str
-) -> None:
+def _check_first_sequence(entry: ProducerEntry | None, header: BatchHeader, verification: Verification) -> None:
     sequence = header.base_sequence
     if verification.adds_partition and sequence != 0 and (entry is None or not entry.batches):
-        text = f"{who} must start its transaction at sequence 0, not {sequence}"
-        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        text = f"must start its transaction at sequence 0, not {sequence}"
+        raise _refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, text)
     if sequence > verification.lowest_sequence:
-        text = f"{who} sent sequence {sequence}, but {verification.lowest_sequence} must come first"
-        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        text = f"sent sequence {sequence}, but {verification.lowest_sequence} must come first"
+        raise _refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, text)
+
+
+def _refusal(code: ErrorCode, header: BatchHeader, what: str) -> KafkaError:
+    return KafkaError(code, f"producer {header.producer_id} with epoch {header.producer_epoch} {what}")
 
 
 def entry_after(entry: ProducerEntry | None, header: BatchHeader, base_offset: int, now_ms: int) -> ProducerEntry:
