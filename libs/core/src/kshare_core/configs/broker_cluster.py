@@ -88,7 +88,11 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
     integer("queued.max.requests", 500, low=1),
     integer("quota.window.num", 11, low=1),
     integer("quota.window.size.seconds", 1, low=1),
-    integer("request.timeout.ms", 30000),
+    integer(
+        "request.timeout.ms",
+        30000,
+        text="How long a leader waits for the transaction coordinator's word about a transaction, at most.",
+    ),
     long("server.max.startup.time.ms", MAX_LONG, low=0, internal=True),
     long("socket.connection.setup.timeout.max.ms", 30000),
     long("socket.connection.setup.timeout.ms", 10000),
