@@ -1,7 +1,7 @@
 """One log whose appends, transactions, retention and compaction a test does step by step, and what it must then hold.
 
-`HousekeptLog` drives a PartitionLog on a MemoryDisk. `NaiveLog` keeps every record that was ever appended and knows, for
-each key, which value a reader of committed records must end up with.
+`HousekeptLog` drives a PartitionLog on a MemoryDisk. `NaiveLog` keeps every record that was ever appended and knows,
+for each key, which value a reader of committed records must end up with.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ class Feature(NamedTuple):
 
 
 FEATURES = (Feature("share.version", 0, 2, 2), Feature("transaction.version", 0, 2, 2))
-"""share.version 1: share groups (KIP-932); 2: with dead letters (KIP-1191). transaction.version 2: each transaction ends
-with a raised epoch, and leaders add partitions to transactions themselves (KIP-890)."""
+"""share.version 1: share groups (KIP-932); 2: with dead letters (KIP-1191). transaction.version 2: each transaction
+ends with a raised epoch, and leaders add partitions to transactions themselves (KIP-890)."""
 FINALIZED_FEATURES_EPOCH = 1
 """The finalized levels are fixed by the release, so their epoch is too."""
 

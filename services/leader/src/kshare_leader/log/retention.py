@@ -3,8 +3,8 @@
 The rules of UnifiedLog.deleteOldSegments of Kafka 4.3: whole segments from the oldest on; by size while the log would
 still have retention.bytes without the segment; by time while the segment's newest record is older than retention.ms.
 The active segment goes like the others when nothing in it is to stay: the log is empty then, and goes on at the same
-offset. A segment with a timestamp in the future stays until that time is over. Topics without `delete` in cleanup.policy keep
-everything.
+offset. A segment with a timestamp in the future stays until that time is over. Topics without `delete` in
+cleanup.policy keep everything.
 """
 
 from __future__ import annotations
