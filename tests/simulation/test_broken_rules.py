@@ -35,6 +35,16 @@ SIGNS = {
     "the leader forgets acknowledgements": ("delivered after its confirmation", "delivery count forgotten"),
     "a record is given to two members": ("two holders", "delivered after its confirmation"),
     "the leader epoch of a write is not compared": ("state went back", "delivered after its confirmation"),
+    "read_committed groups get all records": ("an aborted record was delivered", "delivered before it was committed"),
+    "some transactions end the other way": (
+        "aborted, and yet committed",
+        "committed, and yet aborted",
+        "committed without being asked to",
+        "half of a transaction",
+    ),
+    "deleted records are kept": ("the log start went back", "deleted, and delivered afterwards"),
+    "dead letters are lost": ("given up without a dead letter",),
+    "dead letters are appended again": ("two dead letters of one record",),
 }
 """The rules of which one must be found broken."""
 

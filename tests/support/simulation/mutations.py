@@ -14,8 +14,16 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from kshare_rpc.generated.kshare.v1 import leader_pb2, share_coordinator_pb2
-from kshare_rpc.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2, share_coordinator_pb2
+from kshare_rpc.methods import (
+    APPEND_DEAD_LETTERS,
+    DELETE_RECORDS,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    WATCH_CATALOG,
+    WRITE_SHARE_GROUP_STATE,
+    WRITE_TXN_MARKERS,
+)
 from kshare_rpc.network import CallFailed, Channel, Handler, Method, Network, Payload, Server, Service
 
 WrapHandler = Callable[[Handler], Handler]
@@ -196,6 +204,86 @@ class _NoFencing:
         return changed
 
 
+def _hide_isolation_levels(call: Call) -> Call:
+    """The catalog that leaders see has no share.isolation.level."""
+
+    async def changed(
+        method: Method[Any, Any], request: Any, payload: Payload = (), *, timeout_ms: int
+    ) -> tuple[Any, memoryview]:
+        answer, further = await call(method, request, payload, timeout_ms=timeout_ms)
+        copy = coordinator_pb2.WatchCatalogResponse.FromString(answer.SerializeToString())
+        for group in copy.group_configs:
+            kept = [entry for entry in group.configs if entry.name != "share.isolation.level"]
+            del group.configs[:]
+            group.configs.extend(kept)
+        return copy, further
+
+    return changed
+
+
+class _TurnMarkersRound:
+    """Some transactions, or some partitions of one, end the other way than was asked."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def __call__(self, call: Call) -> Call:
+        async def changed(
+            method: Method[Any, Any], request: Any, payload: Payload = (), *, timeout_ms: int
+        ) -> tuple[Any, memoryview]:
+            self._seen += 1
+            copy = leader_pb2.WriteTxnMarkersRequest.FromString(request.SerializeToString())
+            for marker in copy.markers:
+                marker.committed ^= self._seen % 3 == 0
+            return await call(method, copy, payload, timeout_ms=timeout_ms)
+
+        return changed
+
+
+def _keep_deleted_records(handler: Handler) -> Handler:
+    """The leader says that it deleted records, and does nothing."""
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        answer = leader_pb2.DeleteRecordsResponse()
+        for partition in request.partitions:
+            answer.results.add(
+                topic_id=partition.topic_id, partition=partition.partition, low_watermark=partition.offset
+            )
+        return answer
+
+    return changed
+
+
+def _lose_dead_letters(handler: Handler) -> Handler:
+    """The receiver says that it appended dead letters, and forgets some of them."""
+    seen = 0
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        nonlocal seen
+        seen += 1
+        if seen % 3:
+            return await handler(request, payload)
+        return leader_pb2.AppendDeadLettersResponse(appended=request.offsets)
+
+    return changed
+
+
+def _repeat_dead_letters(handler: Handler) -> Handler:
+    """The receiver does not know its sources, so that a repeated request is appended again."""
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        other = leader_pb2.AppendDeadLettersRequest.FromString(request.SerializeToString())
+        other.group_id += " again"
+        await handler(other, payload)
+        return await handler(request, payload)
+
+    return changed
+
+
+def _at_leader(method: Method[Any, Any], wrap: WrapHandler) -> Mutation:
+    return Mutation(handlers={"leader": lambda: {method: wrap}})
+
+
 def _at_share_coordinator(wrap: WrapHandler) -> Mutation:
     return Mutation(handlers={"share-coordinator": lambda: {WRITE_SHARE_GROUP_STATE: wrap}})
 
@@ -213,6 +301,15 @@ BROKEN_RULES: Mapping[str, Callable[[], Mutation]] = {
     ),
     "a record is given to two members": lambda: Mutation(handlers={"leader": lambda: {SHARE_FETCH: _give_to_two}}),
     "the leader epoch of a write is not compared": lambda: _at_share_coordinator(_NoFencing()),
+    "read_committed groups get all records": lambda: Mutation(
+        calls={"leader": {WATCH_CATALOG: _hide_isolation_levels}}
+    ),
+    "some transactions end the other way": lambda: Mutation(
+        calls={"coordinator": {WRITE_TXN_MARKERS: _TurnMarkersRound()}}
+    ),
+    "deleted records are kept": lambda: _at_leader(DELETE_RECORDS, _keep_deleted_records),
+    "dead letters are lost": lambda: _at_leader(APPEND_DEAD_LETTERS, _lose_dead_letters),
+    "dead letters are appended again": lambda: _at_leader(APPEND_DEAD_LETTERS, _repeat_dead_letters),
 }
 """What is broken; each makes a new mutation for one run."""
 

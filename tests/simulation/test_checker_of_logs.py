@@ -1,0 +1,224 @@
+"""The checker's rules of transactions, deleted records and dead letters: each finds its breach, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from support.simulation.checker import Checker, Expectations, RecordKey
+from support.simulation.evidence import DeadLetter
+from support.simulation.history import (
+    AcknowledgeAnswered,
+    AcknowledgeSent,
+    Acquired,
+    Delivered,
+    Event,
+    History,
+    ProduceConfirmed,
+    ProduceSent,
+    RecordsDeleted,
+    TransactionBegun,
+    TransactionEndConfirmed,
+    TransactionEndSent,
+)
+from support.simulation.kafka import ReadRecord
+
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+LIMIT = 3
+
+
+def produced(values: str = "ab", *, base_offset: int = 0, confirmed: bool = True) -> list[Event]:
+    events: list[Event] = [ProduceSent(0.0, "p1", 0, tuple(values))]
+    return [*events, *([ProduceConfirmed(0.1, "p1", 0, base_offset, tuple(values))] if confirmed else [])]
+
+
+def transaction(values: str = "ab", *, end: bool | None = True, confirmed: bool = True) -> list[Event]:
+    events: list[Event] = [TransactionBegun(0.0, "p1", 0, tuple(values))]
+    if end is not None:
+        events.append(TransactionEndSent(0.5, "p1", 0, end))
+        if confirmed:
+            events.append(TransactionEndConfirmed(0.6, "p1", 0, end))
+    return events
+
+
+def delivered(
+    offset: int, value: str, *, sent_at: float = 1.0, time: float = 1.5, count: int = 1, kind: int = ACCEPT
+) -> list[Event]:
+    """Delivered, acknowledged, and the answer."""
+    number = int(time * 1000) * 100 + offset
+    run = (offset, offset)
+    return [
+        Acquired(time - 0.001, sent_at, "g1", "m1", 0, run, count),
+        Delivered(time, sent_at, "g1", "m1", "gateway-1", 0, run, count, (value,)),
+        AcknowledgeSent(time + 0.1, number, "g1", "m1", 0, run, kind),
+        AcknowledgeAnswered(time + 0.2, number, 0),
+    ]
+
+
+def rules_broken(
+    *parts: Sequence[Event],
+    log: Sequence[ReadRecord],
+    start: int = 0,
+    committed_only: bool = False,
+    letters: Sequence[DeadLetter] | None = None,
+) -> set[str]:
+    history = History()
+    for event in sorted((event for part in parts for event in part), key=lambda event: event.time):
+        history.add(event)
+    expected = Expectations(
+        groups=["g1"],
+        logs={0: log},
+        delivery_count_limit=LIMIT,
+        lock_duration_s=10.0,
+        log_starts={0: start},
+        committed_groups=["g1"] if committed_only else [],
+        dead_letters={} if letters is None else {"g1": letters},
+    )
+    return {violation.rule for violation in Checker(history, expected).check()}
+
+
+A, B = ReadRecord(0, "a"), ReadRecord(1, "b")
+ABORTED_A, ABORTED_B = A._replace(committed=False), B._replace(committed=False)
+BOTH = [*delivered(0, "a"), *delivered(1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("ending", "log", "rule"),
+    [
+        ({"end": True}, [A, B], None),
+        ({"end": True}, [ABORTED_A, ABORTED_B], "committed, and yet aborted"),
+        ({"end": True}, [A, ABORTED_B], "committed, and yet aborted"),
+        ({"end": False}, [ABORTED_A, ABORTED_B], None),
+        ({"end": False}, [A, ABORTED_B], "committed without being asked to"),
+        ({"end": None}, [ABORTED_A, ABORTED_B], None),
+        ({"end": None}, [A, B], "committed without being asked to"),
+        ({"end": True, "confirmed": False}, [A, B], None),
+        ({"end": True, "confirmed": False}, [ABORTED_A, ABORTED_B], None),
+        ({"end": True, "confirmed": False}, [A, ABORTED_B], "half of a transaction"),
+    ],
+)
+def test_transactions_end_as_they_were_asked_to(
+    ending: dict[str, Any], log: list[ReadRecord], rule: str | None
+) -> None:
+    assert rules_broken(produced(), transaction(**ending), BOTH, log=log) == ({rule} if rule else set())
+
+
+def test_a_transaction_whose_start_was_deleted_is_not_half() -> None:
+    end = transaction(end=True, confirmed=False)
+    assert not rules_broken(produced(), end, delivered(1, "b"), log=[B], start=1)
+
+
+def test_a_fenced_producers_records_are_in_no_log() -> None:
+    late: list[Event] = [ProduceSent(0.9, "p1", 0, ("late",))]
+    log = [A, B, ReadRecord(2, "late", committed=False)]
+    found = rules_broken(produced(), transaction(), late, BOTH, delivered(2, "late"), log=log)
+    assert found == {"a fenced producer was not refused"}
+
+
+@pytest.mark.parametrize(
+    ("committed_only", "deliveries", "broken"),
+    [
+        (True, [], set()),
+        (True, BOTH, {"an aborted record was delivered", "delivered before it was committed"}),
+        (False, [], {"skipped"}),
+        (False, BOTH, set()),
+    ],
+)
+def test_aborted_records_are_for_read_uncommitted_groups(
+    committed_only: bool, deliveries: list[Event], broken: set[str]
+) -> None:
+    log = [ABORTED_A, ABORTED_B]
+    assert (
+        rules_broken(produced(), transaction(end=False), deliveries, log=log, committed_only=committed_only) == broken
+    )
+
+
+@pytest.mark.parametrize(("time", "broken"), [(0.4, True), (1.5, False)])
+def test_a_committed_record_is_delivered_after_its_commit(time: float, broken: bool) -> None:
+    found = rules_broken(
+        produced("a"),
+        transaction("a"),
+        delivered(0, "a", sent_at=time - 0.2, time=time),
+        log=[A],
+        committed_only=True,
+    )
+    assert ("delivered before it was committed" in found) == broken
+
+
+def test_committed_records_are_not_skipped() -> None:
+    assert rules_broken(produced(), transaction(), delivered(0, "a"), log=[A, B], committed_only=True) == {"skipped"}
+
+
+@pytest.mark.parametrize(
+    ("start", "rules"),
+    [(1, set()), (0, {"produced and confirmed, but lost"})],
+)
+def test_what_was_deleted_is_neither_lost_nor_skipped(start: int, rules: set[str]) -> None:
+    assert rules_broken(produced(), delivered(1, "b"), log=[B], start=start) == rules
+
+
+def test_a_deleted_record_was_delivered_as_it_was_produced() -> None:
+    assert rules_broken(produced(), delivered(0, "x"), delivered(1, "b"), log=[B], start=1) == {
+        "delivered what is not in the log"
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "start", "rules"),
+    [
+        (1.0, 1, set()),
+        (3.0, 1, {"deleted, and delivered afterwards"}),
+        (1.0, 0, {"the log start went back"}),
+    ],
+)
+def test_deleted_records_stay_deleted(sent_at: float, start: int, rules: set[str]) -> None:
+    deleted: list[Event] = [RecordsDeleted(2.0, 0, 1)]
+    log = [B] if start else [A, B]
+    first = delivered(0, "a", sent_at=sent_at, time=3.5)
+    assert rules_broken(produced(), deleted, first, delivered(1, "b"), log=log, start=start) == rules
+
+
+KEY = RecordKey("g1", 0, 0)
+LETTER = DeadLetter(KEY, 1, "a")
+REJECTED = delivered(0, "a", kind=REJECT)
+ACCEPTED = delivered(0, "a")
+EXHAUSTED = [
+    event
+    for count in range(1, LIMIT + 1)
+    for event in delivered(0, "a", sent_at=count, time=count + 0.5, count=count, kind=RELEASE)
+]
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "letters", "rule"),
+    [
+        (REJECTED, [LETTER], None),
+        (EXHAUSTED, [LETTER], None),
+        (ACCEPTED, [], None),
+        (REJECTED[:3], [], "given up without a dead letter"),
+        (REJECTED[:3], [LETTER], None),
+        (ACCEPTED[:3], [], None),
+        (REJECTED, [], "given up without a dead letter"),
+        (EXHAUSTED, [], "given up without a dead letter"),
+        (ACCEPTED, [LETTER], "a dead letter of a record that was not given up"),
+        (REJECTED, [LETTER, LETTER], "two dead letters of one record"),
+        (REJECTED, [LETTER._replace(value="x")], "a dead letter with another record's value"),
+        (
+            REJECTED,
+            [LETTER, DeadLetter(RecordKey("g2", 0, 0), 1, "a")],
+            "a dead letter of a record that was not given up",
+        ),
+    ],
+)
+def test_dead_letters_are_what_was_given_up(
+    deliveries: list[Event], letters: list[DeadLetter], rule: str | None
+) -> None:
+    found = rules_broken(produced("a"), deliveries, log=[A], letters=letters)
+    assert found == ({rule} if rule else set())
+
+
+def test_a_deleted_record_may_have_a_dead_letter_or_none() -> None:
+    for letters in ([], [LETTER]):
+        assert not rules_broken(produced("a"), REJECTED, log=[], start=1, letters=letters)
