@@ -13,6 +13,7 @@ import pytest
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.clock import SystemClock, system_environment
+from kshare_runtime.confirmed_writes import FILE_NAME, ConfirmedWrites
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 
@@ -32,6 +33,13 @@ def write_ahead_log(path: Path) -> Path:
     return found
 
 
+def note_up_to(path: Path, sequence: int) -> None:
+    confirmed = ConfirmedWrites(path)
+    confirmed.start()
+    confirmed.note(sequence, 0)
+    confirmed.close()
+
+
 def keys(path: Path) -> list[bytes]:
     store = RocksStore(path)
     found = [key for key, _ in store.scan("log", b"")]
@@ -49,7 +57,34 @@ def test_a_write_that_was_cut_off_is_dropped_and_no_other(tmp_path: Path, missin
     log = write_ahead_log(path)
     with log.open("r+b") as file:
         file.truncate(log.stat().st_size - missing_bytes)
+    refused = shutil.copytree(path, tmp_path / "refused")
+    with pytest.raises(StorageFailure, match=r"confirmed up to number 20, and only those up to 19 are there\. Restore"):
+        RocksStore(refused)
+    # The crash came in the middle of the last write, so nobody was told of it.
+    note_up_to(path, 19)
     assert keys(path) == [b"%04d" % index for index in range(19)]
+    (refused / FILE_NAME).unlink()
+    assert keys(refused) == [b"%04d" % index for index in range(19)]
+
+
+def test_a_manifest_that_was_cut_off_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    path = copy_of_a_running_store(tmp_path, 20)
+    (manifest,) = path.glob("MANIFEST-*")
+    with manifest.open("r+b") as file:
+        file.truncate(manifest.stat().st_size - 1)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(
+        StorageFailure, match=r"MANIFEST-\d+ was cut off: it has \d+ of \d+ bytes\..*nothing was changed"
+    ):
+        RocksStore(path)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+@pytest.mark.parametrize("note", [b"", b"short", bytes(28)])
+def test_a_damaged_note_asks_for_nothing(tmp_path: Path, note: bytes) -> None:
+    path = copy_of_a_running_store(tmp_path, 20)
+    (path / FILE_NAME).write_bytes(note)
+    assert keys(path) == [b"%04d" % index for index in range(20)]
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.99])

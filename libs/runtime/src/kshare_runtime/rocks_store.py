@@ -2,7 +2,8 @@
 
 Durability: every write is one WriteBatch with fsync of the write-ahead log; when `write` returns, a power cut loses
 nothing of it. At open, a record at the end of the log that was cut off (a write that nobody was told of) is dropped;
-damage anywhere else refuses to open, because going on would silently lose what was synced.
+damage anywhere else, and the loss of a write that was confirmed (`confirmed_writes`), refuses to open, because going on
+would silently lose what was synced.
 
 After a failed write RocksDB takes no more writes until it is opened again, so each one fails until the process is
 started anew; reads go on. Whether the failed write itself is found then is unknown, as after any crash.
@@ -34,6 +35,7 @@ from rocksdict import (
 )
 
 from kshare_core.errors import StorageFailure
+from kshare_runtime.confirmed_writes import ConfirmedWrites
 from kshare_runtime.ports import Write
 
 BLOCK_CACHE_BYTES = 32 * 1024 * 1024
@@ -65,10 +67,16 @@ class RocksStore:
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         try:
             path.mkdir(parents=True, exist_ok=True)
+            self._confirmed = ConfirmedWrites(path)
+            if problem := self._confirmed.problem_before_open():
+                raise StorageFailure(f"cannot open the store {path}: {problem}. {_advice(problem)}")
             present = Rdict.list_cf(str(path), self._options()) if (path / "CURRENT").exists() else []
             names = [name for name in present if name != _OWN_FAMILY]
             self._database = Rdict(str(path), self._options(), {name: self._options() for name in names})
             self._families = {name: self._database.get_column_family(name) for name in sorted(names)}
+            self._check_confirmed()
+        except StorageFailure:
+            raise
         except Exception as error:  # rocksdict raises plain Exception
             raise StorageFailure(f"cannot open the store {path}: {error}. {_advice(str(error))}") from error
         self._handles = {name: self._database.get_column_family_handle(name) for name in self._families}
@@ -116,7 +124,7 @@ class RocksStore:
                 else:
                     batch.put(key, value, handle)
             self._check_open()
-            self._database.write(batch, self._write_options)
+            self._write(batch)
         except (StorageFailure, ValueError):
             raise
         except Exception as error:
@@ -130,7 +138,7 @@ class RocksStore:
         batch = WriteBatch(raw_mode=True)
         try:
             batch.delete_range(start, end, handle)
-            self._database.write(batch, self._write_options)
+            self._write(batch)
         except Exception as error:
             raise self._failure("write", error) from error
 
@@ -153,6 +161,7 @@ class RocksStore:
                 part.close()
         self._families.clear()
         del self._database
+        self._confirmed.close()
 
     @property
     def open_scans(self) -> int:
@@ -162,6 +171,22 @@ class RocksStore:
     def scan_ended(self, scan: _Scan) -> None:
         """A scan's word that it needs nothing any more."""
         self._scans.discard(scan)
+
+    def _write(self, batch: WriteBatch) -> None:
+        manifest_bytes = self._confirmed.manifest_bytes()
+        self._database.write(batch, self._write_options)
+        self._confirmed.note(self._database.latest_sequence_number(), manifest_bytes)
+
+    def _check_confirmed(self) -> None:
+        """Starts taking notes where all that was noted is there; otherwise lets go of the directory."""
+        problem = self._confirmed.problem_after_open(self._database.latest_sequence_number())
+        if problem is None:
+            self._confirmed.start()
+            return
+        self._families.clear()
+        self._database.close()
+        del self._database
+        raise StorageFailure(f"cannot open the store {self._path}: {problem}")
 
     def _create(self, family: str) -> ColumnFamily:
         self._check_open()
