@@ -13,6 +13,7 @@ from rich.console import Console
 from kshare.commands.consume import consume as run_consume
 from kshare.commands.groups import show_group, show_groups
 from kshare.commands.produce import produce as run_produce
+from kshare.commands.state.command_line import state_app
 from kshare.commands.topics import create_topic, delete_topic, show_topics
 from kshare.demo.command import DEFAULT_ORDERS, run_demo
 from kshare.failure import BAD_USE, CommandFailed
@@ -29,6 +30,7 @@ topics_app = typer.Typer(help="Create, list and delete topics.", no_args_is_help
 groups_app = typer.Typer(help="List and describe groups.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
+app.add_typer(state_app, name="state")
 
 Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster.")]
 LOCAL = "localhost:9092"

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from kshare.failure import BAD_USE, CommandFailed
 
+COORDINATOR_READY_FILE = Path("run", "coordinator.ready")
+
 
 class DataDirectory:
     """An opened and locked directory; CommandFailed where it cannot be used."""

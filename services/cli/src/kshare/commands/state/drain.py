@@ -1,0 +1,48 @@
+"""`kshare state drain NODE`: takes all state partitions off a share coordinator, and waits until it has none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kshare.addresses import Address
+from kshare.commands.state.coordinator_call import call_coordinator
+from kshare.failure import CommandFailed
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.methods import DRAIN_SHARE_COORDINATOR
+
+POLL_INTERVAL_S = 0.2
+
+
+def drain_share_coordinator(
+    coordinator: Address, node_id: int, *, timeout_s: float, show: Callable[[str], None]
+) -> None:
+    """Returns when the node can be stopped for good; CommandFailed when it is refused or not empty in time."""
+    deadline = time.monotonic() + timeout_s
+    shown = left = _ask(coordinator, node_id, undo=False)
+    show(f"share coordinator {node_id} has {left} state partitions")
+    while left:
+        if time.monotonic() >= deadline:
+            raise CommandFailed(
+                f"share coordinator {node_id} still has {left} state partitions after {timeout_s:g} s; "
+                "it goes on being emptied (kshare state drain --undo takes that back)"
+            )
+        time.sleep(POLL_INTERVAL_S)
+        left = _ask(coordinator, node_id, undo=False)
+        if left != shown:
+            show(f"share coordinator {node_id} has {left} state partitions")
+            shown = left
+
+
+def undo_drain(coordinator: Address, node_id: int) -> None:
+    """Lets the node have state partitions again; CommandFailed."""
+    _ask(coordinator, node_id, undo=True)
+
+
+def _ask(coordinator: Address, node_id: int, *, undo: bool) -> int:
+    """How many state partitions the node has."""
+    request = pb.DrainShareCoordinatorRequest(node_id=node_id, undo=undo)
+    answer = call_coordinator(coordinator, DRAIN_SHARE_COORDINATOR, request)
+    if answer.error_code:
+        raise CommandFailed(answer.error_message)
+    return answer.state_partitions_left
