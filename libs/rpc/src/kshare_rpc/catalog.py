@@ -35,6 +35,8 @@ class CatalogView:
     state_partition_owners: Mapping[int, int] = field(default_factory=dict)
     state_partition_moves: Mapping[int, coordinator_pb2.StatePartitionOwner] = field(default_factory=dict)
     """Those that move: their owner answers for them no more, and their new node not yet."""
+    state_partition_owner_epochs: Mapping[int, int] = field(default_factory=dict)
+    """The catalog's epoch at the newest change of each state partition's owner or move."""
     state_partition_count: int = 0
 
     def partition(self, key: TopicPartition) -> coordinator_pb2.Topic.Partition | None:
@@ -95,6 +97,9 @@ def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -
             state_partition_owners=owners,
             state_partition_moves={
                 owner.state_partition: owner for owner in answer.state_partition_owners if owner.is_moving
+            },
+            state_partition_owner_epochs={
+                owner.state_partition: owner.owner_epoch for owner in answer.state_partition_owners
             },
             state_partition_count=answer.state_partition_count,
         )

@@ -70,6 +70,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         self._queue_limit = queue_limit
         self._queue: list[tuple[Command, asyncio.Future[Response]]] = []
         self._turn: asyncio.Handle | None = None
+        self._barriers: list[asyncio.Future[None]] = []
         self.machine = load()
         self._stale = False
         """Whether `machine` may hold what is not durable, because it could not be loaded again."""
@@ -88,8 +89,24 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             self._turn = loop.call_soon(self._run_turn)
         return future
 
+    def barrier(self) -> asyncio.Future[None]:
+        """Done when every command that was submitted before has been decided and its records are written, or failed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._turn is None:
+            future.set_result(None)
+        else:
+            self._barriers.append(future)
+        return future
+
     def _run_turn(self) -> None:
         self._turn = None
+        barriers, self._barriers = self._barriers, []
+        self._take_turn()
+        for future in barriers:
+            if not future.done():
+                future.set_result(None)
+
+    def _take_turn(self) -> None:
         queue, self._queue = self._queue, []
         records: list[Record] = []
         answers: list[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]] = []

@@ -122,6 +122,11 @@ class ShareCoordinatorMachine:
         self._not_durable.clear()
         self._drop_beyond_limit()
 
+    def forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
+        """Drops states whose records were or will be changed by somebody else; all of them must be durable."""
+        for key in [key for key in self._states if is_forgotten(key)]:
+            self._forget(key)
+
     def _state(self, key: SharePartitionKey) -> ShareGroupOffset | None:
         if key in self._states:
             self._states.move_to_end(key)
