@@ -15,8 +15,7 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-
-from crc32c import crc32c
+from zlib import crc32
 
 FILE_NAME = "confirmed"
 _NOTE = struct.Struct(">QQQ")
@@ -41,7 +40,7 @@ class ConfirmedWrites:
         except FileNotFoundError:
             return 0, 0, 0
         note, crc = data[: _NOTE.size], data[_NOTE.size :]
-        if len(note) < _NOTE.size or crc != _CRC.pack(crc32c(note)):
+        if len(note) < _NOTE.size or crc != _CRC.pack(crc32(note)):
             return 0, 0, 0
         sequence, manifest_number, manifest_bytes = _NOTE.unpack(note)
         return sequence, manifest_number, manifest_bytes
@@ -83,7 +82,7 @@ class ConfirmedWrites:
             return
         note = _NOTE.pack(sequence, self._manifest_number, manifest_bytes)
         try:
-            os.pwrite(self._file, note + _CRC.pack(crc32c(note)), 0)
+            os.pwrite(self._file, note + _CRC.pack(crc32(note)), 0)
         except OSError:
             # The write itself is durable and must not be answered as failed; the next open asks for less.
             os.close(self._file)

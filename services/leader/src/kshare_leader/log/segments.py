@@ -21,8 +21,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
-
-from crc32c import crc32c
+from zlib import crc32
 
 from kshare_leader.log import keys
 from kshare_leader.log.topic_settings import TopicSettings
@@ -148,7 +147,7 @@ class PendingSegments:
         limit_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
         if limit_ms <= 0:
             return 0
-        return crc32c(self._jitter_seed + self.active.base_offset.to_bytes(8, "big")) % limit_ms
+        return crc32(self._jitter_seed + self.active.base_offset.to_bytes(8, "big")) % limit_ms
 
 
 def after_batch(
