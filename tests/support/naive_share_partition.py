@@ -252,6 +252,28 @@ class NaiveSharePartition:
     def pending_of(self, write_id: int) -> dict[int, RecordState]:
         return {o: r.pending[1] for o, r in self.records.items() if r.pending and r.pending[0] == write_id}
 
+    def write(self, write_id: int, store: NaiveStore) -> tuple[int, dict[int, tuple[RecordState, int]]]:
+        """The start offset and the states that the write must say: see the rules of `state_write`."""
+        changed = self.pending_of(write_id)
+        if not changed:
+            return self.start, {}
+        start_after = self.start
+        while start_after < self.end and changed.get(start_after, self.records[start_after].state) in TERMINAL:
+            start_after += 1
+        stored_end = max([self.start, *[offset + 1 for offset in store.records]])
+        if start_after >= stored_end and max(changed) < start_after:
+            return start_after, {}
+        said: dict[int, tuple[RecordState, int]] = {}
+        for offset in range(self.start, max(changed) + 1):
+            record = self.records[offset]
+            if offset in changed:
+                said[offset] = (changed[offset], record.count)
+            elif offset >= stored_end and record.state is ACQUIRED:
+                said[offset] = (AVAILABLE, record.count - 1)
+            elif offset >= stored_end:
+                said[offset] = (record.state, record.count)
+        return (-1 if self.start == store.start else self.start), said
+
     def write_succeeded(self, write_id: int) -> None:
         for offset, state in self.pending_of(write_id).items():
             record = self.records[offset]

@@ -8,6 +8,8 @@ durable write) is never delivered again, not even after a restart from what was 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -70,6 +72,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.now_ms = 0
         self.fetch_number = 0
         self.delivered = 0
+        self.fetched: list[tuple[Owner, list[AcquiredRecords]]] = []
         self.confirmed: set[int] = set()
         self.decided: set[int] = set()
         self.in_flight: StateWrite | None = None
@@ -163,7 +166,15 @@ class SharePartitionModel(RuleBasedStateMachine):
             if complete:
                 break
         assert set(self.offsets_of(found)) <= self.exists - self.confirmed
+        self.fetched = [*self.fetched[-5:], (owner, found)]
         if undo == 0:
+            self.machine.undo_acquire(owner, found)
+            self.naive.undo_acquire(owner, self.offsets_of(found))
+
+    @rule(index=strategies.integers(0, 5))
+    def undo_late(self, index: int) -> None:
+        """An answer that was under way for a while did not arrive."""
+        for owner, found in self.fetched[index : index + 1]:
             self.machine.undo_acquire(owner, found)
             self.naive.undo_acquire(owner, self.offsets_of(found))
 
@@ -350,6 +361,10 @@ class SharePartitionModel(RuleBasedStateMachine):
             assert all(record.pending is None for record in self.naive.records.values())
             return
         self.in_flight = write
+        said = {offset: tuple(batch[2:]) for batch in write.state_batches for offset in range(batch[0], batch[1] + 1)}
+        assert (write.start_offset, said) == self.naive.write(write.write_id, self.store)
+        assert list(said) == sorted(said)
+        assert all(one[2:] != two[2:] or one[1] + 1 < two[0] for one, two in pairwise(write.state_batches))
         start = self.store.start if write.start_offset < 0 else write.start_offset
         done = max(0, self.machine.start_offset - start)
         for offset, record in self.naive.records.items():
@@ -463,7 +478,7 @@ def test_the_machine_agrees_with_the_model() -> None:
     run_state_machine_as_test(
         SharePartitionModel,
         settings=settings(
-            max_examples=2 * wanted // STEPS_PER_EXAMPLE,
+            max_examples=14 * wanted // (10 * STEPS_PER_EXAMPLE),
             stateful_step_count=STEPS_PER_EXAMPLE,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -253,3 +253,14 @@ def test_who_waits_for_a_write_of_what_was_removed_since_does_not_wait_for_ever(
     write = store(machine)
     assert (write.write_id, write.state_batches) == (write_id, [])
     assert not machine.wants_write
+
+
+def test_a_reason_stays_with_both_parts_of_a_run_and_ends_with_archiving() -> None:
+    machine = SharePartition(start_offset=0, state_batches=[StateBatch(0, 4, RecordState.AVAILABLE, 1)])
+    take(machine, 5)
+    acknowledge(machine, 0, 4, b"\x03")
+    store(machine)
+    machine.dead_letters_done(2, 2)
+    store(machine)
+    assert listed(machine) == [ArchivingRun(0, 1, 2, REJECTED), ArchivingRun(3, 4, 2, REJECTED)]
+    assert [run.reason for run in machine.runs()] == [REJECTED, None, REJECTED]

@@ -318,3 +318,21 @@ def test_record_limit_tears_a_batch_and_batch_optimized_does_not() -> None:
     assert torn == ["acquired 0-11 count 1", "acquired 12-19 count 1"]
     whole = play("log 0-9 10-19 20-29\nlimits max_records=12\nfetch c1\nfetch c2")
     assert whole == ["acquired 0-19 count 1", "acquired 20-29 count 1"]
+
+
+def test_a_start_offset_whose_write_failed_is_written_again() -> None:
+    output = play("""
+        recover 0 0-9:AVAILABLE:1
+        log_start 5
+        write
+        failed
+        write
+        stored
+        write
+    """)
+    assert output == ["write start_offset=5 done=0", "write start_offset=5 done=0", "no write"]
+
+
+def test_an_undo_does_not_end_what_waits_for_its_write() -> None:
+    output = play("log 0-9\nfetch c1\nack c1 0-4:A\nundo c1 0-9:1\nstore\nstate")
+    assert output[-2:] == ["start 5 end 10", "  5-9 AVAILABLE count 0"]
