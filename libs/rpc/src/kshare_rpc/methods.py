@@ -48,6 +48,12 @@ TRANSFER_STATE_PARTITION = Method(
     share_coordinator.TransferStatePartitionResponse,
     has_payload=True,
 )
+FETCH_STATE_TOPIC = Method(
+    SHARE_COORDINATOR, "FetchStateTopic", leader.FetchRequest, leader.FetchResponse, has_payload=True
+)
+LIST_STATE_TOPIC_OFFSETS = Method(
+    SHARE_COORDINATOR, "ListStateTopicOffsets", leader.ListOffsetsRequest, leader.ListOffsetsResponse
+)
 
 PRODUCE = Method(LEADER, "Produce", leader.ProduceRequest, leader.ProduceResponse, has_payload=True)
 FETCH = Method(LEADER, "Fetch", leader.FetchRequest, leader.FetchResponse, has_payload=True)

@@ -23,59 +23,60 @@ _sym_db = _symbol_database.Default()
 
 
 from kshare_rpc.generated.kshare.v1 import common_pb2 as kshare_dot_v1_dot_common__pb2
+from kshare_rpc.generated.kshare.v1 import leader_pb2 as kshare_dot_v1_dot_leader__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!kshare/v1/share_coordinator.proto\x12\tkshare.v1\x1a\x16kshare/v1/common.proto\"g\n\nStateBatch\x12\x14\n\x0c\x66irst_offset\x18\x01 \x01(\x03\x12\x13\n\x0blast_offset\x18\x02 \x01(\x03\x12\x16\n\x0e\x64\x65livery_state\x18\x03 \x01(\x05\x12\x16\n\x0e\x64\x65livery_count\x18\x04 \x01(\x05\"f\n\x14SharePartitionResult\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\"\xe6\x01\n InitializeShareGroupStateRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12N\n\npartitions\x18\x02 \x03(\x0b\x32:.kshare.v1.InitializeShareGroupStateRequest.SharePartition\x1a`\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0bstate_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x04 \x01(\x03\"U\n!InitializeShareGroupStateResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.kshare.v1.SharePartitionResult\"\xc5\x01\n\x1aReadShareGroupStateRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12H\n\npartitions\x18\x02 \x03(\x0b\x32\x34.kshare.v1.ReadShareGroupStateRequest.SharePartition\x1aK\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"\x91\x02\n\x1bReadShareGroupStateResponse\x12>\n\x07results\x18\x01 \x03(\x0b\x32-.kshare.v1.ReadShareGroupStateResponse.Result\x1a\xb1\x01\n\x06Result\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0bstate_epoch\x18\x05 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x06 \x01(\x03\x12,\n\rstate_batches\x18\x07 \x03(\x0b\x32\x15.kshare.v1.StateBatch\"\xc2\x02\n\x1bWriteShareGroupStateRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12I\n\npartitions\x18\x02 \x03(\x0b\x32\x35.kshare.v1.WriteShareGroupStateRequest.SharePartition\x1a\xc5\x01\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0bstate_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x12\x1f\n\x17\x64\x65livery_complete_count\x18\x06 \x01(\x05\x12,\n\rstate_batches\x18\x07 \x03(\x0b\x32\x15.kshare.v1.StateBatch\"P\n\x1cWriteShareGroupStateResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.kshare.v1.SharePartitionResult\"\xb3\x01\n\x1c\x44\x65leteShareGroupStateRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12J\n\npartitions\x18\x02 \x03(\x0b\x32\x36.kshare.v1.DeleteShareGroupStateRequest.SharePartition\x1a\x35\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\"Q\n\x1d\x44\x65leteShareGroupStateResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.kshare.v1.SharePartitionResult\"\xd3\x01\n!ReadShareGroupStateSummaryRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12O\n\npartitions\x18\x02 \x03(\x0b\x32;.kshare.v1.ReadShareGroupStateSummaryRequest.SharePartition\x1aK\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"\xa8\x02\n\"ReadShareGroupStateSummaryResponse\x12\x45\n\x07results\x18\x01 \x03(\x0b\x32\x34.kshare.v1.ReadShareGroupStateSummaryResponse.Result\x1a\xba\x01\n\x06Result\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0bstate_epoch\x18\x05 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x07 \x01(\x03\x12\x1f\n\x17\x64\x65livery_complete_count\x18\x08 \x01(\x05\"s\n\x1dTransferStatePartitionRequest\x12\x17\n\x0fstate_partition\x18\x01 \x01(\x05\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x05\x12\x11\n\tafter_key\x18\x03 \x01(\x0c\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\"\xdb\x01\n\x1eTransferStatePartitionResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12;\n\x04rows\x18\x03 \x03(\x0b\x32-.kshare.v1.TransferStatePartitionResponse.Row\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\x12\x0f\n\x07payload\x18\x0f \x01(\x0c\x1a/\n\x03Row\x12\x12\n\nkey_length\x18\x01 \x01(\x05\x12\x14\n\x0cvalue_length\x18\x02 \x01(\x05\x32\xe3\x05\n\x10ShareCoordinator\x12v\n\x19InitializeShareGroupState\x12+.kshare.v1.InitializeShareGroupStateRequest\x1a,.kshare.v1.InitializeShareGroupStateResponse\x12\x64\n\x13ReadShareGroupState\x12%.kshare.v1.ReadShareGroupStateRequest\x1a&.kshare.v1.ReadShareGroupStateResponse\x12g\n\x14WriteShareGroupState\x12&.kshare.v1.WriteShareGroupStateRequest\x1a\'.kshare.v1.WriteShareGroupStateResponse\x12j\n\x15\x44\x65leteShareGroupState\x12\'.kshare.v1.DeleteShareGroupStateRequest\x1a(.kshare.v1.DeleteShareGroupStateResponse\x12y\n\x1aReadShareGroupStateSummary\x12,.kshare.v1.ReadShareGroupStateSummaryRequest\x1a-.kshare.v1.ReadShareGroupStateSummaryResponse\x12m\n\x16TransferStatePartition\x12(.kshare.v1.TransferStatePartitionRequest\x1a).kshare.v1.TransferStatePartitionResponse\x12\x32\n\x08\x45xchange\x12\x10.kshare.v1.Frame\x1a\x10.kshare.v1.Frame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!kshare/v1/share_coordinator.proto\x12\tkshare.v1\x1a\x16kshare/v1/common.proto\x1a\x16kshare/v1/leader.proto\"g\n\nStateBatch\x12\x14\n\x0c\x66irst_offset\x18\x01 \x01(\x03\x12\x13\n\x0blast_offset\x18\x02 \x01(\x03\x12\x16\n\x0e\x64\x65livery_state\x18\x03 \x01(\x05\x12\x16\n\x0e\x64\x65livery_count\x18\x04 \x01(\x05\"f\n\x14SharePartitionResult\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\"\xe6\x01\n InitializeShareGroupStateRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12N\n\npartitions\x18\x02 \x03(\x0b\x32:.kshare.v1.InitializeShareGroupStateRequest.SharePartition\x1a`\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0bstate_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x04 \x01(\x03\"U\n!InitializeShareGroupStateResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.kshare.v1.SharePartitionResult\"\xc5\x01\n\x1aReadShareGroupStateRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12H\n\npartitions\x18\x02 \x03(\x0b\x32\x34.kshare.v1.ReadShareGroupStateRequest.SharePartition\x1aK\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"\x91\x02\n\x1bReadShareGroupStateResponse\x12>\n\x07results\x18\x01 \x03(\x0b\x32-.kshare.v1.ReadShareGroupStateResponse.Result\x1a\xb1\x01\n\x06Result\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0bstate_epoch\x18\x05 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x06 \x01(\x03\x12,\n\rstate_batches\x18\x07 \x03(\x0b\x32\x15.kshare.v1.StateBatch\"\xc2\x02\n\x1bWriteShareGroupStateRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12I\n\npartitions\x18\x02 \x03(\x0b\x32\x35.kshare.v1.WriteShareGroupStateRequest.SharePartition\x1a\xc5\x01\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0bstate_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x12\x1f\n\x17\x64\x65livery_complete_count\x18\x06 \x01(\x05\x12,\n\rstate_batches\x18\x07 \x03(\x0b\x32\x15.kshare.v1.StateBatch\"P\n\x1cWriteShareGroupStateResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.kshare.v1.SharePartitionResult\"\xb3\x01\n\x1c\x44\x65leteShareGroupStateRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12J\n\npartitions\x18\x02 \x03(\x0b\x32\x36.kshare.v1.DeleteShareGroupStateRequest.SharePartition\x1a\x35\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\"Q\n\x1d\x44\x65leteShareGroupStateResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.kshare.v1.SharePartitionResult\"\xd3\x01\n!ReadShareGroupStateSummaryRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12O\n\npartitions\x18\x02 \x03(\x0b\x32;.kshare.v1.ReadShareGroupStateSummaryRequest.SharePartition\x1aK\n\x0eSharePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"\xa8\x02\n\"ReadShareGroupStateSummaryResponse\x12\x45\n\x07results\x18\x01 \x03(\x0b\x32\x34.kshare.v1.ReadShareGroupStateSummaryResponse.Result\x1a\xba\x01\n\x06Result\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0bstate_epoch\x18\x05 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x07 \x01(\x03\x12\x1f\n\x17\x64\x65livery_complete_count\x18\x08 \x01(\x05\"s\n\x1dTransferStatePartitionRequest\x12\x17\n\x0fstate_partition\x18\x01 \x01(\x05\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x05\x12\x11\n\tafter_key\x18\x03 \x01(\x0c\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\"\xdb\x01\n\x1eTransferStatePartitionResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12;\n\x04rows\x18\x03 \x03(\x0b\x32-.kshare.v1.TransferStatePartitionResponse.Row\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\x12\x0f\n\x07payload\x18\x0f \x01(\x0c\x1a/\n\x03Row\x12\x12\n\nkey_length\x18\x01 \x01(\x05\x12\x14\n\x0cvalue_length\x18\x02 \x01(\x05\x32\x81\x07\n\x10ShareCoordinator\x12v\n\x19InitializeShareGroupState\x12+.kshare.v1.InitializeShareGroupStateRequest\x1a,.kshare.v1.InitializeShareGroupStateResponse\x12\x64\n\x13ReadShareGroupState\x12%.kshare.v1.ReadShareGroupStateRequest\x1a&.kshare.v1.ReadShareGroupStateResponse\x12g\n\x14WriteShareGroupState\x12&.kshare.v1.WriteShareGroupStateRequest\x1a\'.kshare.v1.WriteShareGroupStateResponse\x12j\n\x15\x44\x65leteShareGroupState\x12\'.kshare.v1.DeleteShareGroupStateRequest\x1a(.kshare.v1.DeleteShareGroupStateResponse\x12y\n\x1aReadShareGroupStateSummary\x12,.kshare.v1.ReadShareGroupStateSummaryRequest\x1a-.kshare.v1.ReadShareGroupStateSummaryResponse\x12m\n\x16TransferStatePartition\x12(.kshare.v1.TransferStatePartitionRequest\x1a).kshare.v1.TransferStatePartitionResponse\x12\x44\n\x0f\x46\x65tchStateTopic\x12\x17.kshare.v1.FetchRequest\x1a\x18.kshare.v1.FetchResponse\x12V\n\x15ListStateTopicOffsets\x12\x1d.kshare.v1.ListOffsetsRequest\x1a\x1e.kshare.v1.ListOffsetsResponse\x12\x32\n\x08\x45xchange\x12\x10.kshare.v1.Frame\x1a\x10.kshare.v1.Frame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kshare_rpc.generated.kshare.v1.share_coordinator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATEBATCH']._serialized_start=72
-  _globals['_STATEBATCH']._serialized_end=175
-  _globals['_SHAREPARTITIONRESULT']._serialized_start=177
-  _globals['_SHAREPARTITIONRESULT']._serialized_end=279
-  _globals['_INITIALIZESHAREGROUPSTATEREQUEST']._serialized_start=282
-  _globals['_INITIALIZESHAREGROUPSTATEREQUEST']._serialized_end=512
-  _globals['_INITIALIZESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_start=416
-  _globals['_INITIALIZESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_end=512
-  _globals['_INITIALIZESHAREGROUPSTATERESPONSE']._serialized_start=514
-  _globals['_INITIALIZESHAREGROUPSTATERESPONSE']._serialized_end=599
-  _globals['_READSHAREGROUPSTATEREQUEST']._serialized_start=602
-  _globals['_READSHAREGROUPSTATEREQUEST']._serialized_end=799
-  _globals['_READSHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_start=724
-  _globals['_READSHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_end=799
-  _globals['_READSHAREGROUPSTATERESPONSE']._serialized_start=802
-  _globals['_READSHAREGROUPSTATERESPONSE']._serialized_end=1075
-  _globals['_READSHAREGROUPSTATERESPONSE_RESULT']._serialized_start=898
-  _globals['_READSHAREGROUPSTATERESPONSE_RESULT']._serialized_end=1075
-  _globals['_WRITESHAREGROUPSTATEREQUEST']._serialized_start=1078
-  _globals['_WRITESHAREGROUPSTATEREQUEST']._serialized_end=1400
-  _globals['_WRITESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_start=1203
-  _globals['_WRITESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_end=1400
-  _globals['_WRITESHAREGROUPSTATERESPONSE']._serialized_start=1402
-  _globals['_WRITESHAREGROUPSTATERESPONSE']._serialized_end=1482
-  _globals['_DELETESHAREGROUPSTATEREQUEST']._serialized_start=1485
-  _globals['_DELETESHAREGROUPSTATEREQUEST']._serialized_end=1664
-  _globals['_DELETESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_start=416
-  _globals['_DELETESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_end=469
-  _globals['_DELETESHAREGROUPSTATERESPONSE']._serialized_start=1666
-  _globals['_DELETESHAREGROUPSTATERESPONSE']._serialized_end=1747
-  _globals['_READSHAREGROUPSTATESUMMARYREQUEST']._serialized_start=1750
-  _globals['_READSHAREGROUPSTATESUMMARYREQUEST']._serialized_end=1961
-  _globals['_READSHAREGROUPSTATESUMMARYREQUEST_SHAREPARTITION']._serialized_start=724
-  _globals['_READSHAREGROUPSTATESUMMARYREQUEST_SHAREPARTITION']._serialized_end=799
-  _globals['_READSHAREGROUPSTATESUMMARYRESPONSE']._serialized_start=1964
-  _globals['_READSHAREGROUPSTATESUMMARYRESPONSE']._serialized_end=2260
-  _globals['_READSHAREGROUPSTATESUMMARYRESPONSE_RESULT']._serialized_start=2074
-  _globals['_READSHAREGROUPSTATESUMMARYRESPONSE_RESULT']._serialized_end=2260
-  _globals['_TRANSFERSTATEPARTITIONREQUEST']._serialized_start=2262
-  _globals['_TRANSFERSTATEPARTITIONREQUEST']._serialized_end=2377
-  _globals['_TRANSFERSTATEPARTITIONRESPONSE']._serialized_start=2380
-  _globals['_TRANSFERSTATEPARTITIONRESPONSE']._serialized_end=2599
-  _globals['_TRANSFERSTATEPARTITIONRESPONSE_ROW']._serialized_start=2552
-  _globals['_TRANSFERSTATEPARTITIONRESPONSE_ROW']._serialized_end=2599
-  _globals['_SHARECOORDINATOR']._serialized_start=2602
-  _globals['_SHARECOORDINATOR']._serialized_end=3341
+  _globals['_STATEBATCH']._serialized_start=96
+  _globals['_STATEBATCH']._serialized_end=199
+  _globals['_SHAREPARTITIONRESULT']._serialized_start=201
+  _globals['_SHAREPARTITIONRESULT']._serialized_end=303
+  _globals['_INITIALIZESHAREGROUPSTATEREQUEST']._serialized_start=306
+  _globals['_INITIALIZESHAREGROUPSTATEREQUEST']._serialized_end=536
+  _globals['_INITIALIZESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_start=440
+  _globals['_INITIALIZESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_end=536
+  _globals['_INITIALIZESHAREGROUPSTATERESPONSE']._serialized_start=538
+  _globals['_INITIALIZESHAREGROUPSTATERESPONSE']._serialized_end=623
+  _globals['_READSHAREGROUPSTATEREQUEST']._serialized_start=626
+  _globals['_READSHAREGROUPSTATEREQUEST']._serialized_end=823
+  _globals['_READSHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_start=748
+  _globals['_READSHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_end=823
+  _globals['_READSHAREGROUPSTATERESPONSE']._serialized_start=826
+  _globals['_READSHAREGROUPSTATERESPONSE']._serialized_end=1099
+  _globals['_READSHAREGROUPSTATERESPONSE_RESULT']._serialized_start=922
+  _globals['_READSHAREGROUPSTATERESPONSE_RESULT']._serialized_end=1099
+  _globals['_WRITESHAREGROUPSTATEREQUEST']._serialized_start=1102
+  _globals['_WRITESHAREGROUPSTATEREQUEST']._serialized_end=1424
+  _globals['_WRITESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_start=1227
+  _globals['_WRITESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_end=1424
+  _globals['_WRITESHAREGROUPSTATERESPONSE']._serialized_start=1426
+  _globals['_WRITESHAREGROUPSTATERESPONSE']._serialized_end=1506
+  _globals['_DELETESHAREGROUPSTATEREQUEST']._serialized_start=1509
+  _globals['_DELETESHAREGROUPSTATEREQUEST']._serialized_end=1688
+  _globals['_DELETESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_start=440
+  _globals['_DELETESHAREGROUPSTATEREQUEST_SHAREPARTITION']._serialized_end=493
+  _globals['_DELETESHAREGROUPSTATERESPONSE']._serialized_start=1690
+  _globals['_DELETESHAREGROUPSTATERESPONSE']._serialized_end=1771
+  _globals['_READSHAREGROUPSTATESUMMARYREQUEST']._serialized_start=1774
+  _globals['_READSHAREGROUPSTATESUMMARYREQUEST']._serialized_end=1985
+  _globals['_READSHAREGROUPSTATESUMMARYREQUEST_SHAREPARTITION']._serialized_start=748
+  _globals['_READSHAREGROUPSTATESUMMARYREQUEST_SHAREPARTITION']._serialized_end=823
+  _globals['_READSHAREGROUPSTATESUMMARYRESPONSE']._serialized_start=1988
+  _globals['_READSHAREGROUPSTATESUMMARYRESPONSE']._serialized_end=2284
+  _globals['_READSHAREGROUPSTATESUMMARYRESPONSE_RESULT']._serialized_start=2098
+  _globals['_READSHAREGROUPSTATESUMMARYRESPONSE_RESULT']._serialized_end=2284
+  _globals['_TRANSFERSTATEPARTITIONREQUEST']._serialized_start=2286
+  _globals['_TRANSFERSTATEPARTITIONREQUEST']._serialized_end=2401
+  _globals['_TRANSFERSTATEPARTITIONRESPONSE']._serialized_start=2404
+  _globals['_TRANSFERSTATEPARTITIONRESPONSE']._serialized_end=2623
+  _globals['_TRANSFERSTATEPARTITIONRESPONSE_ROW']._serialized_start=2576
+  _globals['_TRANSFERSTATEPARTITIONRESPONSE_ROW']._serialized_end=2623
+  _globals['_SHARECOORDINATOR']._serialized_start=2626
+  _globals['_SHARECOORDINATOR']._serialized_end=3523
 # @@protoc_insertion_point(module_scope)
