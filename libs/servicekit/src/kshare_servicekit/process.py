@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import structlog
 import uvloop
@@ -52,6 +52,13 @@ class Node(Protocol):
     def problems(self) -> list[str]:
         """What keeps it from its work now, in words; empty: healthy."""
         ...
+
+
+@runtime_checkable
+class MeasuredNode(Protocol):
+    """A node that counts something; it is asked once, before its start."""
+
+    def register_metrics(self, metrics: Metrics) -> None: ...
 
 
 def role_main(
@@ -124,6 +131,8 @@ class _Process:
                 operations_listen=self._settings.operations_listen, on_handler_error=self._log_handler_error
             )
             node = self._build(system_environment(self._settings.data_dir), network)
+            if isinstance(node, MeasuredNode):
+                node.register_metrics(self._metrics)
             if await self._start(node):
                 addresses = {
                     "address": node.address,

@@ -1,4 +1,4 @@
-"""The whole share coordinator: store, machine, catalog and service of one node.
+"""The whole share coordinator: store, machine, catalog, moves and service of one node.
 
 Nothing is loaded at start: the machine reads the state of a share-partition when it is asked for it first. All RPCs of
 one turn of the event loop are made durable by one fsync (`kshare_runtime.machine.MachineRunner`), then answered.
@@ -7,10 +7,10 @@ one turn of the event loop are made durable by one fsync (`kshare_runtime.machin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kshare_core.identifiers import SharePartitionKey
-from kshare_rpc.catalog import CatalogFollower
+from kshare_rpc.catalog import CatalogFollower, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
     DELETE_SHARE_GROUP_STATE,
@@ -18,20 +18,27 @@ from kshare_rpc.methods import (
     READ_SHARE_GROUP_STATE,
     READ_SHARE_GROUP_STATE_SUMMARY,
     SHARE_COORDINATOR,
+    TRANSFER_STATE_PARTITION,
     WRITE_SHARE_GROUP_STATE,
 )
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.machine import MachineRunner
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_servicekit.metrics import Metrics
 from kshare_share_coordinator.handlers.delete_share_group_state import delete_share_group_state
 from kshare_share_coordinator.handlers.initialize_share_group_state import initialize_share_group_state
 from kshare_share_coordinator.handlers.operation_service import OperationService
 from kshare_share_coordinator.handlers.read_share_group_state import read_share_group_state
 from kshare_share_coordinator.handlers.read_share_group_state_summary import read_share_group_state_summary
+from kshare_share_coordinator.handlers.transfer_state_partition import transfer_state_partition
 from kshare_share_coordinator.handlers.write_share_group_state import write_share_group_state
 from kshare_share_coordinator.machine.operations import Operation, Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.machine.share_group_offset import Record
+from kshare_share_coordinator.moving.measures import MoveMeasures
+from kshare_share_coordinator.moving.rows import StatePartitionRows
+from kshare_share_coordinator.moving.sender import StatePartitionSender
+from kshare_share_coordinator.moving.state_partition_moves import StatePartitionMoves
 from kshare_share_coordinator.ownership import Ownership
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_share_coordinator.state_store import StateStore
@@ -51,12 +58,14 @@ class ShareCoordinatorNode:
         self._follower = CatalogFollower(
             network=network,
             coordinator_address=settings.coordinator_address,
-            on_view=lambda old, new: self._clear_catalog_problem(),
+            on_view=self._on_view,
             on_problem=self._note_catalog_problem,
         )
         self._store: KeyValueStore | None = None
         self._state_store: StateStore | None = None
         self._ownership: Ownership | None = None
+        self._moves: StatePartitionMoves | None = None
+        self.move_measures = MoveMeasures(lambda: self._ownership.owned_count() if self._ownership else 0)
         self._machine: ShareCoordinatorMachine | None = None
         self._runner: MachineRunner[Operation, Record, Result, None] | None = None
         self._server: Server | None = None
@@ -74,7 +83,7 @@ class ShareCoordinatorNode:
         self._ownership = Ownership(
             node_id=self._settings.node_id,
             lease=self._follower,
-            count=state_store,
+            identity=state_store,
             now=asyncio.get_running_loop().time,
         )
         self._runner = MachineRunner(
@@ -87,7 +96,20 @@ class ShareCoordinatorNode:
         operations = OperationService(
             submit=self._runner.submit, ownership=self._ownership, report_corrupt=state_store.report_corrupt
         )
-        self._server = await self._network.serve(self._settings.listen, [self._service(operations)])
+        rows = StatePartitionRows(self._store)
+        self._moves = StatePartitionMoves(
+            ownership=self._ownership,
+            rows=rows,
+            barrier=self._runner.barrier,
+            forget=self._forget,
+            channel=self._follower.channel,
+            coordinator=lambda: self._follower.coordinator,
+            measures=self.move_measures,
+        )
+        sender = StatePartitionSender(
+            ownership=self._ownership, rows=rows, barrier=self._runner.barrier, measures=self.move_measures
+        )
+        self._server = await self._network.serve(self._settings.listen, [self._service(operations, sender)])
         await self._follower.start(
             coordinator_pb2.Node(
                 role=coordinator_pb2.ROLE_SHARE_COORDINATOR,
@@ -101,22 +123,28 @@ class ShareCoordinatorNode:
         """Answers what is under way for `grace_ms`, then closes everything; also after a start that did not finish."""
         if self._server is not None:
             await self._server.stop(grace_ms)
+        if self._moves is not None:
+            await self._moves.stop()
         await self._follower.stop()
         if self._store is not None:
             self._store.close()
 
+    def register_metrics(self, metrics: Metrics) -> None:
+        """Shows what this node counts among the metrics of its process."""
+        self.move_measures.add_to(metrics)
+
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty when it is."""
-        if self._runner is None or self._state_store is None or self._ownership is None:
+        if not (self._runner and self._state_store and self._ownership and self._moves):
             return ["the share coordinator is not started"]
-        problems = [*self._ownership.problems(), *self._state_store.problems()]
+        problems = [*self._ownership.problems(), *self._state_store.problems(), *self._moves.problems()]
         if self._runner.storage_failure is not None:
             problems.append(f"the newest write failed: {self._runner.storage_failure}")
         if not self._follower.view.version:
             problems.append("no catalog yet" + (f": {self._catalog_problem}" if self._catalog_problem else ""))
         return problems
 
-    def _service(self, operations: OperationService) -> Service:
+    def _service(self, operations: OperationService, sender: StatePartitionSender) -> Service:
         return Service(
             name=SHARE_COORDINATOR,
             handlers={
@@ -125,6 +153,7 @@ class ShareCoordinatorNode:
                 WRITE_SHARE_GROUP_STATE: write_share_group_state(operations),
                 DELETE_SHARE_GROUP_STATE: delete_share_group_state(operations),
                 READ_SHARE_GROUP_STATE_SUMMARY: read_share_group_state_summary(operations),
+                TRANSFER_STATE_PARTITION: transfer_state_partition(sender),
             },
             healthy=lambda: not self.problems(),
         )
@@ -146,11 +175,17 @@ class ShareCoordinatorNode:
         assert self._ownership is not None
         return self._ownership.state_partition_of(key)
 
+    def _forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
+        assert self._machine is not None
+        self._machine.forget(is_forgotten)
+
+    def _on_view(self, old: CatalogView, new: CatalogView) -> None:
+        assert self._moves is not None
+        self._catalog_problem = None
+        self._moves.on_view(old, new)
+
     def _note_catalog_problem(self, text: str) -> None:
         self._catalog_problem = text
-
-    def _clear_catalog_problem(self) -> None:
-        self._catalog_problem = None
 
 
 def _no_effects(effects: Sequence[None]) -> None:

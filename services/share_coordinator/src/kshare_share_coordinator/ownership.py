@@ -1,10 +1,12 @@
 """Whether this node may answer for a share-partition now.
 
-It may while the catalog says that the share-partition's state partition is its own, and its lease certainly lasts: a
-node that may have lost its lease stops before anyone else may start (correctness rule 5 of the design).
+It may while the catalog says that the share-partition's state partition is its own and does not move, and its lease
+certainly lasts: a node that may have lost its lease stops before anyone else may start (correctness rule 5 of the
+design). While a state partition moves, both its owner and its new node answer COORDINATOR_LOAD_IN_PROGRESS.
 
-The number of state partitions is written to the store at the first use, because it decides where state lies: should the
-catalog ever say another number, this node answers COORDINATOR_NOT_AVAILABLE rather than finding no state.
+The cluster's id and the number of state partitions are written to the store at the first use. The number decides where
+state lies, and another cluster's catalog knows nothing of the states here: should the catalog ever say another id or
+number, this node answers COORDINATOR_NOT_AVAILABLE rather than finding no state, and removes and copies nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from kshare_share_coordinator.machine.operations import Result
 PLACES_CACHE_LIMIT = 50_000
 
 
-class StatePartitionCount(Protocol):
-    """Where the number of state partitions is kept; raises StorageFailure."""
+class StoreIdentity(Protocol):
+    """Where it is kept whose states the store has, and in how many state partitions; raises StorageFailure."""
+
+    def cluster_id(self) -> str | None: ...
+
+    def write_cluster_id(self, cluster_id: str) -> None: ...
 
     def state_partition_count(self) -> int | None: ...
 
@@ -45,37 +51,53 @@ class Lease(Protocol):
 class Ownership:
     """Answers for one node; `now` is the loop's time in seconds."""
 
-    def __init__(self, *, node_id: int, lease: Lease, count: StatePartitionCount, now: Callable[[], float]) -> None:
-        self._node_id = node_id
+    def __init__(self, *, node_id: int, lease: Lease, identity: StoreIdentity, now: Callable[[], float]) -> None:
+        self.node_id = node_id
         self._lease = lease
-        self._count_store = count
+        self._identity = identity
         self._now = now
+        self._cluster_id = ""
         self._count = 0
-        self._count_problem: str | None = None
+        self._identity_problem: str | None = None
         self._place = lru_cache(maxsize=PLACES_CACHE_LIMIT)(state_partition_of)
+
+    @property
+    def view(self) -> CatalogView:
+        """The catalog as this node sees it now."""
+        return self._lease.view
 
     def state_partition_of(self, key: SharePartitionKey) -> int:
         """The state partition of a share-partition that was not refused."""
         return self._place(key, self._count)
+
+    def owned_count(self) -> int:
+        """How many state partitions the catalog says this node owns, moving ones too."""
+        return sum(owner == self.node_id for owner in self._lease.view.state_partition_owners.values())
 
     def refusal(self, key: SharePartitionKey) -> Result | None:
         """Why this node does not answer for the share-partition, None where it does."""
         view = self._lease.view
         if not view.version:
             return Result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the share coordinator has no catalog yet")
-        if not self._has_count():
-            problem = self._adopt(view.state_partition_count)
-            if problem:
-                return Result(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem)
+        problem = self.identity_problem()
+        if problem:
+            return Result(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem)
         expired = self.lease_refusal()
         if expired:
             return expired
         state_partition = self._place(key, self._count)
         owner = view.state_partition_owners.get(state_partition)
-        if owner != self._node_id:
+        move = view.state_partition_moves.get(state_partition)
+        if move is not None and self.node_id in (move.node_id, move.moving_to_node_id):
+            return Result(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"state partition {state_partition} of {key} moves from node {move.node_id} to "
+                f"node {move.moving_to_node_id}",
+            )
+        if owner != self.node_id:
             return Result(
                 ErrorCode.NOT_COORDINATOR,
-                f"state partition {state_partition} of {key} belongs to node {owner}, not to {self._node_id}",
+                f"state partition {state_partition} of {key} belongs to node {owner}, not to {self.node_id}",
             )
         return None
 
@@ -84,33 +106,58 @@ class Ownership:
         heard_at = self._lease.heard_at
         if heard_at is not None and self._now() < heard_at + self._lease.lease_ms / 1000:
             return None
-        text = f"share coordinator {self._node_id} has not heard the coordinator for {self._lease.lease_ms} ms"
+        text = f"share coordinator {self.node_id} has not heard the coordinator for {self._lease.lease_ms} ms"
         return Result(ErrorCode.NOT_COORDINATOR, text)
+
+    def identity_problem(self) -> str | None:
+        """Why the catalog cannot be that of the states in the store; None where it is."""
+        view = self._lease.view
+        if not view.version:
+            return "the share coordinator has no catalog yet"
+        if 0 < self._count == view.state_partition_count and self._cluster_id == view.cluster_id:
+            return None
+        self._identity_problem = self._adoption_problem(view)
+        if self._identity_problem is None:
+            self._count, self._cluster_id = view.state_partition_count, view.cluster_id
+        return self._identity_problem
 
     def problems(self) -> list[str]:
         """For the health check."""
-        problems = [self._count_problem] if self._count_problem and not self._has_count() else []
-        expired = self.lease_refusal() if self._lease.view.version else None
+        view = self._lease.view
+        if not view.version:
+            return []
+        has_adopted = self._count == view.state_partition_count and self._cluster_id == view.cluster_id
+        problems = [self._identity_problem] if self._identity_problem and not has_adopted else []
+        expired = self.lease_refusal()
         return [*problems, expired.error_message] if expired else problems
 
-    def _has_count(self) -> bool:
-        return 0 < self._count == self._lease.view.state_partition_count
-
-    def _adopt(self, count: int) -> str | None:
-        self._count_problem = self._adoption_problem(count)
-        if self._count_problem is None:
-            self._count = count
-        return self._count_problem
-
-    def _adoption_problem(self, count: int) -> str | None:
+    def _adoption_problem(self, view: CatalogView) -> str | None:
+        count = view.state_partition_count
         if count <= 0:
             return "the catalog has no state partitions yet"
         try:
-            stored = self._count_store.state_partition_count()
-            if stored is None:
-                self._count_store.write_state_partition_count(count)
+            return self._cluster_problem(view.cluster_id) or self._count_problem(count)
         except StorageFailure as failure:
-            return f"the number of state partitions cannot be read or written: {failure}"
+            return f"whose states the store has cannot be read or written: {failure}"
+
+    def _cluster_problem(self, cluster_id: str) -> str | None:
+        if not cluster_id:
+            return None
+        stored = self._identity.cluster_id()
+        if stored is None:
+            self._identity.write_cluster_id(cluster_id)
+        if stored not in (None, cluster_id):
+            return (
+                f"the states here belong to cluster {stored!r}, but the coordinator's catalog is that of cluster "
+                f"{cluster_id!r}: nothing is served, copied or removed. Give this node the coordinator of its cluster, "
+                "or another data directory"
+            )
+        return None
+
+    def _count_problem(self, count: int) -> str | None:
+        stored = self._identity.state_partition_count()
+        if stored is None:
+            self._identity.write_state_partition_count(count)
         if stored not in (None, count):
             return (
                 f"the catalog has {count} state partitions, but the states here were written with {stored}; "

@@ -39,6 +39,7 @@ from kshare_share_coordinator.records import (
 
 METADATA_FAMILY = "metadata"
 STATE_PARTITION_COUNT_KEY = b"state-partition-count"
+CLUSTER_ID_KEY = b"cluster-id"
 REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT = 100
 
 _TYPE = Struct(">h")
@@ -98,6 +99,14 @@ class StateStore:
 
     def write_state_partition_count(self, count: int) -> None:
         self._store.write([Write(METADATA_FAMILY, STATE_PARTITION_COUNT_KEY, count.to_bytes(4, "big"))])
+
+    def cluster_id(self) -> str | None:
+        """The cluster that the records of this store belong to; None where no catalog was seen yet."""
+        stored = self._store.get(METADATA_FAMILY, CLUSTER_ID_KEY)
+        return None if stored is None else stored.decode(errors="replace")
+
+    def write_cluster_id(self, cluster_id: str) -> None:
+        self._store.write([Write(METADATA_FAMILY, CLUSTER_ID_KEY, cluster_id.encode())])
 
     def _read(self, key: SharePartitionKey) -> list[Record]:
         records: list[Record] = []

@@ -1,0 +1,217 @@
+"""Copies one state partition to this node, and says so to the coordinator until the catalog shows what became of it.
+
+1. Where the mark of this very move is here, all rows are; go on with 4.
+2. Wait until everything that was accepted for the state partition in former times is written; clear its family.
+3. Ask its owner for the rows, piece by piece, each written with one fsync; with the last one the mark.
+4. CompleteStatePartitionMove, again and again: the task ends when the view of the catalog shows the switch, or that the
+   move was taken back, and cancels it. An answer alone decides nothing: it may be late.
+
+Whatever fails is tried again, less and less often. When this node's own disk refuses the rows, it asks to be drained:
+the catalog then takes the move back, and the state partition is served where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import pairwise
+
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.methods import COMPLETE_STATE_PARTITION_MOVE, DRAIN_SHARE_COORDINATOR, TRANSFER_STATE_PARTITION
+from kshare_rpc.network import CallFailed, Channel
+from kshare_share_coordinator.moving.measures import MoveMeasures
+from kshare_share_coordinator.moving.rows import Row, StatePartitionRows
+from kshare_share_coordinator.ownership import Ownership
+
+PIECE_BYTES = 256 * 1024
+"""A piece is written with one fsync, while this node answers nobody: a few milliseconds."""
+COPY_BYTES_PER_SECOND = 64 * 1024 * 1024
+"""Of all copies of a node together; between pieces the writes of other state partitions have their turn."""
+CALL_TIMEOUT_MS = 3_000
+FIRST_RETRY_MS = 20
+RETRY_MAX_MS = 500
+DISK_FAILURES_BEFORE_DRAIN = 3
+FAILURES_BEFORE_PROBLEM = 10
+"""Tries in a row, some seconds, before the health check shows why a move does not go on."""
+
+log = logging.getLogger(__name__)
+
+
+class MoveProblem(Exception):
+    """Why a step of a move did not succeed; it is tried again."""
+
+
+class StatePartitionReceiver:
+    """One move; `run` ends only by being cancelled. `copies` says how many copies share this node's time."""
+
+    def __init__(
+        self,
+        move: coordinator_pb2.StatePartitionOwner,
+        *,
+        ownership: Ownership,
+        rows: StatePartitionRows,
+        barrier: Callable[[], asyncio.Future[None]],
+        channel: Callable[[str], Channel],
+        coordinator: Channel,
+        copies: Callable[[], int],
+        measures: MoveMeasures,
+    ) -> None:
+        self._state_partition = move.state_partition
+        self._owner_epoch = move.owner_epoch
+        self._from_node_id = move.node_id
+        self._ownership = ownership
+        self._rows = rows
+        self._barrier = barrier
+        self._channel = channel
+        self._coordinator = coordinator
+        self._copies = copies
+        self._measures = measures
+        self._is_begun = False
+        self._after_key = b""
+        self._disk_failures = 0
+        self._failures = 0
+        self._newest_failure = ""
+        self.is_copied = False
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps the move from going on for some seconds already; None while it goes on."""
+        return self._newest_failure if self._failures >= FAILURES_BEFORE_PROBLEM else None
+
+    async def run(self) -> None:
+        pause_ms = FIRST_RETRY_MS
+        while True:
+            try:
+                if self.is_copied:
+                    await self._complete()
+                else:
+                    await self._copy_more()
+                    self._failures = 0
+                    pause_ms = FIRST_RETRY_MS
+                    continue
+            except (MoveProblem, CallFailed) as problem:
+                self._note(str(problem))
+            except StorageFailure as failure:
+                self._note(f"the disk of this node: {failure}")
+                await self._ask_to_be_drained()
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+
+    def _note(self, problem: str) -> None:
+        text = f"state partition {self._state_partition} cannot be copied from node {self._from_node_id}: {problem}"
+        if text != self._newest_failure:
+            log.info("%s", text)
+        self._newest_failure = text
+        self._failures += 1
+
+    async def _copy_more(self) -> None:
+        """One step nearer to the whole copy; raises MoveProblem, CallFailed or StorageFailure."""
+        if not self._is_begun:
+            await self._begin()
+            return
+        piece = await self._next_piece()
+        rows = _rows_of(piece)
+        byte_count = sum(row.size for row in rows)
+        if rows and rows[0].key <= self._after_key:
+            raise MoveProblem(f"it sent the key {rows[0].key.hex()} after {self._after_key.hex()}")
+        self._rows.write_piece(self._state_partition, rows, self._owner_epoch if piece.message.is_last else None)
+        self._disk_failures = 0
+        self._measures.received(byte_count)
+        if rows:
+            self._after_key = rows[-1].key
+        self.is_copied = piece.message.is_last
+        if not self.is_copied:
+            await asyncio.sleep(byte_count * self._copies() / COPY_BYTES_PER_SECOND)
+
+    async def _begin(self) -> None:
+        problem = self._ownership.identity_problem()
+        if problem:
+            raise MoveProblem(problem)
+        copied_epoch = self._rows.copied_epoch(self._state_partition)
+        if copied_epoch is not None and copied_epoch > self._owner_epoch:
+            raise MoveProblem(
+                f"the rows here are of owner epoch {copied_epoch} and the catalog says {self._owner_epoch}: "
+                "it is older than what this node has seen, so nothing here is replaced"
+            )
+        if copied_epoch == self._owner_epoch:
+            self.is_copied = True
+        else:
+            await self._barrier()
+            self._rows.remove(self._state_partition)
+        self._is_begun = True
+
+    async def _next_piece(self) -> _Piece:
+        sender = self._view.node(coordinator_pb2.ROLE_SHARE_COORDINATOR, self._from_node_id)
+        if sender is None:
+            raise MoveProblem("it is not live")
+        request = messages.TransferStatePartitionRequest(
+            state_partition=self._state_partition,
+            owner_epoch=self._owner_epoch,
+            after_key=self._after_key,
+            max_bytes=PIECE_BYTES,
+        )
+        channel = self._channel(sender.rpc_address)
+        answer, payload = await channel.call(TRANSFER_STATE_PARTITION, request, timeout_ms=CALL_TIMEOUT_MS)
+        if answer.error_code != ErrorCode.NONE:
+            raise MoveProblem(answer.error_message or f"it answered with error {answer.error_code}")
+        return _Piece(answer, payload)
+
+    async def _complete(self) -> None:
+        request = coordinator_pb2.CompleteStatePartitionMoveRequest(
+            state_partition=self._state_partition, node_id=self._ownership.node_id, owner_epoch=self._owner_epoch
+        )
+        answer, _ = await self._coordinator.call(COMPLETE_STATE_PARTITION_MOVE, request, timeout_ms=CALL_TIMEOUT_MS)
+        if answer.error_code != ErrorCode.NONE:
+            raise MoveProblem(f"the coordinator: {answer.error_message}")
+
+    async def _ask_to_be_drained(self) -> None:
+        self._disk_failures += 1
+        if self._disk_failures < DISK_FAILURES_BEFORE_DRAIN:
+            return
+        log.error("%s; this node asks to be drained until it is started again", self._newest_failure)
+        request = coordinator_pb2.DrainShareCoordinatorRequest(node_id=self._ownership.node_id)
+        try:
+            answer, _ = await self._coordinator.call(DRAIN_SHARE_COORDINATOR, request, timeout_ms=CALL_TIMEOUT_MS)
+        except CallFailed as failure:
+            self._note(f"this node cannot ask to be drained: {failure}")
+            return
+        if answer.error_code != ErrorCode.NONE:
+            self._note(answer.error_message)
+
+    @property
+    def _view(self) -> CatalogView:
+        return self._ownership.view
+
+
+class _Piece:
+    """An answer of the sender with its payload."""
+
+    __slots__ = ("message", "payload")
+
+    def __init__(self, message: messages.TransferStatePartitionResponse, payload: memoryview) -> None:
+        self.message = message
+        self.payload = payload
+
+
+def _rows_of(piece: _Piece) -> list[Row]:
+    """The rows of a piece, in order; MoveProblem where lengths or order are wrong."""
+    rows: list[Row] = []
+    position = 0
+    payload = bytes(piece.payload)
+    for row in piece.message.rows:
+        value_at, end = position + row.key_length, position + row.key_length + row.value_length
+        if row.key_length <= 0 or row.value_length < 0 or end > len(payload):
+            raise MoveProblem(f"it sent a row of {row.key_length} and {row.value_length} bytes that is not there")
+        rows.append(Row(payload[position:value_at], payload[value_at:end]))
+        position = end
+    if position != len(payload):
+        raise MoveProblem(f"it sent {len(payload)} bytes for rows of {position}")
+    if not rows and not piece.message.is_last:
+        raise MoveProblem("it sent no rows and says that more follow")
+    if any(one.key >= other.key for one, other in pairwise(rows)):
+        raise MoveProblem("it sent rows that are out of order")
+    return rows

@@ -1,0 +1,88 @@
+"""The rows of whole state partitions in the store: read in pieces, written in pieces, removed.
+
+A state partition that was copied here has a mark in the metadata family, written with its last rows: the owner epoch of
+the move. Rows without the mark of the move that is under way are a part of a copy, or old, and worth nothing. The mark
+stays as long as the rows do, because it says which views of the catalog are too old to decide about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kshare_runtime.ports import KeyValueStore, Write
+from kshare_share_coordinator.state_store import METADATA_FAMILY, family_of
+
+COPIED = b"copied-state-partition/"
+END_OF_ROWS = b"\xff"
+"""Above every row's key, which begins with the length of a group id: at most 0x7fff."""
+_STATE_PARTITION_BYTES = 4
+_EPOCH_BYTES = 4
+_FAMILY_PREFIX = family_of(0).removesuffix("0")
+
+
+class Row(NamedTuple):
+    """One key of a state partition's family and its value, as the store has them."""
+
+    key: bytes
+    value: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.key) + len(self.value)
+
+
+class StatePartitionRows:
+    """Every method may raise StorageFailure."""
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self._store = store
+
+    def piece(self, state_partition: int, after_key: bytes, max_bytes: int) -> tuple[list[Row], bool]:
+        """The rows after a key (b"": from the first), at least one where there is one; and whether no more follow."""
+        rows: list[Row] = []
+        size = 0
+        start = after_key + b"\0" if after_key else b""
+        for key, value in self._store.scan(family_of(state_partition), start):
+            row = Row(key, value)
+            if rows and size + row.size > max_bytes:
+                return rows, False
+            rows.append(row)
+            size += row.size
+        return rows, True
+
+    def copied_epoch(self, state_partition: int) -> int | None:
+        """The owner epoch of the newest move whose rows are all here; None where none was copied here."""
+        stored = self._store.get(METADATA_FAMILY, _mark_key(state_partition))
+        return None if stored is None else int.from_bytes(stored, "big")
+
+    def write_piece(self, state_partition: int, rows: Sequence[Row], copied_epoch: int | None) -> None:
+        """One durable batch; with the last rows the mark."""
+        family = family_of(state_partition)
+        writes = [Write(family, row.key, row.value) for row in rows]
+        if copied_epoch is not None:
+            mark = copied_epoch.to_bytes(_EPOCH_BYTES, "big")
+            writes.append(Write(METADATA_FAMILY, _mark_key(state_partition), mark))
+        if writes:
+            self._store.write(writes)
+
+    def remove(self, state_partition: int) -> None:
+        """Removes all rows and then the mark: what a crash leaves between is found again."""
+        self._store.delete_range(family_of(state_partition), b"", END_OF_ROWS)
+        if self.copied_epoch(state_partition) is not None:
+            self._store.write([Write(METADATA_FAMILY, _mark_key(state_partition), None)])
+
+    def state_partitions(self) -> list[int]:
+        """Those that have rows or a mark here."""
+        found: dict[int, None] = {}
+        for family in self._store.families():
+            number = family.removeprefix(_FAMILY_PREFIX)
+            if number != family and number.isdecimal() and next(self._store.scan(family, b""), None) is not None:
+                found[int(number)] = None
+        for key, _ in self._store.scan(METADATA_FAMILY, COPIED, COPIED + END_OF_ROWS * (_STATE_PARTITION_BYTES + 1)):
+            found[int.from_bytes(key[len(COPIED) :], "big")] = None
+        return sorted(found)
+
+
+def _mark_key(state_partition: int) -> bytes:
+    return COPIED + state_partition.to_bytes(_STATE_PARTITION_BYTES, "big")

@@ -1,0 +1,77 @@
+"""Gives out the rows of a state partition that moves away from this node.
+
+Only when this node's own view of the catalog has the move with exactly the epoch that the receiver names: from that
+view on nothing is accepted for the state partition (`Ownership`). What was accepted before is decided and written
+first: that is the barrier. A view only ever goes forward, so what is given out is the state partition's last word
+until the move is taken back, which has an epoch of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_share_coordinator.moving.measures import MoveMeasures
+from kshare_share_coordinator.moving.rows import Row, StatePartitionRows
+from kshare_share_coordinator.ownership import Ownership
+
+PIECE_BYTES_LIMIT = 1024 * 1024
+"""Keys and values of one answer; a single row may be larger."""
+
+
+class Piece(NamedTuple):
+    """Some rows in the order of their keys, or why there are none."""
+
+    rows: list[Row]
+    is_last: bool
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str = ""
+
+
+class StatePartitionSender:
+    """See the module's text; `barrier` is the runner's."""
+
+    def __init__(
+        self,
+        *,
+        ownership: Ownership,
+        rows: StatePartitionRows,
+        barrier: Callable[[], asyncio.Future[None]],
+        measures: MoveMeasures,
+    ) -> None:
+        self._ownership = ownership
+        self._rows = rows
+        self._barrier = barrier
+        self._measures = measures
+
+    async def piece(self, state_partition: int, owner_epoch: int, after_key: bytes, max_bytes: int) -> Piece:
+        """The rows after `after_key`. COORDINATOR_LOAD_IN_PROGRESS: this node does not know of the move (yet)."""
+        refusal = self._refusal(state_partition, owner_epoch)
+        if refusal is None:
+            await self._barrier()
+            refusal = self._refusal(state_partition, owner_epoch)
+        if refusal is not None:
+            return Piece([], False, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, refusal)
+        try:
+            limit = max(1, min(max_bytes, PIECE_BYTES_LIMIT))
+            rows, is_last = self._rows.piece(state_partition, after_key, limit)
+        except StorageFailure as failure:
+            text = f"state partition {state_partition} cannot be read: {failure}"
+            return Piece([], False, ErrorCode.KAFKA_STORAGE_ERROR, text)
+        self._measures.sent(sum(row.size for row in rows))
+        return Piece(rows, is_last)
+
+    def _refusal(self, state_partition: int, owner_epoch: int) -> str | None:
+        problem = self._ownership.identity_problem()
+        if problem:
+            return problem
+        move = self._ownership.view.state_partition_moves.get(state_partition)
+        node_id = self._ownership.node_id
+        if move is None or move.node_id != node_id or move.owner_epoch != owner_epoch:
+            return (
+                f"share coordinator {node_id} does not see that state partition {state_partition} moves away from it "
+                f"with owner epoch {owner_epoch}"
+            )
+        return None

@@ -1,0 +1,186 @@
+"""What each view of the catalog means for this node's state partitions.
+
+- A move to this node begins a receiver; the end of the move, whichever it is, ends it.
+- Whatever this node gains or loses, the machine forgets the states of: others may have written since, or will.
+- Rows of state partitions that the catalog gives to somebody else, with nothing on the way here, are removed: after a
+  switch, after a move that was taken back, and at the start, where a crash left some. A catalog that is older than the
+  copy that is here removes nothing, nor does one of another cluster, nor one that names no owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from kshare_core.errors import StorageFailure
+from kshare_core.identifiers import SharePartitionKey
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.network import Channel
+from kshare_share_coordinator.moving.measures import IN, OUT, MoveMeasures
+from kshare_share_coordinator.moving.receiver import StatePartitionReceiver
+from kshare_share_coordinator.moving.rows import StatePartitionRows
+from kshare_share_coordinator.ownership import Ownership
+
+REMOVAL_RETRY_MS = 1_000
+REMOVAL_PAUSE_MS = 5
+"""Between two state partitions: writes of others have their turn."""
+
+log = logging.getLogger(__name__)
+
+Move = coordinator_pb2.StatePartitionOwner
+
+
+class StatePartitionMoves:
+    """See the module's text. `forget` drops the machine's states of share-partitions for which a function is true."""
+
+    def __init__(
+        self,
+        *,
+        ownership: Ownership,
+        rows: StatePartitionRows,
+        barrier: Callable[[], asyncio.Future[None]],
+        forget: Callable[[Callable[[SharePartitionKey], bool]], None],
+        channel: Callable[[str], Channel],
+        coordinator: Callable[[], Channel],
+        measures: MoveMeasures,
+    ) -> None:
+        self._ownership = ownership
+        self._rows = rows
+        self._barrier = barrier
+        self._forget = forget
+        self._channel = channel
+        self._coordinator = coordinator
+        self._measures = measures
+        self._receivers: dict[tuple[int, int], tuple[StatePartitionReceiver, asyncio.Task[None]]] = {}
+        """By state partition and owner epoch."""
+        self._removal: asyncio.Task[None] | None = None
+        self._removal_is_due = False
+        self._ended: dict[asyncio.Task[None], None] = {}
+        self._seen_at: dict[tuple[str, int, int], float] = {}
+
+    def on_view(self, old: CatalogView, new: CatalogView) -> None:
+        """Called with each view before it is the node's; what it starts runs when it is."""
+        if new.state_partition_owner_epochs == old.state_partition_owner_epochs and old.version:
+            return
+        self._forget_changed(old, new)
+        self._measure(old, new)
+        moves = {
+            (move.state_partition, move.owner_epoch): move
+            for move in new.state_partition_moves.values()
+            if move.moving_to_node_id == self._ownership.node_id
+        }
+        for key in [key for key in self._receivers if key not in moves]:
+            self._end(self._receivers.pop(key)[1])
+        for key, move in sorted(moves.items()):
+            if key not in self._receivers:
+                self._receivers[key] = self._begin(move)
+        self._removal_is_due = True
+        if self._removal is None or self._removal.done():
+            self._removal = asyncio.get_running_loop().create_task(self._remove_foreign(), name="remove-foreign-rows")
+
+    async def stop(self) -> None:
+        """Ends everything that is under way; it goes on after the next start."""
+        if self._removal is not None:
+            self._end(self._removal)
+        for _, task in self._receivers.values():
+            self._end(task)
+        await asyncio.gather(*self._ended, return_exceptions=True)
+        self._receivers.clear()
+
+    def problems(self) -> list[str]:
+        """What keeps moves to this node from going on."""
+        return [receiver.problem for receiver, _ in self._receivers.values() if receiver.problem is not None]
+
+    def _begin(self, move: Move) -> tuple[StatePartitionReceiver, asyncio.Task[None]]:
+        receiver = StatePartitionReceiver(
+            move,
+            ownership=self._ownership,
+            rows=self._rows,
+            barrier=self._barrier,
+            channel=self._channel,
+            coordinator=self._coordinator(),
+            copies=lambda: sum(not other.is_copied for other, _ in self._receivers.values()),
+            measures=self._measures,
+        )
+        name = f"receive-state-partition-{move.state_partition}"
+        return receiver, asyncio.get_running_loop().create_task(receiver.run(), name=name)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._ended[task] = None
+        task.add_done_callback(lambda done: self._ended.pop(done, None))
+        task.cancel()
+
+    def _forget_changed(self, old: CatalogView, new: CatalogView) -> None:
+        changed = {
+            state_partition: None
+            for state_partition, epoch in new.state_partition_owner_epochs.items()
+            if epoch != old.state_partition_owner_epochs.get(state_partition)
+        }
+        self._forget(lambda key: self._ownership.state_partition_of(key) in changed)
+
+    # Measures
+
+    def _measure(self, old: CatalogView, new: CatalogView) -> None:
+        now = asyncio.get_running_loop().time()
+        for direction, old_moves, new_moves in (
+            (OUT, _moves_from(old, self._ownership.node_id), _moves_from(new, self._ownership.node_id)),
+            (IN, _moves_to(old, self._ownership.node_id), _moves_to(new, self._ownership.node_id)),
+        ):
+            for key, move in old_moves.items():
+                if key in new_moves:
+                    continue
+                seconds = now - self._seen_at.pop((direction, *key), now)
+                if new.state_partition_owners.get(move.state_partition) == move.moving_to_node_id:
+                    self._measures.completed(direction, seconds)
+                else:
+                    self._measures.taken_back(direction)
+            for key in new_moves:
+                if key not in old_moves:
+                    self._seen_at[direction, *key] = now
+                    self._measures.started(direction)
+
+    # Removing
+
+    async def _remove_foreign(self) -> None:
+        while self._removal_is_due:
+            self._removal_is_due = False
+            try:
+                for state_partition in self._rows.state_partitions():
+                    if self._is_foreign(state_partition):
+                        self._rows.remove(state_partition)
+                        log.info("removed the rows of state partition %d, which is another node's", state_partition)
+                        await asyncio.sleep(REMOVAL_PAUSE_MS / 1000)
+            except StorageFailure as failure:
+                log.warning("rows of other nodes' state partitions cannot be removed yet: %s", failure)
+                self._removal_is_due = True
+                await asyncio.sleep(REMOVAL_RETRY_MS / 1000)
+
+    def _is_foreign(self, state_partition: int) -> bool:
+        """Whether another node certainly owns it, and it is not on its way here."""
+        view, node_id = self._ownership.view, self._ownership.node_id
+        if not view.cluster_id or self._ownership.identity_problem():
+            return False
+        owner = view.state_partition_owners.get(state_partition)
+        move = view.state_partition_moves.get(state_partition)
+        if owner is None or owner == node_id or (move is not None and move.moving_to_node_id == node_id):
+            return False
+        copied_epoch = self._rows.copied_epoch(state_partition)
+        return copied_epoch is None or copied_epoch < view.state_partition_owner_epochs[state_partition]
+
+
+def _moves_from(view: CatalogView, node_id: int) -> dict[tuple[int, int], Move]:
+    return {
+        (move.state_partition, move.owner_epoch): move
+        for move in view.state_partition_moves.values()
+        if move.node_id == node_id
+    }
+
+
+def _moves_to(view: CatalogView, node_id: int) -> dict[tuple[int, int], Move]:
+    return {
+        (move.state_partition, move.owner_epoch): move
+        for move in view.state_partition_moves.values()
+        if move.moving_to_node_id == node_id
+    }
