@@ -86,6 +86,8 @@ class _WriteInFlight(NamedTuple):
     spans: list[tuple[int, int]]
     """First and last offsets of its changes."""
     moves_start: bool
+    start_after: int
+    """The start offset once it is durable, unless the log lost more meanwhile."""
 
 
 class SharePartition:
@@ -518,20 +520,21 @@ class SharePartition:
             return None
         changes = self._changes
         batches = changes.in_order()
-        write = self._make_write(changes.write_id, batches)
-        self._in_flight = _WriteInFlight(write, spans_of(batches), changes.moves_start)
+        start_after = self.start_offset
+        if batches and batches[0].first_offset == start_after:
+            start_after = self._window.start_after(changes.write_id)
+        write = self._make_write(changes.write_id, batches, start_after)
+        self._in_flight = _WriteInFlight(write, spans_of(batches), changes.moves_start, start_after)
         self._changes = PendingChanges(changes.write_id + 1)
         return write
 
-    def _make_write(self, write_id: int, changes: list[StateBatch]) -> StateWrite:
+    def _make_write(self, write_id: int, changes: list[StateBatch], start_after: int) -> StateWrite:
         done = self.delivery_complete_count
         if not changes:
             return StateWrite(write_id, self.start_offset, done, [])
         done += sum(last - first + 1 for first, last, state, _ in changes if state.is_terminal)
-        if changes[0].first_offset == self.start_offset:
-            start_after = self._window.start_after(write_id)
-            if start_after >= self._stored.end and changes[-1].last_offset < start_after:
-                return StateWrite(write_id, start_after, done - (start_after - self.start_offset), [])
+        if start_after >= self._stored.end and changes[-1].last_offset < start_after:
+            return StateWrite(write_id, start_after, done - (start_after - self.start_offset), [])
         batches = without_holes(changes, max(self._stored.end, self.start_offset), self._window.runs.overlapping)
         start_offset = UNCHANGED if self.start_offset == self._stored.start else self.start_offset
         return StateWrite(write_id, start_offset, done, batches)
@@ -546,6 +549,8 @@ class SharePartition:
                 if run.write_id == write_id:
                     window.move(run, run.target)
         window.move_start()
+        if window.start_offset > ended.start_after:  # behind its changes lies what the log lost meanwhile
+            self._changes.moves_start = True
         for first, last in ended.spans:
             if last >= window.start_offset:
                 window.runs.coalesce_over(first, last)
