@@ -158,6 +158,25 @@ def test_a_marker_stays_while_its_records_do_then_until_its_horizon() -> None:
     assert content(log) == [[(4, A, b"2")]]
 
 
+def test_the_marker_of_an_emptied_transaction_goes_though_an_older_one_has_records() -> None:
+    log = compacted()
+    put(log, (A, b"1"), producer_id=7)
+    log.end_transaction(7, committed=True)
+    put(log, (B, b"1"), producer_id=7)
+    log.end_transaction(7, committed=True)
+    put(log, (B, b"2"))
+    roll(log)
+    log.compact()
+    log.compact()
+    log.now_ms += RETENTION_MS
+    log.compact()
+    assert [(batch.base_offset, batch.is_control) for batch in log.batches()[:-1]] == [
+        (0, False),
+        (1, True),
+        (4, False),
+    ]
+
+
 def test_a_later_transaction_of_a_producer_that_aborted_is_its_own() -> None:
     log = compacted()
     put(log, (A, b"aborted"), producer_id=7)
@@ -191,6 +210,7 @@ def test_an_open_transaction_is_not_looked_at() -> None:
     [
         pytest.param({"min_cleanable_dirty_ratio": 0.55}, 0, True, id="dirty enough"),
         pytest.param({"min_cleanable_dirty_ratio": 0.56}, 0, False, id="too clean"),
+        pytest.param({"min_cleanable_dirty_ratio": 89 / 159}, 0, False, id="exactly as dirty as allowed"),
         pytest.param({"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 500}, 501, True, id="waited long"),
         pytest.param({"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 500}, 490, False, id="waits still"),
     ],

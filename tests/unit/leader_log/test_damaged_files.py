@@ -144,6 +144,7 @@ def test_undamaged_files_are_served_whole(crashed: Path, tmp_path: Path) -> None
         pytest.param(0, ">q", 11, id="the base offset"),
         pytest.param(8, ">i", 100, id="the length"),
         pytest.param(16, ">B", 1, id="the version"),
+        pytest.param(0, "", -1, id="bytes after its end"),
     ],
 )
 def test_a_damaged_batch_is_never_served_and_the_rest_is(
@@ -162,7 +163,8 @@ def test_a_damaged_batch_is_never_served_and_the_rest_is(
         place = keys.long_key(keys.partition_prefix(KEY), 10)
         stored = store.get(keys.LOG, place)
         assert stored is not None
-        store.write([Write(keys.LOG, place, damage(stored, at, form, value, fix_crc=False))])
+        damaged = stored + b"more" if value < 0 else damage(stored, at, form, value, fix_crc=False)
+        store.write([Write(keys.LOG, place, damaged)])
         reports: list[str] = []
         tails = TailCache(partition_limit_bytes=0, node_limit_bytes=0)
         logs = open_logs(store, topic(), report=reports.append, tails=tails)

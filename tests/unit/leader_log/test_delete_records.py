@@ -77,7 +77,7 @@ def test_the_start_only_moves_up() -> None:
         logs = await filled(MemoryDisk())
         assert await delete(logs, (KEY, 4)) == [(4, 0)]
         assert await delete(logs, (KEY, 2)) == [(4, 0)]
-        assert await delete(logs, (KEY, 3), (KEY, 5)) == [(5, 0), (5, 0)]
+        assert await delete(logs, (KEY, 5), (KEY, 3)) == [(5, 0), (5, 0)]
 
     run(test())
 

@@ -112,6 +112,8 @@ def test_the_dirtiest_log_is_compacted_first_and_all_in_the_end() -> None:
         for index in range(2):
             await house.put((b"k", b"more %d" % index), key=SECOND)
         await house.put((b"k", b"more"), key=KEY)
+        assert await house.housekeeping.clean_one()
+        assert (house.values(KEY), house.values(SECOND)) == ([b"1", b"2", b"more"], [b"more 0", b"more 1"])
         await during(house, 1)
         assert (house.values(KEY), house.values(SECOND)) == ([b"2", b"more"], [b"more 0", b"more 1"])
         assert house.reports == []

@@ -55,3 +55,41 @@ def test_a_forgotten_tail_gives_its_bytes_back() -> None:
     cache.forget(KEYS[0])
     cache.extend(KEYS[0], [StoredBatch(1, 1, b"x" * 400)])
     assert cache.size_bytes == 0
+
+
+@given(
+    st.lists(st.integers(1, 5), max_size=30),
+    st.dictionaries(st.integers(0, 100), st.one_of(st.none(), st.integers(1, 300))),
+    st.integers(0, 120),
+    st.integers(0, 120),
+    st.integers(100, 4000),
+)
+def test_a_tail_follows_compaction_and_a_new_start(
+    counts: list[int], changes: dict[int, int | None], start_offset: int, fetch_offset: int, limit: int
+) -> None:
+    cache = TailCache(partition_limit_bytes=limit, node_limit_bytes=limit)
+    tail = cache.open(KEYS[0], 0)
+    base_offset = 0
+    left: list[StoredBatch] = []
+    for count in counts:
+        batch = StoredBatch(base_offset, base_offset + count - 1, b"x" * 100)
+        cache.extend(KEYS[0], [batch])
+        left.append(batch)
+        base_offset += count
+    changed = {
+        batch.base_offset: None if size is None else batch._replace(data=b"y" * size)
+        for batch in left
+        for size in [changes.get(batch.base_offset, 0)]
+        if size != 0
+    }
+    cache.replace(KEYS[0], changed)
+    cache.drop_before(KEYS[0], start_offset)
+    kept = [changed.get(batch.base_offset, batch) for batch in left]
+    held = [batch for batch in kept if batch is not None and batch.last_offset >= tail.start_offset]
+    assert all(batch.last_offset >= min(start_offset, tail.start_offset) for batch in held)
+    assert cache.size_bytes == tail.size_bytes == sum(batch.length for batch in held)
+    at = max(fetch_offset, tail.start_offset)
+    expected = [batch for batch in held if batch.last_offset >= at]
+    assert tail.read(at, 1 << 30, at_least_one=False) == expected
+    cache.extend(KEYS[0], [StoredBatch(base_offset, base_offset, b"z")])
+    assert tail.read(base_offset, 1 << 30, at_least_one=True)[0].data == b"z"

@@ -384,9 +384,11 @@ class PartitionLog:
             return
         start_offset = self._positions.start_offset
         first = next(iter(self._stored.from_offset(start_offset)), None)
-        kept_from = start_offset if first is None else first.base_offset
-        self._store.delete_range(keys.LOG, self._prefix, keys.long_key(self._prefix, kept_from))
-        self.producers.aborted.forget_before(start_offset)
+        end = keys.long_key(self._prefix, start_offset if first is None else first.base_offset)
+        # After a restart there is mostly nothing, and nothing needs to be written to know that.
+        if any(True for _ in self._store.scan(keys.LOG, self._prefix, end)):
+            self.producers.aborted.forget_before(start_offset)
+            self._store.delete_range(keys.LOG, self._prefix, end)
         self._has_unreachable = False
 
     def stored_batches(self, start_offset: int, end_offset: int) -> Iterator[StoredBatch]:
