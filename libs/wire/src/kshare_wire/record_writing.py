@@ -35,9 +35,22 @@ class BatchWriter:
         """Bytes of the whole batch."""
         return int(self._builder.size())
 
-    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
-        """Adds a record; False, and nothing changes, where it does not fit."""
-        if self._builder.append(self.count, timestamp_ms, key, value, list(headers)) is None:
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        *,
+        offset_delta: int | None = None,
+    ) -> bool:
+        """Adds a record; False, and nothing changes, where it does not fit.
+
+        `offset_delta` is the record's distance from the base offset, for batches with gaps; it must grow from record
+        to record. Without it the records are numbered from 0.
+        """
+        delta = self.count if offset_delta is None else offset_delta
+        if self._builder.append(delta, timestamp_ms, key, value, list(headers)) is None:
             return False
         self.count += 1
         return True

@@ -14,7 +14,9 @@ from kshare_rpc.catalog import CatalogFollower, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
     DELETE_SHARE_GROUP_STATE,
+    FETCH_STATE_TOPIC,
     INITIALIZE_SHARE_GROUP_STATE,
+    LIST_STATE_TOPIC_OFFSETS,
     READ_SHARE_GROUP_STATE,
     READ_SHARE_GROUP_STATE_SUMMARY,
     SHARE_COORDINATOR,
@@ -30,6 +32,11 @@ from kshare_share_coordinator.handlers.initialize_share_group_state import initi
 from kshare_share_coordinator.handlers.operation_service import OperationService
 from kshare_share_coordinator.handlers.read_share_group_state import read_share_group_state
 from kshare_share_coordinator.handlers.read_share_group_state_summary import read_share_group_state_summary
+from kshare_share_coordinator.handlers.state_topic import (
+    StateTopicService,
+    fetch_state_topic,
+    list_state_topic_offsets,
+)
 from kshare_share_coordinator.handlers.transfer_state_partition import transfer_state_partition
 from kshare_share_coordinator.handlers.write_share_group_state import write_share_group_state
 from kshare_share_coordinator.machine.operations import Operation, Result
@@ -42,6 +49,7 @@ from kshare_share_coordinator.moving.state_partition_moves import StatePartition
 from kshare_share_coordinator.ownership import Ownership
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_share_coordinator.state_store import StateStore
+from kshare_share_coordinator.state_topic import StateTopicIndex
 
 STORE_NAME = "share-coordinator"
 WAITING_OPERATIONS_LIMIT = 20_000
@@ -64,6 +72,8 @@ class ShareCoordinatorNode:
         self._store: KeyValueStore | None = None
         self._state_store: StateStore | None = None
         self._ownership: Ownership | None = None
+        self._state_topic_index: StateTopicIndex | None = None
+        self._state_topic: StateTopicService | None = None
         self._moves: StatePartitionMoves | None = None
         self.move_measures = MoveMeasures(lambda: self._ownership.owned_count() if self._ownership else 0)
         self._machine: ShareCoordinatorMachine | None = None
@@ -79,12 +89,21 @@ class ShareCoordinatorNode:
     async def start(self) -> None:
         """Opens the store, serves, registers, and returns when the first view of the catalog is here."""
         self._store = self._environment.open_store(STORE_NAME)
-        self._state_store = state_store = StateStore(store=self._store, state_partition_of=self._state_partition_of)
+        self._state_topic_index = StateTopicIndex(store=self._store, now_ms=self._environment.clock.now_ms)
+        self._state_store = state_store = StateStore(
+            store=self._store, state_partition_of=self._state_partition_of, state_topic=self._state_topic_index
+        )
         self._ownership = Ownership(
             node_id=self._settings.node_id,
             lease=self._follower,
             identity=state_store,
             now=asyncio.get_running_loop().time,
+        )
+        self._state_topic = StateTopicService(
+            index=self._state_topic_index,
+            ownership=self._ownership,
+            delete_retention_ms=self._settings.state_topic_delete_retention_ms,
+            prune_interval_ms=self._settings.state_topic_prune_interval_ms,
         )
         self._runner = MachineRunner(
             load=self._load,
@@ -109,7 +128,9 @@ class ShareCoordinatorNode:
         sender = StatePartitionSender(
             ownership=self._ownership, rows=rows, barrier=self._runner.barrier, measures=self.move_measures
         )
-        self._server = await self._network.serve(self._settings.listen, [self._service(operations, sender)])
+        self._server = await self._network.serve(
+            self._settings.listen, [self._service(operations, sender, self._state_topic)]
+        )
         await self._follower.start(
             coordinator_pb2.Node(
                 role=coordinator_pb2.ROLE_SHARE_COORDINATOR,
@@ -118,6 +139,7 @@ class ShareCoordinatorNode:
                 rpc_address=self._server.address,
             )
         )
+        self._state_topic.start()
 
     async def stop(self, grace_ms: int) -> None:
         """Answers what is under way for `grace_ms`, then closes everything; also after a start that did not finish."""
@@ -125,6 +147,8 @@ class ShareCoordinatorNode:
             await self._server.stop(grace_ms)
         if self._moves is not None:
             await self._moves.stop()
+        if self._state_topic is not None:
+            await self._state_topic.stop()
         await self._follower.stop()
         if self._store is not None:
             self._store.close()
@@ -144,7 +168,9 @@ class ShareCoordinatorNode:
             problems.append("no catalog yet" + (f": {self._catalog_problem}" if self._catalog_problem else ""))
         return problems
 
-    def _service(self, operations: OperationService, sender: StatePartitionSender) -> Service:
+    def _service(
+        self, operations: OperationService, sender: StatePartitionSender, state_topic: StateTopicService
+    ) -> Service:
         return Service(
             name=SHARE_COORDINATOR,
             handlers={
@@ -154,6 +180,8 @@ class ShareCoordinatorNode:
                 DELETE_SHARE_GROUP_STATE: delete_share_group_state(operations),
                 READ_SHARE_GROUP_STATE_SUMMARY: read_share_group_state_summary(operations),
                 TRANSFER_STATE_PARTITION: transfer_state_partition(sender),
+                FETCH_STATE_TOPIC: fetch_state_topic(state_topic),
+                LIST_STATE_TOPIC_OFFSETS: list_state_topic_offsets(state_topic),
             },
             healthy=lambda: not self.problems(),
         )
@@ -176,8 +204,9 @@ class ShareCoordinatorNode:
         return self._ownership.state_partition_of(key)
 
     def _forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
-        assert self._machine is not None
+        assert self._machine is not None and self._state_topic_index is not None
         self._machine.forget(is_forgotten)
+        self._state_topic_index.forget()
 
     def _on_view(self, old: CatalogView, new: CatalogView) -> None:
         assert self._moves is not None

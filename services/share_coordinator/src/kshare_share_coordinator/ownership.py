@@ -76,30 +76,31 @@ class Ownership:
 
     def refusal(self, key: SharePartitionKey) -> Result | None:
         """Why this node does not answer for the share-partition, None where it does."""
-        view = self._lease.view
-        if not view.version:
+        return self._refusal_of_everything() or self._refusal_of_place(self._place(key, self._count), key)
+
+    def state_partition_refusal(self, state_partition: int) -> Result | None:
+        """Why this node does not answer for a state partition as a whole, None where it does."""
+        return self._refusal_of_everything() or self._refusal_of_place(state_partition, None)
+
+    def _refusal_of_everything(self) -> Result | None:
+        if not self._lease.view.version:
             return Result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the share coordinator has no catalog yet")
         problem = self.identity_problem()
         if problem:
             return Result(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem)
-        expired = self.lease_refusal()
-        if expired:
-            return expired
-        state_partition = self._place(key, self._count)
+        return self.lease_refusal()
+
+    def _refusal_of_place(self, state_partition: int, key: SharePartitionKey | None) -> Result | None:
+        view = self._lease.view
         owner = view.state_partition_owners.get(state_partition)
         move = view.state_partition_moves.get(state_partition)
+        if move is None and owner == self.node_id:
+            return None
+        place = f"state partition {state_partition}" + ("" if key is None else f" of {key}")
         if move is not None and self.node_id in (move.node_id, move.moving_to_node_id):
-            return Result(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"state partition {state_partition} of {key} moves from node {move.node_id} to "
-                f"node {move.moving_to_node_id}",
-            )
-        if owner != self.node_id:
-            return Result(
-                ErrorCode.NOT_COORDINATOR,
-                f"state partition {state_partition} of {key} belongs to node {owner}, not to {self.node_id}",
-            )
-        return None
+            text = f"{place} moves from node {move.node_id} to node {move.moving_to_node_id}"
+            return Result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text)
+        return Result(ErrorCode.NOT_COORDINATOR, f"{place} belongs to node {owner}, not to {self.node_id}")
 
     def lease_refusal(self) -> Result | None:
         """Why this node answers for nothing at all, None while its lease lasts."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from kshare_core.configs import Configs
 
 SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT = "share.coordinator.snapshot.update.records.per.snapshot"
+STATE_TOPIC_PRUNE_INTERVAL_MS = "share.coordinator.state.topic.prune.interval.ms"
+DELETE_RETENTION_MS = "log.cleaner.delete.retention.ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +24,13 @@ class ShareCoordinatorSettings:
     def snapshot_update_records_per_snapshot(self) -> int:
         """ShareUpdates that may follow a ShareSnapshot before the next one."""
         return self.configs.integer(SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT)
+
+    @property
+    def state_topic_prune_interval_ms(self) -> int:
+        """Time between two looks for tombstones of `__share_group_state` that can go."""
+        return self.configs.integer(STATE_TOPIC_PRUNE_INTERVAL_MS)
+
+    @property
+    def state_topic_delete_retention_ms(self) -> int:
+        """How long tombstones of `__share_group_state` stay."""
+        return self.configs.integer(DELETE_RETENTION_MS)

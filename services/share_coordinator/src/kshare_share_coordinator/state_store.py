@@ -9,7 +9,7 @@ update's number (uint32) after it:
 
 So one short scan loads a share-partition, and no key of one is within the range of another, since all parts before the
 record type have a length that is known from the left. A new snapshot removes the updates of the one before it in the
-same atomic write.
+same atomic write. Keys from 0x80 on are those of the index that makes a topic of it, see `state_topic`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from kshare_share_coordinator.records import (
     encode_snapshot,
     encode_update,
 )
+from kshare_share_coordinator.state_topic import StateTopicIndex
 
 METADATA_FAMILY = "metadata"
 STATE_PARTITION_COUNT_KEY = b"state-partition-count"
@@ -54,10 +55,20 @@ def family_of(state_partition: int) -> str:
 
 
 class StateStore:
-    """Reads and writes the records of share-partitions; `state_partition_of` places them."""
+    """Reads and writes the records of share-partitions; `state_partition_of` places them.
 
-    def __init__(self, *, store: KeyValueStore, state_partition_of: Callable[[SharePartitionKey], int]) -> None:
+    `state_topic` gives them offsets; without it nobody can read them as a topic.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: KeyValueStore,
+        state_partition_of: Callable[[SharePartitionKey], int],
+        state_topic: StateTopicIndex | None = None,
+    ) -> None:
         self._store = store
+        self._state_topic = state_topic
         self._state_partition_of = state_partition_of
         self._read_failure: str | None = None
         self._corrupt: dict[SharePartitionKey, str] = {}
@@ -85,9 +96,16 @@ class StateStore:
     def append(self, records: Sequence[Record]) -> None:
         """Makes the records durable in one atomic write; raises StorageFailure."""
         writes: list[Write] = []
-        for record in records:
-            self._add_writes(record, writes)
-        self._store.write(writes)
+        try:
+            for record in records:
+                self._add_writes(record, writes)
+            self._store.write(writes)
+        except Exception:
+            if self._state_topic is not None:
+                self._state_topic.forget()
+            raise
+        if self._state_topic is not None:
+            self._state_topic.written()
         for record in records:
             if isinstance(record, ShareTombstone):
                 self._corrupt.pop(record.key, None)
@@ -133,11 +151,20 @@ class StateStore:
         if isinstance(record, ShareUpdate):
             suffix = _UPDATE_SUFFIX.pack(SHARE_UPDATE, record.update_number)
             writes.append(Write(family, prefix + suffix, encode_update(record)))
+            if self._state_topic is not None:
+                self._state_topic.add(family, prefix, suffix, writes, supersedes_all=False)
             return
         if isinstance(record, ShareSnapshot):
             writes.append(Write(family, prefix + _SNAPSHOT_SUFFIX, encode_snapshot(record)))
             _add_removals(family, prefix, record.superseded_update_count, writes)
+            if self._state_topic is not None:
+                self._state_topic.add(family, prefix, _SNAPSHOT_SUFFIX, writes, supersedes_all=True)
             return
+        self._add_end(record, family, prefix, writes)
+        if self._state_topic is not None:
+            self._state_topic.add_tombstone(family, prefix, _SNAPSHOT_SUFFIX, writes)
+
+    def _add_end(self, record: ShareTombstone, family: str, prefix: bytes, writes: list[Write]) -> None:
         if record.update_count is None:
             writes.extend(Write(family, stored_key, None) for stored_key, _ in self._scan(record.key, prefix))
             return

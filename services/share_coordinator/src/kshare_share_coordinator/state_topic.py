@@ -1,0 +1,277 @@
+"""`__share_group_state` as a topic: an offset for every record that a state partition holds.
+
+The store has the newest records only, not a log. So that a consumer can read them, each record gets an offset when it
+is appended, by a counter of its state partition that only grows; a record that is superseded loses its place, as in a
+compacted topic. A ShareSnapshot supersedes the snapshot before it and that one's ShareUpdates, a tombstone all of them.
+Whoever reads from offset 0 therefore meets each share-partition's snapshot and then its updates, in order.
+
+The rows lie in the family of their state partition, in the same atomic write as the record, and move with it. Their
+keys begin with 0x80, which no record's key does (those begin with the length of a group id, at most 0x7fff):
+
+    80 'o' <offset>       timestamp, whether it is a tombstone, and the record's key in the store
+    80 'k' <record's key> the offset of the newest record with that key
+    80 't' <offset>       of tombstones only, so that the old ones are found without looking at all rows
+
+Tombstones stay for delete.retention.ms. The newest record of a state partition always stays, so the counter goes on
+from it after a restart. Timestamps never go back within a state partition, so a look-up by time can bisect.
+
+Offsets of share-partitions that were written lately are remembered, because superseding needs them; they are forgotten
+whenever a write fails or somebody else may have written (`forget`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from kshare_core.identifiers import TOPIC_ID_LENGTH
+from kshare_runtime.ports import KeyValueStore, Write
+from kshare_share_coordinator.machine.share_group_offset import CorruptRecord
+from kshare_wire.record_batches import patch
+from kshare_wire.record_writing import BatchWriter
+
+LEADER_EPOCH = 0
+"""Of all records: clients read at gateways, and which share coordinator answers does not concern them."""
+BATCH_BYTES_LIMIT = 64 * 1024
+OFFSETS_SCANNED_AT_ONCE = 10_000
+"""Most of them may be gone, and the event loop must not wait for the disk to step over all of them."""
+CACHED_OFFSETS_LIMIT = 200_000
+
+_OWN_KEYS = b"\x80"
+_OFFSETS = _OWN_KEYS + b"o"
+_KEYS = _OWN_KEYS + b"k"
+_TOMBSTONES = _OWN_KEYS + b"t"
+_OFFSET = Struct(">Q")
+_LENGTH = Struct(">h")
+_ENTRY_HEAD = Struct(">q?")
+_PARTITION_BYTES = 4
+_RECORD_TYPE_BYTES = 2
+
+
+class Entry(NamedTuple):
+    """A record's place in the topic."""
+
+    offset: int
+    timestamp_ms: int
+    is_tombstone: bool
+    record_key: bytes
+    """Its key in the store; a tombstone has no row there."""
+
+
+class _End(NamedTuple):
+    """Where the topic partition ends."""
+
+    next_offset: int
+    timestamp_ms: int
+
+
+def is_state_topic_key(stored_key: bytes) -> bool:
+    """Whether a row of a state partition's family belongs to the index, not to a share-partition."""
+    return stored_key.startswith(_OWN_KEYS)
+
+
+class StateTopicIndex:
+    """The index over all state partitions of one store; a `family` is a state partition's.
+
+    `on_written` is called with the families that have new records, after each write. Every method that reads raises
+    StorageFailure.
+    """
+
+    def __init__(self, *, store: KeyValueStore, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self.now_ms = now_ms
+        self.on_written: Callable[[Sequence[str]], None] = lambda families: None
+        self._ends: dict[str, _End] = {}
+        self._offsets: OrderedDict[bytes, dict[bytes, int]] = OrderedDict()
+        """By share-partition (the prefix of its keys): the offset of each of its records, by the rest of its key."""
+        self._cached_offsets = 0
+        self._pending: dict[str, None] = {}
+
+    def add(self, family: str, prefix: bytes, suffix: bytes, writes: list[Write], *, supersedes_all: bool) -> None:
+        """Adds to `writes` what gives a record its offset; `prefix` + `suffix` is its key in the store.
+
+        `supersedes_all`: the share-partition's other records end with it, as with a snapshot.
+        """
+        self._add(family, prefix, suffix, writes, is_tombstone=False, supersedes_all=supersedes_all)
+
+    def add_tombstone(self, family: str, prefix: bytes, suffix: bytes, writes: list[Write]) -> None:
+        """The same for a tombstone, which ends all records of its share-partition."""
+        offset = self._add(family, prefix, suffix, writes, is_tombstone=True, supersedes_all=True)
+        writes.append(Write(family, _TOMBSTONES + _OFFSET.pack(offset), b""))
+
+    def written(self) -> None:
+        """What was added is durable."""
+        families, self._pending = list(self._pending), {}
+        while self._cached_offsets > CACHED_OFFSETS_LIMIT:
+            _, offsets = self._offsets.popitem(last=False)
+            self._cached_offsets -= len(offsets)
+        if families:
+            self.on_written(families)
+
+    def forget(self) -> None:
+        """Drops what is remembered: a write failed, or somebody else wrote into the store."""
+        self._ends.clear()
+        self._offsets.clear()
+        self._cached_offsets = 0
+        self._pending.clear()
+
+    def next_offset(self, family: str) -> int:
+        """The offset after the newest record, 0 where there is none."""
+        return self._end(family).next_offset
+
+    def newest(self, family: str) -> Entry | None:
+        """The first record with the greatest timestamp."""
+        end = self._end(family)
+        return self.first_since(family, end.timestamp_ms) if end.next_offset else None
+
+    def first_since(self, family: str, timestamp_ms: int) -> Entry | None:
+        """The first record whose timestamp is `timestamp_ms` or later."""
+        low, high = 0, self.next_offset(family)
+        found = None
+        while low < high:
+            middle = (low + high) // 2
+            entry = self._first_from(family, middle)
+            if entry is None or entry.timestamp_ms >= timestamp_ms:
+                found = entry or found
+                high = middle
+            else:
+                low = entry.offset + 1
+        return found
+
+    def read_batch(self, family: str, offset: int, limit_bytes: int) -> tuple[bytes, int]:
+        """One record batch with records from `offset` on, and the offset from which to go on.
+
+        There are no bytes where the next OFFSETS_SCANNED_AT_ONCE offsets are all gone. The first record is there even
+        if it is larger than `limit_bytes`. CorruptRecord where a record is missing.
+        """
+        end_offset = min(offset + OFFSETS_SCANNED_AT_ONCE, self.next_offset(family))
+        writer = BatchWriter(min(limit_bytes, BATCH_BYTES_LIMIT))
+        base_offset = offset
+        for key, value in self._store.scan(family, _offset_key(offset), _offset_key(end_offset)):
+            entry = _decode_entry(key, value)
+            if not writer.count:
+                base_offset = entry.offset
+            record_key = _kafka_key(entry.record_key)
+            content = self._content(family, entry)
+            delta = entry.offset - base_offset
+            if not writer.append(entry.timestamp_ms, record_key, content, (), offset_delta=delta):
+                end_offset = entry.offset
+                break
+        if not writer.count:
+            return b"", end_offset
+        return patch(writer.build(), base_offset, LEADER_EPOCH), end_offset
+
+    def prune(self, family: str, *, before_ms: int, limit: int) -> int:
+        """Removes tombstones older than `before_ms`, oldest first; how many rows it looked at, `limit` at most."""
+        next_offset = self.next_offset(family)
+        writes: list[Write] = []
+        looked_at = 0
+        for tombstone_key, _ in self._store.scan(family, _TOMBSTONES, _end_of(_TOMBSTONES)):
+            offset_part = tombstone_key[len(_TOMBSTONES) :]
+            (offset,) = _OFFSET.unpack(offset_part)
+            stored = self._store.get(family, _OFFSETS + offset_part)
+            if stored is not None:
+                entry = _decode_entry(_OFFSETS + offset_part, stored)
+                if entry.timestamp_ms >= before_ms or offset == next_offset - 1:
+                    break
+                writes.append(Write(family, _OFFSETS + offset_part, None))
+                writes.append(Write(family, _KEYS + entry.record_key, None))
+            writes.append(Write(family, tombstone_key, None))
+            looked_at += 1
+            if looked_at == limit:
+                break
+        if writes:
+            self._store.write(writes)
+            self.forget()
+        return looked_at
+
+    def _add(
+        self,
+        family: str,
+        prefix: bytes,
+        suffix: bytes,
+        writes: list[Write],
+        *,
+        is_tombstone: bool,
+        supersedes_all: bool,
+    ) -> int:
+        end = self._end(family)
+        offset, timestamp_ms = end.next_offset, max(self.now_ms(), end.timestamp_ms)
+        offsets = self._offsets_of(family, prefix)
+        for superseded in list(offsets) if supersedes_all else [suffix]:
+            old = offsets.pop(superseded, None)
+            if old is not None:
+                self._cached_offsets -= 1
+                writes.append(Write(family, _offset_key(old), None))
+                if superseded != suffix:
+                    writes.append(Write(family, _KEYS + prefix + superseded, None))
+        offset_part = _OFFSET.pack(offset)
+        record_key = prefix + suffix
+        writes.append(Write(family, _OFFSETS + offset_part, _ENTRY_HEAD.pack(timestamp_ms, is_tombstone) + record_key))
+        writes.append(Write(family, _KEYS + record_key, offset_part))
+        offsets[suffix] = offset
+        self._cached_offsets += 1
+        self._ends[family] = _End(offset + 1, timestamp_ms)
+        self._pending[family] = None
+        return offset
+
+    def _end(self, family: str) -> _End:
+        end = self._ends.get(family)
+        if end is None:
+            end = _End(0, 0)
+            for key, value in self._store.scan(family, _OFFSETS, _end_of(_OFFSETS), reverse=True):
+                newest = _decode_entry(key, value)
+                end = _End(newest.offset + 1, newest.timestamp_ms)
+                break
+            self._ends[family] = end
+        return end
+
+    def _offsets_of(self, family: str, prefix: bytes) -> dict[bytes, int]:
+        offsets = self._offsets.get(prefix)
+        if offsets is not None:
+            self._offsets.move_to_end(prefix)
+            return offsets
+        start = _KEYS + prefix
+        offsets = {}
+        for key, value in self._store.scan(family, start, _end_of(start)):
+            (offsets[key[len(start) :]],) = _OFFSET.unpack(value)
+        self._offsets[prefix] = offsets
+        self._cached_offsets += len(offsets)
+        return offsets
+
+    def _first_from(self, family: str, offset: int) -> Entry | None:
+        for key, value in self._store.scan(family, _offset_key(offset), _end_of(_OFFSETS)):
+            return _decode_entry(key, value)
+        return None
+
+    def _content(self, family: str, entry: Entry) -> bytes | None:
+        if entry.is_tombstone:
+            return None
+        content = self._store.get(family, entry.record_key)
+        if content is None:
+            raise CorruptRecord(f"{family} has an offset {entry.offset} for a record that is missing")
+        return content
+
+
+def _offset_key(offset: int) -> bytes:
+    return _OFFSETS + _OFFSET.pack(offset)
+
+
+def _end_of(prefix: bytes) -> bytes:
+    """After all keys that begin with a prefix: a record type or an offset follows it, and neither begins with 0xff."""
+    return prefix + b"\xff"
+
+
+def _decode_entry(key: bytes, value: bytes) -> Entry:
+    (offset,) = _OFFSET.unpack_from(key, len(_OFFSETS))
+    timestamp_ms, is_tombstone = _ENTRY_HEAD.unpack_from(value)
+    return Entry(offset, timestamp_ms, is_tombstone, value[_ENTRY_HEAD.size :])
+
+
+def _kafka_key(record_key: bytes) -> bytes:
+    """Kafka's record key out of a stored one: the record type comes first, and the number of an update is left out."""
+    (group_id_length,) = _LENGTH.unpack_from(record_key)
+    end = _LENGTH.size + group_id_length + TOPIC_ID_LENGTH + _PARTITION_BYTES
+    return record_key[end : end + _RECORD_TYPE_BYTES] + record_key[:end]
