@@ -1,9 +1,9 @@
 """Record batches that the gateway holds, from read-ahead and from earlier answers (DESIGN.md section 3).
 
-Batches of a log only ever lose superseded records, so nothing is invalidated; the oldest used ones go when the total passes the limit
-(`kshare.gateway.cache.bytes`). A ShareFetch names at most NAMED_RUNS runs of offsets near the place where the partition
-is read, so that requests stay small; while it is under way the partition is pinned, because the leader's answer relies
-on what was named. Batches are looked up by their base offset.
+Batches of a log only ever lose superseded records, so nothing is invalidated; the oldest used ones go when the total
+passes the limit (`kshare.gateway.cache.bytes`). A ShareFetch names at most NAMED_RUNS runs of offsets near the place
+where the partition is read, so that requests stay small; while it is under way the partition is pinned, because the
+leader's answer relies on what was named. Batches are looked up by their base offset.
 
 `split_batches` cuts the payload of a Fetch by the batches' headers: the length is at bytes 8 to 12, the last offset's
 delta at bytes 23 to 27 (Kafka's record batch format, magic 2).
