@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -25,93 +24,11 @@ from kshare_share_coordinator.machine.operations import (
     Result,
     WriteState,
 )
-from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
 from kshare_share_coordinator.machine.state_batches import StateBatch, is_canonical
+from support.naive_share_coordinator import NaiveShareCoordinator, NaiveState, naive_form
 from support.share_coordinator_shell import TOPIC_ID, ShareCoordinatorShell
 
 KEYS = [SharePartitionKey(group, TOPIC_ID, partition) for group in ("a", "b") for partition in (0, 1)]
-
-
-@dataclass
-class NaiveState:
-    """What one share-partition must be."""
-
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """(delivery count, delivery state) by offset."""
-
-    def copy(self) -> NaiveState:
-        return NaiveState(
-            self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count, dict(self.offsets)
-        )
-
-
-class NaiveShareCoordinator:
-    """The rules again, offset by offset, without records."""
-
-    def __init__(self) -> None:
-        self.states: dict[SharePartitionKey, NaiveState] = {}
-
-    def copy(self) -> NaiveShareCoordinator:
-        copied = NaiveShareCoordinator()
-        copied.states = {key: state.copy() for key, state in self.states.items()}
-        return copied
-
-    def run(self, operation: Operation) -> tuple[ErrorCode, NaiveState | None]:
-        state = self.states.get(operation.key)
-        match operation:
-            case InitializeState():
-                return self._initialize(operation, state), None
-            case WriteState():
-                return self._write(operation, state), None
-            case ReadState():
-                return self._read(operation, state)
-            case DeleteState():
-                self.states.pop(operation.key, None)
-                return ErrorCode.NONE, None
-            case ReadStateSummary():
-                return ErrorCode.NONE, state.copy() if state else NaiveState(0, 0, -1, -1)
-
-    def _initialize(self, operation: InitializeState, state: NaiveState | None) -> ErrorCode:
-        if state and operation.state_epoch < state.state_epoch:
-            return ErrorCode.FENCED_STATE_EPOCH
-        if state is None or operation.state_epoch > state.state_epoch:
-            leader_epoch = state.leader_epoch if state else 0
-            count = -1 if operation.start_offset == -1 else 0
-            self.states[operation.key] = NaiveState(operation.state_epoch, leader_epoch, operation.start_offset, count)
-        return ErrorCode.NONE
-
-    def _read(self, operation: ReadState, state: NaiveState | None) -> tuple[ErrorCode, NaiveState | None]:
-        if state is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
-        if operation.leader_epoch not in (-1, state.leader_epoch):
-            if operation.leader_epoch < state.leader_epoch:
-                return ErrorCode.FENCED_LEADER_EPOCH, None
-            state.leader_epoch = operation.leader_epoch
-        return ErrorCode.NONE, state.copy()
-
-    def _write(self, operation: WriteState, state: NaiveState | None) -> ErrorCode:
-        if any(batch.first_offset > batch.last_offset for batch in operation.state_batches):
-            return ErrorCode.INVALID_REQUEST
-        if state is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if operation.leader_epoch < state.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        if operation.state_epoch < state.state_epoch:
-            return ErrorCode.FENCED_STATE_EPOCH
-        if not 0 <= operation.start_offset < state.start_offset:
-            state.delivery_complete_count = operation.delivery_complete_count
-        state.leader_epoch, state.state_epoch = operation.leader_epoch, operation.state_epoch
-        state.start_offset = max(state.start_offset, operation.start_offset)
-        for batch in operation.state_batches:
-            for offset in range(batch.first_offset, batch.last_offset + 1):
-                found = (batch.delivery_count, batch.delivery_state)
-                state.offsets[offset] = max(state.offsets.get(offset, found), found)
-        state.offsets = {offset: found for offset, found in state.offsets.items() if offset >= state.start_offset}
-        return ErrorCode.NONE
 
 
 keys = st.sampled_from(KEYS)
@@ -219,15 +136,6 @@ class ShareCoordinatorModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.shell.store.close()
-
-
-def naive_form(state: ShareGroupOffset) -> NaiveState:
-    offsets = {
-        offset: (batch.delivery_count, batch.delivery_state)
-        for batch in state.state_batches
-        for offset in range(batch.first_offset, batch.last_offset + 1)
-    }
-    return NaiveState(state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count, offsets)
 
 
 class ShareCoordinatorOnRocksModel(ShareCoordinatorModel):

@@ -123,6 +123,7 @@ class ShareCoordinatorNode:
             forget=self._forget,
             channel=self._follower.channel,
             coordinator=lambda: self._follower.coordinator,
+            piece_bytes=self._settings.move_piece_bytes,
             measures=self.move_measures,
         )
         sender = StatePartitionSender(

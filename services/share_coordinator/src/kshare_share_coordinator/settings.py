@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kshare_core.configs import Configs
 
+MOVE_PIECE_BYTES = 256 * 1024
 SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT = "share.coordinator.snapshot.update.records.per.snapshot"
 STATE_TOPIC_PRUNE_INTERVAL_MS = "share.coordinator.state.topic.prune.interval.ms"
 DELETE_RETENTION_MS = "log.cleaner.delete.retention.ms"
@@ -19,6 +20,9 @@ class ShareCoordinatorSettings:
     listen: str
     coordinator_address: str
     configs: Configs
+    move_piece_bytes: int = MOVE_PIECE_BYTES
+    """Rows that a state partition that moves here is asked for at once. Each piece is written with one fsync, while
+    this node answers nobody: a few milliseconds."""
 
     @property
     def snapshot_update_records_per_snapshot(self) -> int:

@@ -27,8 +27,6 @@ from kshare_share_coordinator.moving.measures import MoveMeasures
 from kshare_share_coordinator.moving.rows import Row, StatePartitionRows
 from kshare_share_coordinator.ownership import Ownership
 
-PIECE_BYTES = 256 * 1024
-"""A piece is written with one fsync, while this node answers nobody: a few milliseconds."""
 COPY_BYTES_PER_SECOND = 64 * 1024 * 1024
 """Of all copies of a node together; between pieces the writes of other state partitions have their turn."""
 CALL_TIMEOUT_MS = 3_000
@@ -58,6 +56,7 @@ class StatePartitionReceiver:
         channel: Callable[[str], Channel],
         coordinator: Channel,
         copies: Callable[[], int],
+        piece_bytes: int,
         measures: MoveMeasures,
     ) -> None:
         self._state_partition = move.state_partition
@@ -69,6 +68,7 @@ class StatePartitionReceiver:
         self._channel = channel
         self._coordinator = coordinator
         self._copies = copies
+        self._piece_bytes = piece_bytes
         self._measures = measures
         self._is_begun = False
         self._after_key = b""
@@ -152,7 +152,7 @@ class StatePartitionReceiver:
             state_partition=self._state_partition,
             owner_epoch=self._owner_epoch,
             after_key=self._after_key,
-            max_bytes=PIECE_BYTES,
+            max_bytes=self._piece_bytes,
         )
         channel = self._channel(sender.rpc_address)
         answer, payload = await channel.call(TRANSFER_STATE_PARTITION, request, timeout_ms=CALL_TIMEOUT_MS)

@@ -44,6 +44,7 @@ class StatePartitionMoves:
         forget: Callable[[Callable[[SharePartitionKey], bool]], None],
         channel: Callable[[str], Channel],
         coordinator: Callable[[], Channel],
+        piece_bytes: int,
         measures: MoveMeasures,
     ) -> None:
         self._ownership = ownership
@@ -52,6 +53,7 @@ class StatePartitionMoves:
         self._forget = forget
         self._channel = channel
         self._coordinator = coordinator
+        self._piece_bytes = piece_bytes
         self._measures = measures
         self._receivers: dict[tuple[int, int], tuple[StatePartitionReceiver, asyncio.Task[None]]] = {}
         """By state partition and owner epoch."""
@@ -102,6 +104,7 @@ class StatePartitionMoves:
             channel=self._channel,
             coordinator=self._coordinator(),
             copies=lambda: sum(not other.is_copied for other, _ in self._receivers.values()),
+            piece_bytes=self._piece_bytes,
             measures=self._measures,
         )
         name = f"receive-state-partition-{move.state_partition}"
