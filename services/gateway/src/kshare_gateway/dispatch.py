@@ -13,6 +13,7 @@ from kshare_gateway.handlers import (
     create_partitions,
     create_topics,
     delete_records,
+    delete_share_group_state,
     delete_topics,
     describe_cluster,
     describe_configs,
@@ -24,6 +25,7 @@ from kshare_gateway.handlers import (
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
+    initialize_share_group_state,
     list_groups,
     list_offsets,
     list_transactions,
@@ -31,11 +33,14 @@ from kshare_gateway.handlers import (
     offset_commit,
     offset_fetch,
     produce,
+    read_share_group_state,
+    read_share_group_state_summary,
     share_acknowledge,
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
     txn_offset_commit,
+    write_share_group_state,
 )
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.api_versions import ApiKey
@@ -118,6 +123,31 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.SHARE_FETCH: Handler(name="ShareFetch", handle=share_fetch.handle, failed=share_fetch.failed),
     ApiKey.SHARE_ACKNOWLEDGE: Handler(
         name="ShareAcknowledge", handle=share_acknowledge.handle, failed=share_acknowledge.failed
+    ),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Handler(
+        name="InitializeShareGroupState",
+        handle=initialize_share_group_state.handle,
+        failed=initialize_share_group_state.failed,
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE: Handler(
+        name="ReadShareGroupState",
+        handle=read_share_group_state.handle,
+        failed=read_share_group_state.failed,
+    ),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Handler(
+        name="WriteShareGroupState",
+        handle=write_share_group_state.handle,
+        failed=write_share_group_state.failed,
+    ),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Handler(
+        name="DeleteShareGroupState",
+        handle=delete_share_group_state.handle,
+        failed=delete_share_group_state.failed,
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Handler(
+        name="ReadShareGroupStateSummary",
+        handle=read_share_group_state_summary.handle,
+        failed=read_share_group_state_summary.failed,
     ),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Handler(
         name="DescribeShareGroupOffsets",

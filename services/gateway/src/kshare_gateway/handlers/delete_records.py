@@ -1,8 +1,9 @@
 """DeleteRecords (key 21), versions 0 to 2: asked from the partitions' leaders at once.
 
-As KafkaApis.handleDeleteRecordsRequest of Kafka 4.3: a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, the
-other errors are the leader's. A partition without a leader, or whose leader does not answer, is NOT_LEADER_OR_FOLLOWER;
-one whose leader does not answer within the request's timeout is REQUEST_TIMED_OUT, and may be done later.
+As KafkaApis.handleDeleteRecordsRequest of Kafka 4.3: a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one
+of an internal topic INVALID_TOPIC_EXCEPTION, the other errors are the leader's. A partition without a leader, or whose
+leader does not answer, is NOT_LEADER_OR_FOLLOWER; one whose leader does not answer within the request's timeout is
+REQUEST_TIMED_OUT, and may be done later.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
+from kshare_gateway.handlers.internal_topics import STATE_TOPIC
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import DELETE_RECORDS
@@ -34,7 +36,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
         partition = entry.partition_index
         topic = gateway.view.topics_by_name.get(name)
         if topic is None:
-            results[(name, partition)] = _refusal(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION if name == STATE_TOPIC else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            results[(name, partition)] = _refusal(partition, code)
             continue
         address, code = gateway.leader_of(TopicPartition(topic.topic_id, partition))
         if code:

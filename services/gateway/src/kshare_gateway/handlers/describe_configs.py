@@ -23,6 +23,7 @@ from kshare_core.configs import (
 )
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import Gateway
+from kshare_gateway.handlers.internal_topics import topic_named
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.messages import Body, Message
 
@@ -80,7 +81,7 @@ def _visible(table: ConfigTable) -> list[ConfigDefinition]:
 
 
 def _describe_topic(gateway: Gateway, name: str) -> list[Body]:
-    topic = gateway.view.topics_by_name.get(name)
+    topic = topic_named(gateway, name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {name}")
     texts = {entry.name: entry.value for entry in topic.configs}

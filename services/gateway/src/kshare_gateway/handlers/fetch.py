@@ -1,4 +1,5 @@
-"""Fetch (key 1), versions 4 to 18: records of ordinary consumers, from the partitions' leaders at once.
+"""Fetch (key 1), versions 4 to 18: records of ordinary consumers, from the partitions' leaders at once; those of
+`__share_group_state` from the share coordinators, in the same way.
 
 Topics by name up to version 12, by id from 13 on. Always answered without a fetch session (session id 0), so every
 request names its partitions in full; a request of a session is FETCH_SESSION_ID_NOT_FOUND. With one leader the request
@@ -15,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
+from kshare_gateway.handlers.internal_topics import RecordSource, record_source, topic_named
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import FETCH
 from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Buffer, Message
 
@@ -33,18 +34,18 @@ async def handle(context: RequestContext, request: Message) -> Body:
     if context.version >= 7 and (request.session_id != 0 or request.session_epoch not in FULL_SESSION_EPOCHS):
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"There is no fetch session {request.session_id}")
     results: dict[_Key, Body] = {}
-    by_leader: dict[str, list[_Wanted]] = {}
+    by_source: dict[RecordSource, list[_Wanted]] = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
     for asked, partition in _partitions(context, request):
         topic_id, code = _topic_id(context.gateway, asked)
         key = TopicPartition(topic_id, partition.partition)
-        address, code = ("", code) if code else context.gateway.leader_of(key)
-        if code:
+        source, code = (None, code) if code else record_source(context.gateway, key)
+        if source is None:
             results[(asked, partition.partition)] = _refusal(partition.partition, code)
             continue
         asked_for[key] = asked
-        by_leader.setdefault(address, []).append(_wanted(key, partition))
-    for key, body in (await _fetch(context.gateway, by_leader, request, may_wait=not results)).items():
+        by_source.setdefault(source, []).append(_wanted(key, partition))
+    for key, body in (await _fetch(context.gateway, by_source, request, may_wait=not results)).items():
         if isinstance(asked_for[key], str):
             body = {**body, "error_code": context.gateway.code_for_names(body["error_code"])}
         results[(asked_for[key], key.partition)] = body
@@ -75,7 +76,7 @@ def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[byt
 def _topic_id(gateway: Gateway, asked: bytes | str) -> tuple[bytes, ErrorCode]:
     if isinstance(asked, bytes):
         return asked, ErrorCode.NONE
-    topic = gateway.view.topics_by_name.get(asked)
+    topic = topic_named(gateway, asked)
     return (b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else (topic.topic_id, ErrorCode.NONE)
 
 
@@ -90,23 +91,23 @@ def _wanted(key: TopicPartition, partition: Message) -> _Wanted:
 
 
 async def _fetch(
-    gateway: Gateway, by_leader: Mapping[str, Sequence[_Wanted]], request: Message, *, may_wait: bool
+    gateway: Gateway, by_source: Mapping[RecordSource, Sequence[_Wanted]], request: Message, *, may_wait: bool
 ) -> _Bodies:
     wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
     max_bytes = min(request.max_bytes, gateway.configs.integer("fetch.max.bytes"))
-    share = max(1, max_bytes // max(1, len(by_leader)))
-    if len(by_leader) == 1:
-        ((address, wanted),) = by_leader.items()
-        return await _fetch_at(gateway, address, wanted, request, share, wait_ms)
-    calls = [_fetch_at(gateway, address, wanted, request, share, 0) for address, wanted in by_leader.items()]
+    share = max(1, max_bytes // max(1, len(by_source)))
+    if len(by_source) == 1:
+        ((source, wanted),) = by_source.items()
+        return await _fetch_at(gateway, source, wanted, request, share, wait_ms)
+    calls = [_fetch_at(gateway, source, wanted, request, share, 0) for source, wanted in by_source.items()]
     found: _Bodies = {}
     for bodies in await asyncio.gather(*calls):
         found.update(bodies)
-    if not by_leader or wait_ms == 0 or _is_enough(found, request.min_bytes):
+    if not by_source or wait_ms == 0 or _is_enough(found, request.min_bytes):
         return found
     waiting = [
-        gateway.spawn(_fetch_at(gateway, address, wanted, request, share, wait_ms), "fetch")
-        for address, wanted in by_leader.items()
+        gateway.spawn(_fetch_at(gateway, source, wanted, request, share, wait_ms), "fetch")
+        for source, wanted in by_source.items()
     ]
     for finished in asyncio.as_completed(waiting):
         bodies = await finished
@@ -126,7 +127,7 @@ def _is_enough(bodies: _Bodies, minimum_bytes: int) -> bool:
 
 
 async def _fetch_at(
-    gateway: Gateway, address: str, wanted: Sequence[_Wanted], request: Message, max_bytes: int, wait_ms: int
+    gateway: Gateway, source: RecordSource, wanted: Sequence[_Wanted], request: Message, max_bytes: int, wait_ms: int
 ) -> _Bodies:
     asked = leader_pb2.FetchRequest(
         max_wait_ms=wait_ms,
@@ -136,9 +137,9 @@ async def _fetch_at(
         partitions=wanted,
     )
     try:
-        answer, payload = await gateway.call_leader(address, FETCH, asked, wait_ms=wait_ms)
+        answer, payload = await gateway.call_leader(source.address, source.fetch, asked, wait_ms=wait_ms)
     except CallFailed as failure:
-        log.warning("Fetch at leader %s failed: %s", address, failure)
+        log.warning("%s at %s failed: %s", source.fetch.name, source.address, failure)
         return {
             TopicPartition(entry.topic_id, entry.partition): _refusal(entry.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             for entry in wanted

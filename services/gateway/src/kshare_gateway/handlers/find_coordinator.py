@@ -2,9 +2,12 @@
 asked is the answer.
 
 Key types: 0 group, 1 transaction, 2 share (KIP-932; the key must be "group:topicId:partition", else INVALID_REQUEST).
+The gateway that is named hands ReadShareGroupState and its like on to the share coordinator of each share-partition.
 """
 
 from __future__ import annotations
+
+import re
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import parse_topic_id
@@ -15,6 +18,8 @@ from kshare_wire.messages import Body, Message
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_SHARE = 6
+MAXIMUM_PARTITION = (1 << 31) - 1
+_PARTITION = re.compile(r"[0-9]{1,10}")
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
@@ -56,10 +61,10 @@ def _refused(code: ErrorCode, message: str) -> dict[str, object]:
 def _is_share_key(key: str) -> bool:
     """Kafka's SharePartitionKey.validate; the group may hold colons itself."""
     parts = key.rsplit(":", 2)
-    if len(parts) != 3 or not parts[0]:
+    if len(parts) != 3 or not parts[0].strip() or _PARTITION.fullmatch(parts[2]) is None:
         return False
     try:
         parse_topic_id(parts[1])
-        return int(parts[2]) >= 0
     except ValueError:
         return False
+    return int(parts[2]) <= MAXIMUM_PARTITION

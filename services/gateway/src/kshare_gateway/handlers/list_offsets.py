@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), versions 1 to 11: asked from the partitions' leaders at once.
+"""ListOffsets (key 2), versions 1 to 11: asked from the partitions' leaders (and share coordinators) at once.
 
 Times as in Kafka: -1 latest, -2 earliest, -3 the record with the greatest timestamp (version 7 on), -4 earliest local
 (8 on; nothing is tiered, so the earliest), -5 and -6 (9 and 11 on; what is tiered: nothing, so offset -1). Other
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.handlers.internal_topics import RecordSource, record_source, topic_named
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import LIST_OFFSETS
 from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
@@ -30,20 +30,20 @@ _Key = tuple[str, int]
 async def handle(context: RequestContext, request: Message) -> Body:
     gateway = context.gateway
     results: dict[_Key, Body] = {}
-    by_leader: dict[str, list[_Wanted]] = {}
+    by_source: dict[RecordSource, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
     for name, entry in _partitions(request):
-        topic = gateway.view.topics_by_name.get(name)
+        topic = topic_named(gateway, name)
         immediate = _answer_now(context, entry)
         if topic is None:
             results[(name, entry.partition_index)] = _refusal(entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             continue
-        address, code = gateway.leader_of(TopicPartition(topic.topic_id, entry.partition_index))
-        if code or immediate is not None:
+        source, code = record_source(gateway, TopicPartition(topic.topic_id, entry.partition_index))
+        if source is None or immediate is not None:
             results[(name, entry.partition_index)] = _refusal(entry, code) if code else immediate or {}
             continue
         names[topic.topic_id] = name
-        by_leader.setdefault(address, []).append(
+        by_source.setdefault(source, []).append(
             _Wanted(
                 topic_id=topic.topic_id,
                 partition=entry.partition_index,
@@ -51,7 +51,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
                 timestamp=EARLIEST if entry.timestamp == EARLIEST_LOCAL else entry.timestamp,
             )
         )
-    calls = [_list_at(gateway, address, wanted, request.isolation_level) for address, wanted in by_leader.items()]
+    calls = [_list_at(gateway, source, wanted, request.isolation_level) for source, wanted in by_source.items()]
     for answers in await asyncio.gather(*calls):
         for topic_id, body in answers:
             results[(names[topic_id], body["partition_index"])] = body
@@ -81,13 +81,13 @@ def _answer_now(context: RequestContext, entry: Message) -> Body | None:
 
 
 async def _list_at(
-    gateway: Gateway, address: str, wanted: Sequence[_Wanted], isolation_level: int
+    gateway: Gateway, source: RecordSource, wanted: Sequence[_Wanted], isolation_level: int
 ) -> list[tuple[bytes, Body]]:
     request = leader_pb2.ListOffsetsRequest(isolation_level=isolation_level, partitions=wanted)
     try:
-        answer, _ = await gateway.call_leader(address, LIST_OFFSETS, request)
+        answer, _ = await gateway.call_leader(source.address, source.list_offsets, request)
     except CallFailed as failure:
-        log.warning("ListOffsets at leader %s failed: %s", address, failure)
+        log.warning("%s at %s failed: %s", source.list_offsets.name, source.address, failure)
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return [(entry.topic_id, {"partition_index": entry.partition, "error_code": code}) for entry in wanted]
     return [

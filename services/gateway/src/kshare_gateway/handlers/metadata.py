@@ -3,7 +3,8 @@
 All topics (null; in version 0 an empty list), by name, or by id (from version 10 on). An unknown name is created where
 the request (version 4 on; before, always) and auto.create.topics.enable allow it, and answered when this gateway knows
 it. A partition without a live leader has LEADER_NOT_AVAILABLE. The leader that clients are told is a gateway
-(`client_broker`); replicas and in-sync replicas are that one gateway. Authorized operations are not given.
+(`client_broker`); replicas and in-sync replicas are that one gateway. Authorized operations are not given. For
+`__share_group_state` see `internal_topics`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,13 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, client_broker, log
 from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN, controller_id, metadata_brokers
+from kshare_gateway.handlers.internal_topics import (
+    STATE_TOPIC_ID,
+    all_topics,
+    state_topic_broker,
+    topic_named,
+    topic_with_id,
+)
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_TOPICS
@@ -32,7 +40,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     gateway = context.gateway
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        topics = [_describe(gateway, topic) for _, topic in sorted(gateway.view.topics_by_name.items())]
+        topics = [_describe(gateway, topic) for topic in all_topics(gateway)]
     else:
         may_create = context.version < 4 or request.allow_auto_topic_creation
         if may_create and gateway.configs.boolean("auto.create.topics.enable"):
@@ -60,10 +68,10 @@ def _body(gateway: Gateway, topics: list[Body]) -> Body:
 
 def _asked_topic(gateway: Gateway, entry: Message) -> Body:
     if entry.name is None or entry.topic_id != ZERO_ID:
-        topic = gateway.view.topics_by_id.get(entry.topic_id)
+        topic = topic_with_id(gateway, entry.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        topic = gateway.view.topics_by_name.get(entry.name)
+        topic = topic_named(gateway, entry.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is None and not is_valid_topic_name(entry.name):
             missing = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -73,12 +81,9 @@ def _asked_topic(gateway: Gateway, entry: Message) -> Body:
 
 
 def _describe(gateway: Gateway, topic: coordinator_pb2.Topic) -> Body:
-    view = gateway.view
     partitions = []
     for index, partition in enumerate(topic.partitions):
-        has_leader = view.leader_address(TopicPartition(topic.topic_id, index)) is not None
-        broker = client_broker(view, topic, index)
-        reachable = has_leader and broker >= 0
+        broker, reachable = _broker(gateway, topic, index)
         partitions.append(
             {
                 "error_code": ErrorCode.NONE if reachable else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -98,10 +103,20 @@ def _describe(gateway: Gateway, topic: coordinator_pb2.Topic) -> Body:
     }
 
 
+def _broker(gateway: Gateway, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
+    """The gateway that is told for a partition, -1 for none, and whether the partition can be reached there."""
+    view = gateway.view
+    if topic.topic_id == STATE_TOPIC_ID:
+        broker = state_topic_broker(view, index)
+        return broker, broker >= 0
+    broker = client_broker(view, topic, index)
+    return broker, broker >= 0 and view.leader_address(TopicPartition(topic.topic_id, index)) is not None
+
+
 async def _create_missing(gateway: Gateway, asked: list[Message]) -> None:
     """Asks the coordinator for topics that are not known; what it refuses is then answered as unknown."""
     names = dict.fromkeys(entry.name for entry in asked if entry.name is not None and entry.topic_id == ZERO_ID)
-    missing = [name for name in names if name not in gateway.view.topics_by_name and is_valid_topic_name(name)]
+    missing = [name for name in names if topic_named(gateway, name) is None and is_valid_topic_name(name)]
     if not missing:
         return
     request = coordinator_pb2.CreateTopicsRequest(

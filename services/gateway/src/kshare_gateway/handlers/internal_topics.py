@@ -1,0 +1,122 @@
+"""`__share_group_state`, which every client can see and read although no leader has it.
+
+It is in no list of the catalog's topics. There is one as soon as the catalog has state partitions, with as many
+partitions. Its id is the same in every cluster and its configs are those that Kafka gives it
+(ShareCoordinatorService.shareGroupStateTopicConfigs of 4.3.1). Each partition's leader is a gateway, as with any topic,
+with epoch 0 for ever: which share coordinator answers changes nothing for clients. The share coordinators give the
+records in Kafka's format (`kshare_share_coordinator.state_topic`).
+
+Clients may read it and its configs, and change nothing: Produce and DeleteRecords are INVALID_TOPIC_EXCEPTION, as in
+Kafka's ReplicaManager; DeleteTopics and CreatePartitions, which Kafka lets an administrator do, are INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from kshare_core.configs import config_text
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import Gateway
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.methods import FETCH, FETCH_STATE_TOPIC, LIST_OFFSETS, LIST_STATE_TOPIC_OFFSETS
+from kshare_rpc.network import Method
+
+STATE_TOPIC = "__share_group_state"
+STATE_TOPIC_ID = b"__share_group_st"
+LEADER_EPOCH = 0
+NO_LEADER_ROLE = -1
+
+Topic = coordinator_pb2.Topic
+
+
+class RecordSource(NamedTuple):
+    """Who has a partition's records, and how they are asked for: a leader, or a share coordinator."""
+
+    address: str
+    fetch: Method[leader_pb2.FetchRequest, leader_pb2.FetchResponse] = FETCH
+    list_offsets: Method[leader_pb2.ListOffsetsRequest, leader_pb2.ListOffsetsResponse] = LIST_OFFSETS
+
+
+def topic_named(gateway: Gateway, name: str) -> Topic | None:
+    """The topic as clients see it, internal or not."""
+    return _state_topic(gateway) if name == STATE_TOPIC else gateway.view.topics_by_name.get(name)
+
+
+def topic_with_id(gateway: Gateway, topic_id: bytes) -> Topic | None:
+    """The topic as clients see it, internal or not."""
+    return _state_topic(gateway) if topic_id == STATE_TOPIC_ID else gateway.view.topics_by_id.get(topic_id)
+
+
+def all_topics(gateway: Gateway) -> list[Topic]:
+    """Every topic that clients see, by name."""
+    state_topic = _state_topic(gateway)
+    found = [*gateway.view.topics_by_name.values(), *([] if state_topic is None else [state_topic])]
+    return sorted(found, key=lambda topic: topic.name)
+
+
+def record_source(gateway: Gateway, key: TopicPartition) -> tuple[RecordSource | None, ErrorCode]:
+    """Where a partition's records can be read, or why they cannot: the code that makes clients look again."""
+    if key.topic_id != STATE_TOPIC_ID:
+        address, code = gateway.leader_of(key)
+        return (None, code) if code else (RecordSource(address), ErrorCode.NONE)
+    topic = _state_topic(gateway)
+    if topic is None:
+        return None, ErrorCode.UNKNOWN_TOPIC_ID
+    if not 0 <= key.partition < len(topic.partitions):
+        return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = state_partition_address(gateway.view, key.partition)
+    if found is None:
+        return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return RecordSource(found, FETCH_STATE_TOPIC, LIST_STATE_TOPIC_OFFSETS), ErrorCode.NONE
+
+
+def state_partition_address(view: CatalogView, state_partition: int) -> str | None:
+    """The share coordinator that owns a partition of `__share_group_state`; None while no live one does."""
+    owner = view.state_partition_owners.get(state_partition)
+    node = None if owner is None else view.node(coordinator_pb2.ROLE_SHARE_COORDINATOR, owner)
+    return node.rpc_address if node else None
+
+
+def state_topic_broker(view: CatalogView, partition: int) -> int:
+    """The gateway that clients are told for a partition of `__share_group_state`, -1 where there is none."""
+    gateways = view.gateways()
+    if not gateways or state_partition_address(view, partition) is None:
+        return -1
+    return gateways[crc32(partition.to_bytes(4, "big")) % len(gateways)].node_id
+
+
+def _state_topic(gateway: Gateway) -> Topic | None:
+    count = gateway.view.state_partition_count
+    if count <= 0:
+        return None
+    configs = gateway.configs
+    return _build(
+        count,
+        str(config_text(configs["share.coordinator.state.topic.segment.bytes"])),
+        str(config_text(configs["share.coordinator.state.topic.min.isr"])),
+    )
+
+
+@lru_cache(maxsize=4)
+def _build(partition_count: int, segment_bytes: str, min_insync_replicas: str) -> Topic:
+    configs: dict[str, Any] = {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "min.insync.replicas": min_insync_replicas,
+        "retention.ms": "-1",
+        "segment.bytes": segment_bytes,
+    }
+    return Topic(
+        topic_id=STATE_TOPIC_ID,
+        name=STATE_TOPIC,
+        partitions=[
+            Topic.Partition(partition=index, leader_node_id=NO_LEADER_ROLE, leader_epoch=LEADER_EPOCH)
+            for index in range(partition_count)
+        ],
+        configs=[coordinator_pb2.ConfigEntry(name=name, value=value) for name, value in configs.items()],
+        internal=True,
+    )
