@@ -182,7 +182,8 @@ class NaiveSharePartition:
             self._archive_new(log_start)
         for offset in range(self.start, log_start):
             record = self.records[offset]
-            if ARCHIVING not in (record.state, record.pending and record.pending[1]):
+            has_dead_letter = ARCHIVING in (record.state, record.pending and record.pending[1])
+            if record.state not in TERMINAL and not has_dead_letter:
                 self.records[offset] = Record(ARCHIVED, record.count)
         self.move_start()
 
