@@ -75,6 +75,10 @@ class ProducerState:
         """Whether a transaction of this epoch of the producer is open."""
         return has_open_transaction(self._table.get(producer_id), producer_epoch)
 
+    def has(self, header: BatchHeader) -> bool:
+        """Whether the batch is one of the producer's last ones, sent again."""
+        return find_duplicate(self._table.get(header.producer_id), header) is not None
+
     def begin_verification(
         self, producer_id: int, *, producer_epoch: int, sequence: int, adds_partition: bool, now_ms: int
     ) -> Verification | None:

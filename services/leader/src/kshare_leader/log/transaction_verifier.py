@@ -147,6 +147,8 @@ class TransactionVerifier:
         log = self._logs.lookup(key)
         if log.producers.has_open_transaction(header.producer_id, header.producer_epoch):
             return None
+        if log.producers.has(header):  # of a transaction that has ended; its sequence must not count for the next one
+            return None
         read_produced_batch(records)  # a damaged sequence must not count as one that was seen
         return log.producers.begin_verification(
             header.producer_id,
