@@ -219,6 +219,14 @@ def test_dead_letters_are_what_was_given_up(
     assert found == ({rule} if rule else set())
 
 
+def test_a_late_acceptance_of_a_deleted_record_says_nothing() -> None:
+    late = [*EXHAUSTED[:-2], AcknowledgeSent(9.0, 1, "g1", "m1", 0, (0, 0), ACCEPT), AcknowledgeAnswered(9.1, 1, 0)]
+    assert not rules_broken(produced("a"), late, log=[], start=1, letters=[LETTER])
+    assert rules_broken(produced("a"), late, log=[A], letters=[LETTER]) == {
+        "a dead letter of a record that was not given up"
+    }
+
+
 def test_a_deleted_record_may_have_a_dead_letter_or_none() -> None:
     for letters in ([], [LETTER]):
         assert not rules_broken(produced("a"), REJECTED, log=[], start=1, letters=letters)

@@ -18,7 +18,7 @@ from support.simulation.connections import ClientListeners, ConnectionLost
 from support.simulation.history import History
 from support.simulation.hosts import SimulatedHost
 from support.simulation.loop import Incarnation, VirtualLoop
-from support.simulation.network import SimulatedFabric, SimulatedNetwork
+from support.simulation.network import STALL_S, SimulatedFabric, SimulatedNetwork
 
 
 class ToyLeader:
@@ -125,6 +125,7 @@ def test_failures_that_a_caller_can_see() -> None:
         with pytest.raises(CallTimeout):
             await toys.produce(3)
         toys.fabric.unblock("gateway-1", "leader-1")
+        await asyncio.sleep(STALL_S)
         assert (await toys.produce(4))[0] == 4
 
     toys = run(scenario)

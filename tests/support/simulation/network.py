@@ -1,9 +1,10 @@
 """The network between roles: seeded delays, lost messages, cuts and partitions; messages travel as bytes.
 
 Calls of one channel to one address arrive in the order in which they were sent, as on one Exchange stream, and their
-handlers run side by side. A lost request or answer is seen by the caller as a timeout. When a host dies or a link is
-cut, calls under way fail at once or (seeded) only by their timeout; requests that were under way on a cut stream may
-still arrive later, which is what epochs and sequences have to stand.
+handlers run side by side. A lost request or answer is seen by the caller as a timeout; nothing gets past it on its
+stream for a while, as on TCP. When a host dies or a link is cut, calls under way fail at once or (seeded) only by their
+timeout; requests that were under way on a cut stream may still arrive later, in their order, which is what epochs and
+sequences have to stand.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ request arrives, and again when the handler has answered."""
 FIRST_PORT = 30_000
 LINGER_PROBABILITY = 0.5
 LINGER_S = 5.0
+STALL_S = 2.0
+"""How long a stream stands still at most behind something that was lost."""
 
 
 @dataclass(slots=True)
@@ -175,12 +178,33 @@ class SimulatedFabric:
 
 
 class _Stream:
-    """Order on one channel: what is sent later does not arrive earlier."""
+    """Order on one channel: what is sent later does not arrive earlier, and not at all where it gets stuck."""
 
     def __init__(self, source: Incarnation) -> None:
         self.source = source
         self.request_arrival = 0.0
         self.answer_arrival = 0.0
+        self._stalled_until = [0.0, 0.0]
+        self._cut_at = -1.0
+        self._linger_s = 0.0
+
+    def loses(self, fabric: SimulatedFabric, source: str, target: str, *, answer: bool) -> bool:
+        """Whether what is sent now is lost, itself or behind another that was."""
+        now = fabric.loop.time()
+        if now < self._stalled_until[answer]:
+            return True
+        if not fabric.is_lost(source, target):
+            return False
+        self._stalled_until[answer] = now + STALL_S * fabric.random.random()
+        return True
+
+    def linger_s(self, fabric: SimulatedFabric) -> float:
+        """How much later all arrives that was under way when the stream was cut, which is now."""
+        if self._cut_at != fabric.loop.time():
+            self._cut_at = fabric.loop.time()
+            draw = fabric.random.random
+            self._linger_s = draw() * LINGER_S if draw() < LINGER_PROBABILITY else 0.0
+        return self._linger_s
 
 
 class _Call:
@@ -218,19 +242,19 @@ class _Call:
         self._timer = loop.call_later(
             timeout_ms / 1000, self.fail, CallTimeout(f"no answer of {self.address} in {timeout_ms} ms")
         )
-        if fabric.is_lost(source, target):
+        stream = self.stream
+        if stream.loses(fabric, source, target, answer=False):
             fabric.note(f"{source} -> {target} {self.method.path} [{self.call_id}] lost")
             return
-        stream = self.stream
         stream.request_arrival = later(stream.request_arrival, loop.time() + fabric.delay(source, target))
         self._arrival = in_no_host(loop, stream.request_arrival, self._arrive)
 
     def linger(self) -> None:
         """The stream is gone; a request that is still under way may be read from a buffer much later."""
-        draw, loop = self.fabric.random.random, self.fabric.loop
-        if self._arrival is not None and self._arrival.when() > loop.time() and draw() < LINGER_PROBABILITY:
+        loop = self.fabric.loop
+        if self._arrival is not None and self._arrival.when() > loop.time():
             self._arrival.cancel()
-            self._arrival = in_no_host(loop, self._arrival.when() + draw() * LINGER_S, self._arrive)
+            self._arrival = in_no_host(loop, self._arrival.when() + self.stream.linger_s(self.fabric), self._arrive)
 
     def _arrive(self) -> None:
         fabric, source, target = self.fabric, self.source.host, self.target_host
@@ -271,10 +295,10 @@ class _Call:
 
     def _answer(self, response: bytes, payload: bytes) -> None:
         fabric, source, target = self.fabric, self.source.host, self.target_host
-        if fabric.is_lost(target, source):
+        stream = self.stream
+        if stream.loses(fabric, target, source, answer=True):
             fabric.note(f"{target} -> {source} answer [{self.call_id}] lost")
             return
-        stream = self.stream
         stream.answer_arrival = later(stream.answer_arrival, fabric.loop.time() + fabric.delay(target, source))
         in_no_host(fabric.loop, stream.answer_arrival, self._deliver, response, payload)
 
