@@ -10,6 +10,7 @@ from rich.console import Console
 
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.state.drain import drain_share_coordinator, undo_drain
+from kshare.commands.state.dump import dump_group_state
 from kshare.commands.state.partitions import show_state_partitions
 
 state_app = typer.Typer(help="Where share-group state lies, and what is in it.", no_args_is_help=True)
@@ -46,3 +47,18 @@ def state_drain(
         return
     drain_share_coordinator(address, node, timeout_s=timeout_s, show=typer.echo)
     typer.echo(f"share coordinator {node} is empty and can be stopped")
+
+
+@state_app.command("dump")
+def state_dump(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The share group.")],
+    topic: Annotated[str | None, typer.Option(help="Only its share-partitions of this topic.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    runs: Annotated[int, typer.Option(min=0, help="Runs listed for each share-partition; 0: all.")] = 20,
+    bootstrap: Annotated[
+        str,
+        typer.Option("--bootstrap-server", "--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster."),
+    ] = "localhost:9092",
+) -> None:
+    """Explains what is stored about a share group: offsets, epochs, states and delivery counts."""
+    dump_group_state(bootstrap, group, topic, as_json=as_json, shown_runs=runs, console=Console())

@@ -1,0 +1,237 @@
+"""`kshare state dump GROUP`: the durable state of a share group in words and pictures.
+
+For each share-partition its numbers, a sentence, a strip from its start offset to its end offset, and its runs. A strip
+has one character for each offset, or, where there are more offsets than columns, for a stretch of offsets; then it
+shows what most of them are. With a terminal the characters have colours.
+
+Only what is stored is known: who holds a record now is not, so an offset without a state is shown as such.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from kshare.commands.state.group_state import Run, SharePartitionState, read_group_state
+from kshare.failure import CommandFailed
+from kshare_core.identifiers import topic_id_text
+from kshare_core.states import RecordState
+
+STRIP_MARGIN = 4
+LARGEST_DIGIT = 9
+
+
+class Look(NamedTuple):
+    """How an offset is shown in a strip."""
+
+    character: str
+    style: str
+    meaning: str
+
+
+_NO_STATE = Look(".", "dim", "no state: held by a member, or not delivered since the group read it")
+_LOOKS: dict[int, Look] = {
+    RecordState.ACKNOWLEDGED: Look("#", "black on green", "acknowledged"),
+    RecordState.ARCHIVED: Look("x", "white on red", "archived"),
+    RecordState.ARCHIVING: Look("!", "white on magenta", "archiving: on its way to the dead-letter topic"),
+}
+_AVAILABLE_STYLES = (
+    "black on bright_cyan",
+    "black on cyan",
+    "white on blue",
+    "black on yellow",
+    "black on dark_orange",
+)
+"""By delivery count, the last for all that are larger."""
+
+
+def dump_group_state(
+    bootstrap: str, group_id: str, topic: str | None, *, as_json: bool, shown_runs: int, console: Console
+) -> None:
+    """Prints the state of a group's share-partitions; CommandFailed where one of them could not be read.
+
+    `shown_runs` is how many runs are listed for each share-partition, 0 for all; JSON always has all.
+    """
+    states = read_group_state(bootstrap, group_id, topic)
+    if as_json:
+        text = json.dumps({"group": group_id, "share_partitions": [as_dict(state) for state in states]}, indent=2)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    else:
+        for state in states:
+            for line in describe(state, width=console.width, shown_runs=shown_runs):
+                console.print(line, soft_wrap=True)
+        for line in legend(states):
+            console.print(line, soft_wrap=True)
+    unread = [state for state in states if state.problem is not None]
+    if unread:
+        raise CommandFailed(f"{len(unread)} of {len(states)} share-partitions could not be read: {unread[0].problem}")
+
+
+def as_dict(state: SharePartitionState) -> dict[str, Any]:
+    """A share-partition as JSON; what is not known is null."""
+    return {
+        "topic": state.topic,
+        "topic_id": topic_id_text(state.key.topic_id),
+        "partition": state.key.partition,
+        "error": state.problem,
+        "start_offset": _known(state.start_offset),
+        "end_offset": _known(state.end_offset),
+        "state_epoch": _known(state.state_epoch),
+        "leader_epoch": _known(state.leader_epoch),
+        "delivery_complete_count": _known(state.delivery_complete_count),
+        "lag": _known(state.lag),
+        "runs": [
+            {
+                "first_offset": run.first_offset,
+                "last_offset": run.last_offset,
+                "state": state_name(run.state),
+                "delivery_count": run.delivery_count,
+            }
+            for run in state.runs
+        ],
+    }
+
+
+def describe(state: SharePartitionState, *, width: int, shown_runs: int) -> Iterator[Text]:
+    """The lines about one share-partition."""
+    title = Text(f"{state.topic}-{state.key.partition}", style="bold")
+    if state.problem is not None:
+        yield title
+        yield Text(f"  cannot be read: {state.problem}", style="red")
+        return
+    yield title + Text(
+        f"  start {_shown(state.start_offset)}  end {_shown(state.end_offset)}  lag {_shown(state.lag)}"
+        f"  complete {_shown(state.delivery_complete_count)}"
+        f"  state epoch {_shown(state.state_epoch)}  leader epoch {_shown(state.leader_epoch)}",
+        style="not bold",
+    )
+    yield Text(f"  {sentence(state)}")
+    if _window(state):
+        yield Text("  |") + strip(state, max(1, width - STRIP_MARGIN)) + Text("|")
+    yield from _run_lines(state.runs, shown_runs)
+    yield Text("")
+
+
+def sentence(state: SharePartitionState) -> str:
+    """What the state means, in words."""
+    if state.start_offset < 0:
+        return "nothing was delivered yet; the first delivery begins where share.auto.offset.reset says"
+    if not _window(state):
+        if not state.start_offset:
+            return "nothing is stored about any record"
+        return f"all records before offset {state.start_offset} are done, and nothing is stored about later ones"
+    counts: dict[str, int] = {}
+    for run, look in _covered(state):
+        words = "without a state" if look is _NO_STATE else _in_words(run)
+        counts[words] = counts.get(words, 0) + run.count
+    parts = ", ".join(f"{count} {words}" for words, count in counts.items())
+    return f"{_window(state)} offsets from {state.start_offset} to {state.end_offset}: {parts}"
+
+
+def strip(state: SharePartitionState, width: int) -> Text:
+    """At most `width` characters for the offsets from the start offset to the end offset; there must be some."""
+    window = _window(state)
+    columns = min(width, window)
+    text = Text()
+    covered = _covered(state)
+    piece = next(covered)
+    for column in range(columns):
+        first = state.start_offset + column * window // columns
+        last = state.start_offset + (column + 1) * window // columns - 1
+        counts: dict[Look, int] = {}
+        while True:
+            run, look = piece
+            common = min(last, run.last_offset) - max(first, run.first_offset) + 1
+            if common > 0:
+                counts[look] = counts.get(look, 0) + common
+            if run.last_offset >= last:
+                break
+            piece = next(covered)
+        look = max(counts, key=lambda each: counts[each])
+        text.append(look.character, style=look.style)
+    return text
+
+
+def legend(states: Sequence[SharePartitionState]) -> Iterator[Text]:
+    """A line for each character that the strips have."""
+    looks: dict[Look, None] = {}
+    for state in states:
+        if state.problem is None:
+            looks.update(dict.fromkeys(look for _, look in _covered(state)))
+    for look in sorted(looks):
+        yield Text(look.character, style=look.style) + Text(f"  {look.meaning}", style="not bold")
+
+
+def state_name(state: int) -> str:
+    """ "acknowledged" and the like; a number that is none, as it is."""
+    try:
+        return RecordState(state).name.lower()
+    except ValueError:
+        return f"state {state}"
+
+
+def _look(run: Run) -> Look:
+    if run.state != RecordState.AVAILABLE:
+        return _LOOKS.get(run.state) or _unknown(run.state)
+    count = run.delivery_count
+    style = _AVAILABLE_STYLES[min(count, len(_AVAILABLE_STYLES) - 1)]
+    if count > LARGEST_DIGIT:
+        return Look("+", style, f"available, delivered more than {LARGEST_DIGIT} times")
+    return Look(str(count), style, f"available, delivered {_times(count)}")
+
+
+def _unknown(state: int) -> Look:
+    return Look("?", "reverse", f"{state_name(state)}, which this version does not know")
+
+
+def _in_words(run: Run) -> str:
+    if run.state == RecordState.AVAILABLE:
+        return f"available (delivered {_times(run.delivery_count)})"
+    return state_name(run.state)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _window(state: SharePartitionState) -> int:
+    """Offsets from the start offset to the end offset."""
+    return max(0, state.end_offset - state.start_offset + 1)
+
+
+def _covered(state: SharePartitionState) -> Iterator[tuple[Run, Look]]:
+    """Runs without gaps from the start offset to the end offset."""
+    position = state.start_offset
+    for run in state.runs:
+        if run.last_offset < position:
+            continue
+        if run.first_offset > position:
+            yield Run(position, run.first_offset - 1, -1, 0), _NO_STATE
+        first = max(position, run.first_offset)
+        yield Run(first, run.last_offset, run.state, run.delivery_count), _look(run)
+        position = run.last_offset + 1
+
+
+def _run_lines(runs: Sequence[Run], shown_runs: int) -> Iterator[Text]:
+    shown = runs[:shown_runs] if shown_runs else runs
+    for run in shown:
+        look = _look(run)
+        where = f"{run.first_offset}" if run.count == 1 else f"{run.first_offset}-{run.last_offset}"
+        line = Text("  ") + Text(look.character, style=look.style)
+        yield line + Text(
+            f" {where}: {state_name(run.state)}, delivered {_times(run.delivery_count)}", style="not bold"
+        )
+    if len(shown) < len(runs):
+        yield Text(f"  and {len(runs) - len(shown)} more runs (--runs 0 shows all)")
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _shown(number: int) -> str:
+    return "?" if number < 0 else str(number)

@@ -1,0 +1,208 @@
+"""The durable state of a share group as any client can read it over the Kafka port.
+
+DescribeShareGroupOffsets (key 90) names the share-partitions and their lag, FindCoordinator with key type 2 says who
+has their state, and ReadShareGroupState (84) with leader epoch -1, which changes nothing, and
+ReadShareGroupStateSummary (87) give it. So this works from anywhere, and with Apache Kafka too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from kio.schema.describe_share_group_offsets.v1.request import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kio.schema.describe_share_group_offsets.v1.response import DescribeShareGroupOffsetsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
+from kio.schema.read_share_group_state.v0 import request as read
+from kio.schema.read_share_group_state.v0.response import ReadShareGroupStateResponse
+from kio.schema.read_share_group_state_summary.v1 import request as summarize
+from kio.schema.read_share_group_state_summary.v1.response import ReadShareGroupStateSummaryResponse
+from kio.schema.types import GroupId
+from kio.static.primitive import i8, i32
+
+from kshare.addresses import Address, parse_address
+from kshare.failure import CommandFailed
+from kshare.kafka_connection import KafkaConnection, refuse
+from kshare_core.identifiers import SharePartitionKey
+
+GROUP, SHARE = 0, 2
+SHARE_PARTITIONS_ASKED_AT_ONCE = 1_000
+ONLY_READ = i32(-1)
+"""The leader epoch that fences nobody."""
+
+Element = TypeVar("Element")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Offsets with one state; both ends are included. `state` is Kafka's number."""
+
+    first_offset: int
+    last_offset: int
+    state: int
+    delivery_count: int
+
+    @property
+    def count(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePartitionState:
+    """What is stored about one share-partition; `problem` says why it could not be read, and then nothing else counts.
+
+    -1 is not known (`lag`, `delivery_complete_count`), or not found yet by share.auto.offset.reset (`start_offset`).
+    """
+
+    topic: str
+    key: SharePartitionKey
+    lag: int = -1
+    start_offset: int = -1
+    state_epoch: int = -1
+    leader_epoch: int = -1
+    delivery_complete_count: int = -1
+    runs: Sequence[Run] = ()
+    problem: str | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The last offset that has a state, -1 where none has."""
+        return self.runs[-1].last_offset if self.runs else -1
+
+
+def read_group_state(bootstrap: str, group_id: str, topic: str | None) -> list[SharePartitionState]:
+    """The group's share-partitions by topic and partition, only those of `topic` where it is given; CommandFailed."""
+    first = parse_address(bootstrap, what="--bootstrap-server")
+    found = [state for state in _share_partitions(first, group_id) if topic in (None, state.topic)]
+    if not found:
+        where = "" if topic is None else f" in topic {topic}"
+        raise CommandFailed(f"group {group_id} has no share-partitions{where}: nothing is stored about it")
+    states = {state.key: state for state in found}
+    for portion in _portions(found):
+        for address, keys in _share_coordinators(first, [state.key for state in portion]).items():
+            with KafkaConnection(address) as connection:
+                _read_states(connection, group_id, keys, states)
+                _read_summaries(connection, group_id, keys, states)
+    return sorted(states.values(), key=lambda state: (state.topic, state.key.partition))
+
+
+def _portions(elements: Sequence[Element]) -> Iterator[Sequence[Element]]:
+    for start in range(0, len(elements), SHARE_PARTITIONS_ASKED_AT_ONCE):
+        yield elements[start : start + SHARE_PARTITIONS_ASKED_AT_ONCE]
+
+
+def _find(first: Address, key_type: int, keys: Sequence[str]) -> list[tuple[str, Address]]:
+    request = FindCoordinatorRequest(key_type=i8(key_type), coordinator_keys=tuple(keys))
+    with KafkaConnection(first) as connection:
+        found = connection.call(request, FindCoordinatorResponse).coordinators
+    for coordinator in found:
+        refuse(coordinator.error_code, f"finding the coordinator of {coordinator.key}", coordinator.error_message)
+    return [(coordinator.key, Address(coordinator.host, coordinator.port)) for coordinator in found]
+
+
+def _share_partitions(first: Address, group_id: str) -> list[SharePartitionState]:
+    ((_, address),) = _find(first, GROUP, [group_id])
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(group_id), topics=None)
+    with KafkaConnection(address, timeout_s=30) as connection:
+        answer = connection.call(DescribeShareGroupOffsetsRequest(groups=(wanted,)), DescribeShareGroupOffsetsResponse)
+    (group,) = answer.groups
+    refuse(group.error_code, f"describing the offsets of group {group_id}", group.error_message)
+    return [
+        SharePartitionState(
+            topic=topic.topic_name,
+            key=SharePartitionKey(group_id, _bytes(topic.topic_id), partition.partition_index),
+            lag=partition.lag,
+        )
+        for topic in group.topics
+        for partition in topic.partitions
+    ]
+
+
+def _share_coordinators(first: Address, keys: Sequence[SharePartitionKey]) -> dict[Address, list[SharePartitionKey]]:
+    by_text = {str(key): key for key in keys}
+    found: dict[Address, list[SharePartitionKey]] = {}
+    for text, address in _find(first, SHARE, list(by_text)):
+        found.setdefault(address, []).append(by_text[text])
+    return found
+
+
+def _read_states(
+    connection: KafkaConnection,
+    group_id: str,
+    keys: Sequence[SharePartitionKey],
+    states: dict[SharePartitionKey, SharePartitionState],
+) -> None:
+    topics = tuple(
+        read.ReadStateData(
+            topic_id=uuid.UUID(bytes=topic_id),
+            partitions=tuple(read.PartitionData(partition=i32(each), leader_epoch=ONLY_READ) for each in partitions),
+        )
+        for topic_id, partitions in _by_topic(keys).items()
+    )
+    request = read.ReadShareGroupStateRequest(group_id=group_id, topics=topics)
+    for topic in connection.call(request, ReadShareGroupStateResponse).results:
+        for result in topic.partitions:
+            key = SharePartitionKey(group_id, _bytes(topic.topic_id), result.partition)
+            runs = [
+                Run(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+                for batch in result.state_batches
+            ]
+            problem = _problem(result.error_code, result.error_message)
+            states[key] = replace(
+                states[key],
+                start_offset=result.start_offset,
+                state_epoch=result.state_epoch,
+                runs=sorted(runs, key=lambda run: run.first_offset),
+                problem=problem,
+            )
+
+
+def _read_summaries(
+    connection: KafkaConnection,
+    group_id: str,
+    keys: Sequence[SharePartitionKey],
+    states: dict[SharePartitionKey, SharePartitionState],
+) -> None:
+    topics = tuple(
+        summarize.ReadStateSummaryData(
+            topic_id=uuid.UUID(bytes=topic_id),
+            partitions=tuple(
+                summarize.PartitionData(partition=i32(each), leader_epoch=ONLY_READ) for each in partitions
+            ),
+        )
+        for topic_id, partitions in _by_topic(keys).items()
+    )
+    request = summarize.ReadShareGroupStateSummaryRequest(group_id=group_id, topics=topics)
+    for topic in connection.call(request, ReadShareGroupStateSummaryResponse).results:
+        for result in topic.partitions:
+            key = SharePartitionKey(group_id, _bytes(topic.topic_id), result.partition)
+            states[key] = replace(
+                states[key],
+                leader_epoch=result.leader_epoch,
+                delivery_complete_count=result.delivery_complete_count,
+                problem=states[key].problem or _problem(result.error_code, result.error_message),
+            )
+
+
+def _by_topic(keys: Iterable[SharePartitionKey]) -> Mapping[bytes, list[int]]:
+    found: dict[bytes, list[int]] = {}
+    for key in keys:
+        found.setdefault(key.topic_id, []).append(key.partition)
+    return found
+
+
+def _bytes(topic_id: uuid.UUID | None) -> bytes:
+    return bytes(16) if topic_id is None else topic_id.bytes
+
+
+def _problem(code: ErrorCode, message: str | None) -> str | None:
+    if code is ErrorCode.none:
+        return None
+    return f"{code.name.upper()}{': ' + message if message else ''}"
