@@ -16,8 +16,7 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
@@ -68,8 +67,7 @@ NOT_APPLIED = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORD
 LEASE_RAN_OUT = "has not heard"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryCounts:
+class HistoryCounts(NamedTuple):
     """What happened in one history."""
 
     answers: int

@@ -11,7 +11,7 @@ import pytest
 from kshare.addresses import Address, bind_problem, free_port, parse_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import DataDirectory, write_atomically
-from kshare.up.plan import GATEWAY, ROLES, plan_cluster, role_command
+from kshare.up.plan import GATEWAY, node_command, plan_cluster
 
 
 def test_a_directory_has_one_user_at_a_time(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_ports_stay_the_same_and_differ_from_each_other(tmp_path: Path) -> None:
         plans.append(plan_cluster(directory, Address("127.0.0.1", 0), None, None))
         directory.close()
     assert plans[0] == plans[1]
-    ports = [plans[0].client_address.port, *(address.port for address in plans[0].role_addresses.values())]
-    assert len(set(ports)) == len(ROLES) == 4
+    ports = [plans[0].client_address.port, *(address.port for address in plans[0].addresses.values())]
+    assert len(set(ports)) == len(plans[0].nodes) == 4
 
 
 def test_a_remembered_port_that_another_program_took_is_replaced(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_remembered_port_that_another_program_took_is_replaced(tmp_path: Path)
         taken = other.getsockname()[1]
         directory.remember_ports({"leader": taken})
         plan = plan_cluster(directory, Address("127.0.0.1", 0), None, None)
-        assert plan.role_addresses["leader"].port != taken
+        assert plan.addresses["leader"].port != taken
     directory.close()
 
 
@@ -80,16 +80,44 @@ def test_a_client_port_that_is_taken_is_refused(tmp_path: Path) -> None:
 def test_every_role_is_told_where_the_coordinator_is(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     plan = plan_cluster(directory, Address("127.0.0.1", 0), Address("example.org", 9), tmp_path / "c.properties")
-    for role in ROLES:
-        command = role_command(directory, plan, role)
-        assert command[1:3] == ["-m", f"kshare_{role.replace('-', '_')}"]
+    for node in plan.nodes:
+        command = node_command(directory, plan, node)
+        assert command[1:3] == ["-m", f"kshare_{node.role.replace('-', '_')}"]
         options = dict(zip(command[3::2], command[4::2], strict=True))
         assert options["--coordinator-address"] == plan.coordinator_address
         assert options["--config"] == str(tmp_path / "c.properties")
-        if role == GATEWAY:
+        if node.role == GATEWAY:
             assert (options["--advertised-host"], options["--advertised-port"]) == ("example.org", "9")
             assert options["--client-listen"] == str(plan.client_address)
     directory.close()
+
+
+def test_share_coordinators_have_ids_ports_and_directories_of_their_own(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    plan = plan_cluster(directory, Address("127.0.0.1", 0), None, None, share_coordinators=3)
+    commands = [node_command(directory, plan, node) for node in plan.share_coordinators]
+    options = [dict(zip(command[3::2], command[4::2], strict=True)) for command in commands]
+    assert {tuple(command[1:3]) for command in commands} == {("-m", "kshare_share_coordinator")}
+    assert [each["--node-id"] for each in options] == ["1", "2", "3"]
+    assert [Path(each["--data-dir"]) for each in options] == [
+        tmp_path,
+        tmp_path / "share-coordinator-2",
+        tmp_path / "share-coordinator-3",
+    ]
+    assert len({each["--listen"] for each in options}) == len({each["--ready-file"] for each in options}) == 3
+    assert [node.name for node in plan.nodes] == [
+        "coordinator",
+        "share-coordinator",
+        "share-coordinator-2",
+        "share-coordinator-3",
+        "leader",
+        "gateway",
+    ]
+    directory.close()
+    again = DataDirectory(tmp_path)
+    fewer = plan_cluster(again, Address("127.0.0.1", 0), None, None)
+    assert fewer.addresses["share-coordinator"] == plan.addresses["share-coordinator"]
+    again.close()
 
 
 @pytest.mark.parametrize(

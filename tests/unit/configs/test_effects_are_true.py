@@ -21,12 +21,13 @@ NAME = re.compile(r"""["']([a-z]+(?:\.[a-z0-9]+)+)["']""")
 
 
 def names_in_code() -> set[str]:
-    """Texts that look like config names, in the code of the roles and libraries but for the tables themselves."""
+    """Texts that look like config names, in the code of roles and libraries and of `kshare up`, but for the tables."""
     tables = Path(kshare_core.configs.broker.__file__).parent
     found: set[str] = set()
     for folder in ("services", "libs"):
         for path in sorted((ROOT / folder).glob("*/src/**/*.py")):
-            if tables not in path.parents and "kshare" not in path.relative_to(ROOT / folder).parts[2:3]:
+            package = path.relative_to(ROOT / folder).parts[2:4]
+            if tables not in path.parents and (package[0] != "kshare" or package[1] == "up"):
                 found.update(NAME.findall(path.read_text(encoding="utf-8")))
     return found
 

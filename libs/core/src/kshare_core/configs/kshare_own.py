@@ -13,6 +13,13 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=600_000,
         text="How long a node may serve after the coordinator last heard from it.",
     ),
+    integer(
+        "kshare.share.coordinators",
+        1,
+        low=1,
+        high=50,
+        text="How many share coordinators `kshare up` runs; drain those that shall go before there are fewer.",
+    ),
     long(
         "kshare.gateway.cache.bytes",
         64 * 1024 * 1024,

@@ -21,7 +21,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import read_metadata
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
-from kshare.up.plan import ClusterPlan, plan_cluster
+from kshare.up.plan import SHARE_COORDINATOR, SHARE_COORDINATORS, ClusterPlan, plan_cluster
 from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, process_configs
 from kshare_servicekit.memory import keep_large_buffers
@@ -52,10 +52,11 @@ def run_up(options: UpOptions) -> None:
     directory = DataDirectory(options.data_dir)
     try:
         config_file = options.config_file.resolve() if options.config_file else None
-        plan = plan_cluster(directory, listen, advertised, config_file)
+        count = configs.integer(SHARE_COORDINATORS)
+        plan = plan_cluster(directory, listen, advertised, config_file, share_coordinators=count)
         console = Console()
         try:
-            for warning in warnings:
+            for warning in [*warnings, *_stores_left_out(directory, plan)]:
                 console.write(f"warning: {warning}")
             if options.single_process:
                 from kshare.up.single_process import SingleProcess  # loads every role, which other commands need not
@@ -79,6 +80,18 @@ def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
         return process_configs(parse_properties(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise CommandFailed(f"configuration {path}: {error}", BAD_USE) from None
+
+
+def _stores_left_out(directory: DataDirectory, plan: ClusterPlan) -> list[str]:
+    """A warning for each share coordinator of a former run that is not started."""
+    planned = [node.name for node in plan.share_coordinators]
+    found = sorted(path.name for path in directory.path.glob(f"{SHARE_COORDINATOR}-*") if path.is_dir())
+    return [
+        f"{name} is not started; unless it was drained, the share-group state in {directory.path / name} is missing "
+        f"({SHARE_COORDINATORS} is {len(planned)})"
+        for name in found
+        if name not in planned
+    ]
 
 
 def _remove_stale(ready_file: Path) -> None:

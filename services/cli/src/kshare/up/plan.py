@@ -1,6 +1,8 @@
 """Which roles run, in which order they start, and with which settings; the settings are kshare_servicekit's.
 
-Started in the order coordinator, share coordinator, leader, gateway; stopped the other way round.
+Started in the order coordinator, share coordinators, leader, gateway; stopped the other way round. There are as many
+share coordinators as kshare.share.coordinators says, with node ids from 1 on. The second and further ones are named
+share-coordinator-2, …, and have a directory of that name for their store.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +19,27 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import DataDirectory
 from kshare.up.supervisor import ProcessPlan
 
-COORDINATOR, SHARE_COORDINATOR, LEADER, GATEWAY = ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
+COORDINATOR, SHARE_COORDINATOR, LEADER, GATEWAY = "coordinator", "share-coordinator", "leader", "gateway"
+SHARE_COORDINATORS = "kshare.share.coordinators"
 INTERNAL_HOST = "127.0.0.1"
 NODE_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """One node: its role and its id among the nodes of this role."""
+
+    role: str
+    node_id: int = NODE_ID
+
+    @property
+    def name(self) -> str:
+        """What its log, its ready file and its port are called."""
+        return self.role if self.node_id == NODE_ID else f"{self.role}-{self.node_id}"
+
+    def data_dir(self, directory: Path) -> Path:
+        """Where its store lies."""
+        return directory if self.node_id == NODE_ID else directory / self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,32 +48,50 @@ class ClusterPlan:
 
     client_address: Address
     advertised: Address
-    role_addresses: dict[str, Address]
-    """gRPC addresses of all roles but the gateway."""
+    nodes: Sequence[PlannedNode]
+    """In the order in which they start; the gateway is the last."""
+    addresses: dict[str, Address]
+    """gRPC addresses by the names of the nodes, of all but the gateway."""
     config_file: Path | None
 
     @property
     def coordinator_address(self) -> str:
-        return str(self.role_addresses[COORDINATOR])
+        return str(self.addresses[COORDINATOR])
+
+    @property
+    def share_coordinators(self) -> list[PlannedNode]:
+        return [node for node in self.nodes if node.role == SHARE_COORDINATOR]
 
 
 def plan_cluster(
-    directory: DataDirectory, listen: Address, advertised: Address | None, config_file: Path | None
+    directory: DataDirectory,
+    listen: Address,
+    advertised: Address | None,
+    config_file: Path | None,
+    *,
+    share_coordinators: int = 1,
 ) -> ClusterPlan:
     """Picks the ports (the last run's where they are still free) and remembers them; CommandFailed."""
     remembered = directory.remembered_ports()
     client = _client_address(listen, remembered.get(GATEWAY))
+    nodes = [
+        PlannedNode(COORDINATOR),
+        *(PlannedNode(SHARE_COORDINATOR, NODE_ID + number) for number in range(share_coordinators)),
+        PlannedNode(LEADER),
+        PlannedNode(GATEWAY),
+    ]
     taken = [client.port]
     addresses: dict[str, Address] = {}
-    for role in ROLES[:-1]:
-        port = free_port(INTERNAL_HOST, remembered=remembered.get(role), taken=tuple(taken))
+    for node in nodes[:-1]:
+        port = free_port(INTERNAL_HOST, remembered=remembered.get(node.name), taken=tuple(taken))
         taken.append(port)
-        addresses[role] = Address(INTERNAL_HOST, port)
-    directory.remember_ports({GATEWAY: client.port} | {role: address.port for role, address in addresses.items()})
+        addresses[node.name] = Address(INTERNAL_HOST, port)
+    directory.remember_ports({GATEWAY: client.port} | {name: address.port for name, address in addresses.items()})
     return ClusterPlan(
         client_address=client,
         advertised=advertised or Address(_reachable_host(client.host), client.port),
-        role_addresses=addresses,
+        nodes=nodes,
+        addresses=addresses,
         config_file=config_file,
     )
 
@@ -80,27 +119,27 @@ def _reachable_host(host: str) -> str:
 
 def process_plans(directory: DataDirectory, plan: ClusterPlan) -> list[ProcessPlan]:
     """The processes in the order in which they start."""
-    return [ProcessPlan(name=role, command=role_command(directory, plan, role)) for role in ROLES]
+    return [ProcessPlan(name=node.name, command=node_command(directory, plan, node)) for node in plan.nodes]
 
 
-def role_command(directory: DataDirectory, plan: ClusterPlan, role: str) -> list[str]:
-    """The command line of a role's process."""
+def node_command(directory: DataDirectory, plan: ClusterPlan, node: PlannedNode) -> list[str]:
+    """The command line of a node's process."""
     options = {
-        "--node-id": str(NODE_ID),
-        "--data-dir": str(directory.path),
+        "--node-id": str(node.node_id),
+        "--data-dir": str(node.data_dir(directory.path)),
         "--parent-pid": str(os.getpid()),
         "--coordinator-address": plan.coordinator_address,
-        "--ready-file": str(directory.ready_file(role)),
+        "--ready-file": str(directory.ready_file(node.name)),
     }
-    if role == GATEWAY:
+    if node.role == GATEWAY:
         options |= {
             "--client-listen": str(plan.client_address),
             "--advertised-host": plan.advertised.host,
             "--advertised-port": str(plan.advertised.port),
         }
     else:
-        options["--listen"] = str(plan.role_addresses[role])
+        options["--listen"] = str(plan.addresses[node.name])
     if plan.config_file is not None:
         options["--config"] = str(plan.config_file)
-    module = f"kshare_{role.replace('-', '_')}"
+    module = f"kshare_{node.role.replace('-', '_')}"
     return [sys.executable, "-m", module, *(part for option in options.items() for part in option)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kshare.up.data_directory import DataDirectory
-from kshare.up.plan import ROLES, ClusterPlan, process_plans
+from kshare.up.plan import ClusterPlan, process_plans
 from kshare.up.supervisor import RotatingLog, SupervisedProcess
 
 
@@ -17,12 +17,12 @@ class RoleProcesses:
         self._processes = [
             SupervisedProcess(
                 process_plan,
-                write_line=lambda name, text: write_line(f"{name:>17} | {text}"),
+                write_line=lambda name, text: write_line(f"{name:>19} | {text}"),
                 log=RotatingLog(directory.log_file(process_plan.name)),
             )
             for process_plan in process_plans(directory, plan)
         ]
-        self.ready_files: Sequence[Path] = [directory.ready_file(role) for role in ROLES]
+        self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in plan.nodes]
 
     async def start(self) -> None:
         for process in self._processes:

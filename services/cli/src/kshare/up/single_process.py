@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kshare.up.data_directory import DataDirectory
-from kshare.up.plan import COORDINATOR, LEADER, NODE_ID, SHARE_COORDINATOR, ClusterPlan
+from kshare.up.plan import COORDINATOR, LEADER, NODE_ID, ClusterPlan
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import Configs
@@ -57,7 +57,7 @@ class SingleProcess:
         network = InProcessNetwork()
         environment = system_environment(self._directory.path)
         plan = self._plan
-        addresses = {role: str(address) for role, address in plan.role_addresses.items()}
+        addresses = {name: str(address) for name, address in plan.addresses.items()}
         return [
             CoordinatorNode(
                 environment=environment,
@@ -69,15 +69,18 @@ class SingleProcess:
                     configs=self._configs,
                 ),
             ),
-            ShareCoordinatorNode(
-                environment=environment,
-                network=network,
-                settings=ShareCoordinatorSettings(
-                    node_id=NODE_ID,
-                    listen=addresses[SHARE_COORDINATOR],
-                    coordinator_address=addresses[COORDINATOR],
-                    configs=self._configs,
-                ),
+            *(
+                ShareCoordinatorNode(
+                    environment=system_environment(node.data_dir(self._directory.path)),
+                    network=network,
+                    settings=ShareCoordinatorSettings(
+                        node_id=node.node_id,
+                        listen=addresses[node.name],
+                        coordinator_address=addresses[COORDINATOR],
+                        configs=self._configs,
+                    ),
+                )
+                for node in plan.share_coordinators
             ),
             LeaderNode(
                 environment=environment,

@@ -15,7 +15,7 @@ from kshare_share_coordinator.state_store import METADATA_FAMILY, family_of
 
 COPIED = b"copied-state-partition/"
 END_OF_ROWS = b"\xff"
-"""Above every row's key, which begins with the length of a group id: at most 0x7fff."""
+"""Above every row's key: a record's begins with a group id's length, at most 0x7fff, the topic index's with 0x80."""
 _STATE_PARTITION_BYTES = 4
 _EPOCH_BYTES = 4
 _FAMILY_PREFIX = family_of(0).removesuffix("0")

@@ -12,8 +12,12 @@ from kshare_rpc.network import CallFailed, Method, Request, Response
 CALL_TIMEOUT_MS = 5_000
 
 
+class CoordinatorUnreachable(CommandFailed):
+    """It does not answer; it may later."""
+
+
 def call_coordinator(address: Address, method: Method[Request, Response], request: Request) -> Response:
-    """The answer; CommandFailed where the coordinator cannot be reached."""
+    """The answer; CoordinatorUnreachable where there is none."""
 
     async def call() -> Response:
         channel = GrpcNetwork().connect(str(address))
@@ -26,4 +30,5 @@ def call_coordinator(address: Address, method: Method[Request, Response], reques
     try:
         return asyncio.run(call())
     except CallFailed as failure:
-        raise CommandFailed(f"the coordinator at {address} does not answer {method.name}: {failure}") from None
+        text = f"the coordinator at {address} does not answer {method.name}: {failure}"
+        raise CoordinatorUnreachable(text) from None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from kshare.addresses import Address
-from kshare.commands.state.coordinator_call import call_coordinator
+from kshare.commands.state.coordinator_call import CoordinatorUnreachable, call_coordinator
 from kshare.failure import CommandFailed
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.methods import DRAIN_SHARE_COORDINATOR
@@ -28,7 +28,10 @@ def drain_share_coordinator(
                 "it goes on being emptied (kshare state drain --undo takes that back)"
             )
         time.sleep(POLL_INTERVAL_S)
-        left = _ask(coordinator, node_id, undo=False)
+        try:
+            left = _ask(coordinator, node_id, undo=False)
+        except CoordinatorUnreachable:  # it may be starting again; the drain is in the catalog
+            continue
         if left != shown:
             show(f"share coordinator {node_id} has {left} state partitions")
             shown = left
