@@ -64,6 +64,9 @@ RELEASE_SHARE_SESSION = Method(
     LEADER, "ReleaseShareSession", leader.ReleaseShareSessionRequest, leader.ReleaseShareSessionResponse
 )
 WRITE_TXN_MARKERS = Method(LEADER, "WriteTxnMarkers", leader.WriteTxnMarkersRequest, leader.WriteTxnMarkersResponse)
+DROP_SHARE_PARTITIONS = Method(
+    LEADER, "DropSharePartitions", leader.DropSharePartitionsRequest, leader.DropSharePartitionsResponse
+)
 DELETE_RECORDS = Method(LEADER, "DeleteRecords", leader.DeleteRecordsRequest, leader.DeleteRecordsResponse)
 DESCRIBE_PRODUCERS = Method(
     LEADER, "DescribeProducers", leader.DescribeProducersRequest, leader.DescribeProducersResponse
@@ -89,6 +92,9 @@ DRAIN_SHARE_COORDINATOR = Method(
     "DrainShareCoordinator",
     coordinator.DrainShareCoordinatorRequest,
     coordinator.DrainShareCoordinatorResponse,
+)
+DESCRIBE_NODES = Method(
+    COORDINATOR, "DescribeNodes", coordinator.DescribeNodesRequest, coordinator.DescribeNodesResponse
 )
 DESCRIBE_STATE_PARTITIONS = Method(
     COORDINATOR,
@@ -131,11 +137,35 @@ OFFSET_FETCH = Method(COORDINATOR, "OffsetFetch", coordinator.OffsetFetchRequest
 TXN_OFFSET_COMMIT = Method(
     COORDINATOR, "TxnOffsetCommit", coordinator.TxnOffsetCommitRequest, coordinator.OffsetCommitResponse
 )
+CONSUMER_GROUP_HEARTBEAT = Method(
+    COORDINATOR,
+    "ConsumerGroupHeartbeat",
+    coordinator.ConsumerGroupHeartbeatRequest,
+    coordinator.ConsumerGroupHeartbeatResponse,
+)
+CONSUMER_GROUP_DESCRIBE = Method(
+    COORDINATOR,
+    "ConsumerGroupDescribe",
+    coordinator.ConsumerGroupDescribeRequest,
+    coordinator.ConsumerGroupDescribeResponse,
+)
 DESCRIBE_SHARE_GROUP_OFFSETS = Method(
     COORDINATOR,
     "DescribeShareGroupOffsets",
     coordinator.DescribeShareGroupOffsetsRequest,
     coordinator.DescribeShareGroupOffsetsResponse,
+)
+ALTER_SHARE_GROUP_OFFSETS = Method(
+    COORDINATOR,
+    "AlterShareGroupOffsets",
+    coordinator.AlterShareGroupOffsetsRequest,
+    coordinator.AlterShareGroupOffsetsResponse,
+)
+DELETE_SHARE_GROUP_OFFSETS = Method(
+    COORDINATOR,
+    "DeleteShareGroupOffsets",
+    coordinator.DeleteShareGroupOffsetsRequest,
+    coordinator.DeleteShareGroupOffsetsResponse,
 )
 SHARE_GROUP_HEARTBEAT = Method(
     COORDINATOR,
@@ -150,3 +180,12 @@ SHARE_GROUP_DESCRIBE = Method(
     coordinator.ShareGroupDescribeResponse,
 )
 LIST_GROUPS = Method(COORDINATOR, "ListGroups", coordinator.ListGroupsRequest, coordinator.ListGroupsResponse)
+JOIN_GROUP = Method(COORDINATOR, "JoinGroup", coordinator.JoinGroupRequest, coordinator.JoinGroupResponse)
+SYNC_GROUP = Method(COORDINATOR, "SyncGroup", coordinator.SyncGroupRequest, coordinator.SyncGroupResponse)
+HEARTBEAT = Method(COORDINATOR, "Heartbeat", coordinator.HeartbeatRequest, coordinator.HeartbeatResponse)
+LEAVE_GROUP = Method(COORDINATOR, "LeaveGroup", coordinator.LeaveGroupRequest, coordinator.LeaveGroupResponse)
+DESCRIBE_GROUPS = Method(
+    COORDINATOR, "DescribeGroups", coordinator.DescribeGroupsRequest, coordinator.DescribeGroupsResponse
+)
+DELETE_GROUPS = Method(COORDINATOR, "DeleteGroups", coordinator.DeleteGroupsRequest, coordinator.DeleteGroupsResponse)
+OFFSET_DELETE = Method(COORDINATOR, "OffsetDelete", coordinator.OffsetDeleteRequest, coordinator.OffsetDeleteResponse)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kshare_core.configs import Configs
 from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
 from kshare_leader.handlers.share_acknowledge import acknowledge
 from kshare_leader.handlers.share_fetch import ShareFetchCall
 from kshare_leader.handlers.share_session import release_session
@@ -81,6 +82,12 @@ class ShareService:
     ) -> leader_pb2.ReleaseShareSessionResponse:
         """Handler of RELEASE_SHARE_SESSION."""
         return await release_session(self._directory, request)
+
+    async def drop_share_partitions(
+        self, request: leader_pb2.DropSharePartitionsRequest, payload: memoryview
+    ) -> leader_pb2.DropSharePartitionsResponse:
+        """Handler of DROP_SHARE_PARTITIONS."""
+        return await drop_share_partitions(self._directory, request)
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """To be called for each new view of the catalog, in order."""

@@ -157,6 +157,7 @@ class CoordinatorRecordKey(_message.Message):
     TRANSACTION_FIELD_NUMBER: _builtins.int
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
     PENDING_OFFSET_FIELD_NUMBER: _builtins.int
+    BROKER_CONFIG_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     """Cluster id, epoch counter, catalog version, next producer id: single values."""
     topic: _builtins.bytes
@@ -171,6 +172,8 @@ class CoordinatorRecordKey(_message.Message):
     """Index of the partition of `__share_group_state`."""
     transaction: _builtins.str
     """Transactional id; after TransactionLogKey."""
+    broker_config: _builtins.str
+    """Broker id; empty: all brokers."""
     @_builtins.property
     def node(self) -> Global___CoordinatorRecordKey.NodeKey: ...
     @_builtins.property
@@ -200,12 +203,13 @@ class CoordinatorRecordKey(_message.Message):
         transaction: _builtins.str = ...,
         committed_offset: Global___CoordinatorRecordKey.CommittedOffsetKey | None = ...,
         pending_offset: Global___CoordinatorRecordKey.PendingOffsetKey | None = ...,
+        broker_config: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "broker_config"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -227,6 +231,7 @@ class CoordinatorRecordValue(_message.Message):
     TRANSACTION_FIELD_NUMBER: _builtins.int
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
     PENDING_OFFSET_FIELD_NUMBER: _builtins.int
+    BROKER_CONFIG_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterValue: ...
     @_builtins.property
@@ -251,6 +256,8 @@ class CoordinatorRecordValue(_message.Message):
     def committed_offset(self) -> Global___OffsetCommitValue: ...
     @_builtins.property
     def pending_offset(self) -> Global___OffsetCommitValue: ...
+    @_builtins.property
+    def broker_config(self) -> _coordinator_pb2.BrokerConfig: ...
     def __init__(
         self,
         *,
@@ -266,12 +273,13 @@ class CoordinatorRecordValue(_message.Message):
         transaction: Global___TransactionMetadata | None = ...,
         committed_offset: Global___OffsetCommitValue | None = ...,
         pending_offset: Global___OffsetCommitValue | None = ...,
+        broker_config: _coordinator_pb2.BrokerConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "broker_config"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -361,15 +369,26 @@ class ShareGroupMetadata(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    IS_DELETING_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    assignment_epoch: _builtins.int
+    """After ShareGroupTargetAssignmentMetadata: the group epoch and the time of the newest target assignment."""
+    assignment_timestamp_ms: _builtins.int
+    is_deleting: _builtins.bool
+    """An administrator deleted the group; it goes when all of its state is gone."""
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
+        assignment_epoch: _builtins.int = ...,
+        assignment_timestamp_ms: _builtins.int = ...,
+        is_deleting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignment_timestamp_ms", b"assignment_timestamp_ms", "epoch", b"epoch", "is_deleting", b"is_deleting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -454,12 +473,15 @@ class ShareGroupPartitionMetadata(_message.Message):
         PARTITIONS_FIELD_NUMBER: _builtins.int
         STATE_EPOCH_FIELD_NUMBER: _builtins.int
         START_OFFSET_FIELD_NUMBER: _builtins.int
+        IS_ALTERATION_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         topic_name: _builtins.str
         state_epoch: _builtins.int
         """The group epoch that the initialization of these partitions is sent with."""
         start_offset: _builtins.int
-        """Of initializing partitions: the start offset that the initialization is sent with, -1 or 0."""
+        """Of initializing partitions: the start offset that the initialization is sent with; -1: share.auto.offset.reset."""
+        is_alteration: _builtins.bool
+        """Of initializing partitions: an administrator set the start offset, so it replaces whatever state there is."""
         @_builtins.property
         def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
         def __init__(
@@ -470,10 +492,11 @@ class ShareGroupPartitionMetadata(_message.Message):
             partitions: _abc.Iterable[_builtins.int] | None = ...,
             state_epoch: _builtins.int = ...,
             start_offset: _builtins.int = ...,
+            is_alteration: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "start_offset", b"start_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_alteration", b"is_alteration", "partitions", b"partitions", "start_offset", b"start_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -621,3 +644,108 @@ class OffsetCommitValue(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OffsetCommitValue: _TypeAlias = OffsetCommitValue  # noqa: Y015
+
+@_typing.final
+class ClassicGroupMetadata(_message.Message):
+    """After GroupMetadataValue: a group of the classic protocol as it was when it last had an assignment, or became empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Member(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        @_typing.final
+        class Protocol(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            NAME_FIELD_NUMBER: _builtins.int
+            METADATA_FIELD_NUMBER: _builtins.int
+            name: _builtins.str
+            metadata: _builtins.bytes
+            def __init__(
+                self,
+                *,
+                name: _builtins.str = ...,
+                metadata: _builtins.bytes = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "name", b"name"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        MEMBER_ID_FIELD_NUMBER: _builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+        CLIENT_ID_FIELD_NUMBER: _builtins.int
+        CLIENT_HOST_FIELD_NUMBER: _builtins.int
+        REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+        SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+        PROTOCOLS_FIELD_NUMBER: _builtins.int
+        ASSIGNMENT_FIELD_NUMBER: _builtins.int
+        member_id: _builtins.str
+        group_instance_id: _builtins.str
+        """Empty: a dynamic member."""
+        client_id: _builtins.str
+        client_host: _builtins.str
+        rebalance_timeout_ms: _builtins.int
+        session_timeout_ms: _builtins.int
+        assignment: _builtins.bytes
+        @_builtins.property
+        def protocols(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassicGroupMetadata.Member.Protocol]:
+            """All that the member supports, in its order of preference."""
+
+        def __init__(
+            self,
+            *,
+            member_id: _builtins.str = ...,
+            group_instance_id: _builtins.str = ...,
+            client_id: _builtins.str = ...,
+            client_host: _builtins.str = ...,
+            rebalance_timeout_ms: _builtins.int = ...,
+            session_timeout_ms: _builtins.int = ...,
+            protocols: _abc.Iterable[Global___ClassicGroupMetadata.Member.Protocol] | None = ...,
+            assignment: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PROTOCOL_TYPE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_NAME_FIELD_NUMBER: _builtins.int
+    LEADER_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_ID_FIELD_NUMBER: _builtins.int
+    CURRENT_STATE_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    protocol_type: _builtins.str
+    """Empty: none (nobody ever joined)."""
+    protocol_name: _builtins.str
+    """Empty: none."""
+    leader_id: _builtins.str
+    """Empty: none."""
+    generation_id: _builtins.int
+    current_state_timestamp_ms: _builtins.int
+    """When the group's state last changed; offsets of an empty group expire from then on."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassicGroupMetadata.Member]:
+        """In the order in which they came."""
+
+    def __init__(
+        self,
+        *,
+        protocol_type: _builtins.str = ...,
+        protocol_name: _builtins.str = ...,
+        leader_id: _builtins.str = ...,
+        generation_id: _builtins.int = ...,
+        current_state_timestamp_ms: _builtins.int = ...,
+        members: _abc.Iterable[Global___ClassicGroupMetadata.Member] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_state_timestamp_ms", b"current_state_timestamp_ms", "generation_id", b"generation_id", "leader_id", b"leader_id", "members", b"members", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassicGroupMetadata: _TypeAlias = ClassicGroupMetadata  # noqa: Y015

@@ -1,0 +1,25 @@
+"""DropSharePartitions: an administrator replaced or deleted the state of share-partitions at the share coordinators.
+
+What is in memory of the former state is forgotten, also where it is just being read: whoever waits gets
+NOT_LEADER_OR_FOLLOWER, and the next request reads the state anew. Nothing is written: the former state epoch is fenced.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import SharePartitionKey
+from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+
+
+async def drop_share_partitions(
+    directory: SharePartitionDirectory, request: leader_pb2.DropSharePartitionsRequest
+) -> leader_pb2.DropSharePartitionsResponse:
+    """Answers when none of the share-partitions is served with the state that it had before."""
+    for entry in request.partitions:
+        key = SharePartitionKey(request.group_id, entry.topic_id, entry.partition)
+        served = directory.find(key)
+        if served is not None:
+            text = f"the state of {key} was replaced or deleted by an administrator"
+            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
+    return leader_pb2.DropSharePartitionsResponse()
