@@ -123,3 +123,9 @@ def pending_offset(
 def transaction(transactional_id: str, value: records_pb.TransactionMetadata | None) -> Record:
     key = Key(transaction=transactional_id)
     return Record(key=key) if value is None else Record(key=key, value=Value(transaction=value))
+
+
+def classic_group(group_id: str, value: records_pb.ClassicGroupMetadata | None) -> Record:
+    """None: the group is gone."""
+    key = Key(classic_group=group_id)
+    return Record(key=key) if value is None else Record(key=key, value=Value(classic_group=value))

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kshare_coordinator.machine import records
+from kshare_coordinator.machine.classic_group import ClassicGroup, ClassicGroupInMemory, group_of
 from kshare_coordinator.machine.groups import ShareGroup, assignment_of, member_of, partitions_of
 from kshare_coordinator.machine.offsets_table import OffsetTable, PendingKey
 from kshare_coordinator.machine.records import Key, Record, Value
@@ -60,6 +62,9 @@ class CoordinatorState:
     state_partitions: dict[int, pb.StatePartitionOwner] = field(default_factory=dict)
     """The same with epochs and moves."""
     share_groups: dict[str, ShareGroup] = field(default_factory=dict)
+    classic_groups: dict[str, ClassicGroup] = field(default_factory=dict)
+    consumer_groups: dict[str, Any] = field(default_factory=dict)
+    """Of KIP-848. Which of these tables a group id is in is asked of `group_namespace`."""
     offsets: OffsetTable = field(default_factory=OffsetTable)
     transactions: dict[str, TransactionMetadata] = field(default_factory=dict)
     """By transactional id."""
@@ -102,7 +107,10 @@ class CoordinatorState:
         self.changes.clear()
         self.open_changes = Changes()
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: Record | ClassicGroupInMemory) -> None:
+        if isinstance(record, ClassicGroupInMemory):
+            self.classic_groups[record.group.group_id] = record.group
+            return
         kind = record.key.WhichOneof("kind")
         if kind is not None:  # a kind that a newer version wrote is left alone
             _REPLAY[kind](self, record.key, record.value if record.HasField("value") else None)
@@ -238,6 +246,13 @@ def _pending_offset(state: CoordinatorState, key: Key, value: Value | None) -> N
     state.offsets.put_pending(row.producer_id, pending_key, value.pending_offset if value else None)
 
 
+def _classic_group(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    if value is None:
+        state.classic_groups.pop(key.classic_group, None)
+    else:
+        state.classic_groups[key.classic_group] = group_of(key.classic_group, value.classic_group)
+
+
 def _transaction(state: CoordinatorState, key: Key, value: Value | None) -> None:
     state.transactions.pop(key.transaction, None)
     state.ongoing_transactions.pop(key.transaction, None)
@@ -261,4 +276,5 @@ _REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
     "committed_offset": _committed_offset,
     "pending_offset": _pending_offset,
     "transaction": _transaction,
+    "classic_group": _classic_group,
 }

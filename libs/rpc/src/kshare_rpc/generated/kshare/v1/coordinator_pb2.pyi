@@ -3103,3 +3103,262 @@ class OffsetDeleteResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OffsetDeleteResponse: _TypeAlias = OffsetDeleteResponse  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupHeartbeatRequest(_message.Message):
+    """ConsumerGroupHeartbeatRequest (key 68). Kafka's null is the `has_` field false."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    API_VERSION_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    HAS_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    HAS_RACK_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    HAS_SUBSCRIBED_TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    SUBSCRIBED_TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    HAS_SUBSCRIBED_TOPIC_REGEX_FIELD_NUMBER: _builtins.int
+    SUBSCRIBED_TOPIC_REGEX_FIELD_NUMBER: _builtins.int
+    HAS_SERVER_ASSIGNOR_FIELD_NUMBER: _builtins.int
+    SERVER_ASSIGNOR_FIELD_NUMBER: _builtins.int
+    HAS_OWNED_PARTITIONS_FIELD_NUMBER: _builtins.int
+    OWNED_PARTITIONS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    api_version: _builtins.int
+    """Decides whether the coordinator may choose the member's id (version 0)."""
+    group_id: _builtins.str
+    member_id: _builtins.str
+    member_epoch: _builtins.int
+    """0 joins, -1 leaves, -2: a static member leaves for a while."""
+    has_instance_id: _builtins.bool
+    instance_id: _builtins.str
+    has_rack_id: _builtins.bool
+    rack_id: _builtins.str
+    rebalance_timeout_ms: _builtins.int
+    """-1: as before."""
+    has_subscribed_topic_names: _builtins.bool
+    has_subscribed_topic_regex: _builtins.bool
+    subscribed_topic_regex: _builtins.str
+    has_server_assignor: _builtins.bool
+    server_assignor: _builtins.str
+    has_owned_partitions: _builtins.bool
+    """Partitions that the member owns; names are left empty."""
+    client_id: _builtins.str
+    client_host: _builtins.str
+    @_builtins.property
+    def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def owned_partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]: ...
+    def __init__(
+        self,
+        *,
+        api_version: _builtins.int = ...,
+        group_id: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        has_instance_id: _builtins.bool = ...,
+        instance_id: _builtins.str = ...,
+        has_rack_id: _builtins.bool = ...,
+        rack_id: _builtins.str = ...,
+        rebalance_timeout_ms: _builtins.int = ...,
+        has_subscribed_topic_names: _builtins.bool = ...,
+        subscribed_topic_names: _abc.Iterable[_builtins.str] | None = ...,
+        has_subscribed_topic_regex: _builtins.bool = ...,
+        subscribed_topic_regex: _builtins.str = ...,
+        has_server_assignor: _builtins.bool = ...,
+        server_assignor: _builtins.str = ...,
+        has_owned_partitions: _builtins.bool = ...,
+        owned_partitions: _abc.Iterable[Global___TopicPartitions] | None = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "has_instance_id", b"has_instance_id", "has_owned_partitions", b"has_owned_partitions", "has_rack_id", b"has_rack_id", "has_server_assignor", b"has_server_assignor", "has_subscribed_topic_names", b"has_subscribed_topic_names", "has_subscribed_topic_regex", b"has_subscribed_topic_regex", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned_partitions", b"owned_partitions", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupHeartbeatRequest: _TypeAlias = ConsumerGroupHeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupHeartbeatResponse(_message.Message):
+    """ConsumerGroupHeartbeatResponse (key 68)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    HAS_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    error_message: _builtins.str
+    member_id: _builtins.str
+    member_epoch: _builtins.int
+    heartbeat_interval_ms: _builtins.int
+    has_assignment: _builtins.bool
+    """False: the assignment did not change since the member last got it."""
+    @_builtins.property
+    def assignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]:
+        """Names are left empty."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        heartbeat_interval_ms: _builtins.int = ...,
+        has_assignment: _builtins.bool = ...,
+        assignment: _abc.Iterable[Global___TopicPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "has_assignment", b"has_assignment", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupHeartbeatResponse: _TypeAlias = ConsumerGroupHeartbeatResponse  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupDescribeRequest(_message.Message):
+    """ConsumerGroupDescribeRequest (key 69)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        group_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupDescribeRequest: _TypeAlias = ConsumerGroupDescribeRequest  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupDescribeResponse(_message.Message):
+    """ConsumerGroupDescribeResponse (key 69)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Member(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MEMBER_ID_FIELD_NUMBER: _builtins.int
+        INSTANCE_ID_FIELD_NUMBER: _builtins.int
+        RACK_ID_FIELD_NUMBER: _builtins.int
+        MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+        CLIENT_ID_FIELD_NUMBER: _builtins.int
+        CLIENT_HOST_FIELD_NUMBER: _builtins.int
+        SUBSCRIBED_TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+        SUBSCRIBED_TOPIC_REGEX_FIELD_NUMBER: _builtins.int
+        ASSIGNMENT_FIELD_NUMBER: _builtins.int
+        TARGET_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+        member_id: _builtins.str
+        instance_id: _builtins.str
+        """Empty: none."""
+        rack_id: _builtins.str
+        """Empty: none."""
+        member_epoch: _builtins.int
+        client_id: _builtins.str
+        client_host: _builtins.str
+        subscribed_topic_regex: _builtins.str
+        @_builtins.property
+        def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def assignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]:
+            """What the member owns, and what it is asked to give back."""
+
+        @_builtins.property
+        def target_assignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]: ...
+        def __init__(
+            self,
+            *,
+            member_id: _builtins.str = ...,
+            instance_id: _builtins.str = ...,
+            rack_id: _builtins.str = ...,
+            member_epoch: _builtins.int = ...,
+            client_id: _builtins.str = ...,
+            client_host: _builtins.str = ...,
+            subscribed_topic_names: _abc.Iterable[_builtins.str] | None = ...,
+            subscribed_topic_regex: _builtins.str = ...,
+            assignment: _abc.Iterable[Global___TopicPartitions] | None = ...,
+            target_assignment: _abc.Iterable[Global___TopicPartitions] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex", "target_assignment", b"target_assignment"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DescribedGroup(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ERROR_CODE_FIELD_NUMBER: _builtins.int
+        ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        GROUP_STATE_FIELD_NUMBER: _builtins.int
+        GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+        ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
+        ASSIGNOR_NAME_FIELD_NUMBER: _builtins.int
+        MEMBERS_FIELD_NUMBER: _builtins.int
+        error_code: _builtins.int
+        error_message: _builtins.str
+        group_id: _builtins.str
+        group_state: _builtins.str
+        """"Empty", "Assigning", "Reconciling" or "Stable"."""
+        group_epoch: _builtins.int
+        assignment_epoch: _builtins.int
+        assignor_name: _builtins.str
+        @_builtins.property
+        def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.Member]: ...
+        def __init__(
+            self,
+            *,
+            error_code: _builtins.int = ...,
+            error_message: _builtins.str = ...,
+            group_id: _builtins.str = ...,
+            group_state: _builtins.str = ...,
+            group_epoch: _builtins.int = ...,
+            assignment_epoch: _builtins.int = ...,
+            assignor_name: _builtins.str = ...,
+            members: _abc.Iterable[Global___ConsumerGroupDescribeResponse.Member] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor_name", b"assignor_name", "error_code", b"error_code", "error_message", b"error_message", "group_epoch", b"group_epoch", "group_id", b"group_id", "group_state", b"group_state", "members", b"members"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.DescribedGroup]: ...
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___ConsumerGroupDescribeResponse.DescribedGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupDescribeResponse: _TypeAlias = ConsumerGroupDescribeResponse  # noqa: Y015

@@ -10,6 +10,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as _coordinator_pb2
 import builtins as _builtins
 import sys
@@ -93,6 +94,26 @@ class CoordinatorRecordKey(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class RegularExpressionKey(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        REGULAR_EXPRESSION_FIELD_NUMBER: _builtins.int
+        group_id: _builtins.str
+        regular_expression: _builtins.str
+        def __init__(
+            self,
+            *,
+            group_id: _builtins.str = ...,
+            regular_expression: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "regular_expression", b"regular_expression"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class CommittedOffsetKey(_message.Message):
         """After OffsetCommitKey."""
 
@@ -157,6 +178,12 @@ class CoordinatorRecordKey(_message.Message):
     TRANSACTION_FIELD_NUMBER: _builtins.int
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
     PENDING_OFFSET_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_MEMBER_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_CURRENT_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_REGULAR_EXPRESSION_FIELD_NUMBER: _builtins.int
     BROKER_CONFIG_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     """Cluster id, epoch counter, catalog version, next producer id: single values."""
@@ -172,6 +199,10 @@ class CoordinatorRecordKey(_message.Message):
     """Index of the partition of `__share_group_state`."""
     transaction: _builtins.str
     """Transactional id; after TransactionLogKey."""
+    consumer_group: _builtins.str
+    """After ConsumerGroupMetadata (KIP-848): group id."""
+    consumer_group_assignment: _builtins.str
+    """After ConsumerGroupTargetAssignmentMetadata: group id."""
     broker_config: _builtins.str
     """Broker id; empty: all brokers."""
     @_builtins.property
@@ -188,6 +219,22 @@ class CoordinatorRecordKey(_message.Message):
     def committed_offset(self) -> Global___CoordinatorRecordKey.CommittedOffsetKey: ...
     @_builtins.property
     def pending_offset(self) -> Global___CoordinatorRecordKey.PendingOffsetKey: ...
+    @_builtins.property
+    def consumer_group_member(self) -> Global___CoordinatorRecordKey.Member:
+        """After ConsumerGroupMemberMetadata."""
+
+    @_builtins.property
+    def consumer_group_target_assignment(self) -> Global___CoordinatorRecordKey.Member:
+        """After ConsumerGroupTargetAssignmentMember."""
+
+    @_builtins.property
+    def consumer_group_current_assignment(self) -> Global___CoordinatorRecordKey.Member:
+        """After ConsumerGroupCurrentMemberAssignment."""
+
+    @_builtins.property
+    def consumer_group_regular_expression(self) -> Global___CoordinatorRecordKey.RegularExpressionKey:
+        """After ConsumerGroupRegularExpression."""
+
     def __init__(
         self,
         *,
@@ -203,13 +250,19 @@ class CoordinatorRecordKey(_message.Message):
         transaction: _builtins.str = ...,
         committed_offset: Global___CoordinatorRecordKey.CommittedOffsetKey | None = ...,
         pending_offset: Global___CoordinatorRecordKey.PendingOffsetKey | None = ...,
+        consumer_group: _builtins.str = ...,
+        consumer_group_member: Global___CoordinatorRecordKey.Member | None = ...,
+        consumer_group_assignment: _builtins.str = ...,
+        consumer_group_target_assignment: Global___CoordinatorRecordKey.Member | None = ...,
+        consumer_group_current_assignment: Global___CoordinatorRecordKey.Member | None = ...,
+        consumer_group_regular_expression: Global___CoordinatorRecordKey.RegularExpressionKey | None = ...,
         broker_config: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "broker_config"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -231,6 +284,12 @@ class CoordinatorRecordValue(_message.Message):
     TRANSACTION_FIELD_NUMBER: _builtins.int
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
     PENDING_OFFSET_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_MEMBER_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_CURRENT_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_REGULAR_EXPRESSION_FIELD_NUMBER: _builtins.int
     BROKER_CONFIG_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterValue: ...
@@ -257,6 +316,18 @@ class CoordinatorRecordValue(_message.Message):
     @_builtins.property
     def pending_offset(self) -> Global___OffsetCommitValue: ...
     @_builtins.property
+    def consumer_group(self) -> Global___ConsumerGroupMetadata: ...
+    @_builtins.property
+    def consumer_group_member(self) -> Global___ConsumerGroupMemberMetadata: ...
+    @_builtins.property
+    def consumer_group_assignment(self) -> Global___ConsumerGroupTargetAssignmentMetadata: ...
+    @_builtins.property
+    def consumer_group_target_assignment(self) -> Global___ConsumerGroupTargetAssignmentMember: ...
+    @_builtins.property
+    def consumer_group_current_assignment(self) -> Global___ConsumerGroupCurrentMemberAssignment: ...
+    @_builtins.property
+    def consumer_group_regular_expression(self) -> Global___ConsumerGroupRegularExpression: ...
+    @_builtins.property
     def broker_config(self) -> _coordinator_pb2.BrokerConfig: ...
     def __init__(
         self,
@@ -273,13 +344,19 @@ class CoordinatorRecordValue(_message.Message):
         transaction: Global___TransactionMetadata | None = ...,
         committed_offset: Global___OffsetCommitValue | None = ...,
         pending_offset: Global___OffsetCommitValue | None = ...,
+        consumer_group: Global___ConsumerGroupMetadata | None = ...,
+        consumer_group_member: Global___ConsumerGroupMemberMetadata | None = ...,
+        consumer_group_assignment: Global___ConsumerGroupTargetAssignmentMetadata | None = ...,
+        consumer_group_target_assignment: Global___ConsumerGroupTargetAssignmentMember | None = ...,
+        consumer_group_current_assignment: Global___ConsumerGroupCurrentMemberAssignment | None = ...,
+        consumer_group_regular_expression: Global___ConsumerGroupRegularExpression | None = ...,
         broker_config: _coordinator_pb2.BrokerConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "broker_config"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -749,3 +826,222 @@ class ClassicGroupMetadata(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClassicGroupMetadata: _TypeAlias = ClassicGroupMetadata  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupMetadata(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    METADATA_HASH_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    metadata_hash: _builtins.int
+    """Of the ids and partition counts of the topics that are subscribed; 0 for none."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        metadata_hash: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "metadata_hash", b"metadata_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupMetadata: _TypeAlias = ConsumerGroupMetadata  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupMemberMetadata(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    SUBSCRIBED_TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    SUBSCRIBED_TOPIC_REGEX_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    SERVER_ASSIGNOR_FIELD_NUMBER: _builtins.int
+    instance_id: _builtins.str
+    """Empty: none; so are the other strings."""
+    rack_id: _builtins.str
+    client_id: _builtins.str
+    client_host: _builtins.str
+    subscribed_topic_regex: _builtins.str
+    rebalance_timeout_ms: _builtins.int
+    server_assignor: _builtins.str
+    @_builtins.property
+    def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        instance_id: _builtins.str = ...,
+        rack_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+        subscribed_topic_names: _abc.Iterable[_builtins.str] | None = ...,
+        subscribed_topic_regex: _builtins.str = ...,
+        rebalance_timeout_ms: _builtins.int = ...,
+        server_assignor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupMemberMetadata: _TypeAlias = ConsumerGroupMemberMetadata  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupTargetAssignmentMetadata(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    assignment_epoch: _builtins.int
+    """The group epoch that the targets belong to."""
+    assignment_timestamp_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        assignment_epoch: _builtins.int = ...,
+        assignment_timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignment_timestamp_ms", b"assignment_timestamp_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupTargetAssignmentMetadata: _TypeAlias = ConsumerGroupTargetAssignmentMetadata  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupTargetAssignmentMember(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def assignment(self) -> _containers.RepeatedCompositeFieldContainer[_coordinator_pb2.TopicPartitions]:
+        """Names are left empty."""
+
+    def __init__(
+        self,
+        *,
+        assignment: _abc.Iterable[_coordinator_pb2.TopicPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupTargetAssignmentMember: _TypeAlias = ConsumerGroupTargetAssignmentMember  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupCurrentMemberAssignment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _MemberState:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _MemberStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ConsumerGroupCurrentMemberAssignment._MemberState.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STABLE: ConsumerGroupCurrentMemberAssignment._MemberState.ValueType  # 0
+        UNREVOKED_PARTITIONS: ConsumerGroupCurrentMemberAssignment._MemberState.ValueType  # 1
+        """The member has to give partitions back."""
+        UNRELEASED_PARTITIONS: ConsumerGroupCurrentMemberAssignment._MemberState.ValueType  # 2
+        """The member waits for partitions that others have not given back."""
+
+    class MemberState(_MemberState, metaclass=_MemberStateEnumTypeWrapper): ...
+    STABLE: ConsumerGroupCurrentMemberAssignment.MemberState.ValueType  # 0
+    UNREVOKED_PARTITIONS: ConsumerGroupCurrentMemberAssignment.MemberState.ValueType  # 1
+    """The member has to give partitions back."""
+    UNRELEASED_PARTITIONS: ConsumerGroupCurrentMemberAssignment.MemberState.ValueType  # 2
+    """The member waits for partitions that others have not given back."""
+
+    @_typing.final
+    class AssignedPartitions(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITIONS_FIELD_NUMBER: _builtins.int
+        ASSIGNMENT_EPOCHS_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        @_builtins.property
+        def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def assignment_epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """The member epochs with which it got them, in the order of `partitions`."""
+
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partitions: _abc.Iterable[_builtins.int] | None = ...,
+            assignment_epochs: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epochs", b"assignment_epochs", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    PREVIOUS_MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ASSIGNED_PARTITIONS_FIELD_NUMBER: _builtins.int
+    PARTITIONS_PENDING_REVOCATION_FIELD_NUMBER: _builtins.int
+    member_epoch: _builtins.int
+    """-2: a static member that left for a while."""
+    previous_member_epoch: _builtins.int
+    state: Global___ConsumerGroupCurrentMemberAssignment.MemberState.ValueType
+    @_builtins.property
+    def assigned_partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupCurrentMemberAssignment.AssignedPartitions]: ...
+    @_builtins.property
+    def partitions_pending_revocation(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupCurrentMemberAssignment.AssignedPartitions]: ...
+    def __init__(
+        self,
+        *,
+        member_epoch: _builtins.int = ...,
+        previous_member_epoch: _builtins.int = ...,
+        state: Global___ConsumerGroupCurrentMemberAssignment.MemberState.ValueType = ...,
+        assigned_partitions: _abc.Iterable[Global___ConsumerGroupCurrentMemberAssignment.AssignedPartitions] | None = ...,
+        partitions_pending_revocation: _abc.Iterable[Global___ConsumerGroupCurrentMemberAssignment.AssignedPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_partitions", b"assigned_partitions", "member_epoch", b"member_epoch", "partitions_pending_revocation", b"partitions_pending_revocation", "previous_member_epoch", b"previous_member_epoch", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupCurrentMemberAssignment: _TypeAlias = ConsumerGroupCurrentMemberAssignment  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupRegularExpression(_message.Message):
+    """The topics that match a regular expression of RE2."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The catalog's version at which they were looked up."""
+    timestamp_ms: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        version: _builtins.int = ...,
+        timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timestamp_ms", b"timestamp_ms", "topics", b"topics", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupRegularExpression: _TypeAlias = ConsumerGroupRegularExpression  # noqa: Y015
