@@ -178,6 +178,7 @@ class CoordinatorRecordKey(_message.Message):
     TRANSACTION_FIELD_NUMBER: _builtins.int
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
     PENDING_OFFSET_FIELD_NUMBER: _builtins.int
+    CLASSIC_GROUP_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_MEMBER_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_ASSIGNMENT_FIELD_NUMBER: _builtins.int
@@ -199,6 +200,8 @@ class CoordinatorRecordKey(_message.Message):
     """Index of the partition of `__share_group_state`."""
     transaction: _builtins.str
     """Transactional id; after TransactionLogKey."""
+    classic_group: _builtins.str
+    """After GroupMetadataKey: id of a group of the classic protocol."""
     consumer_group: _builtins.str
     """After ConsumerGroupMetadata (KIP-848): group id."""
     consumer_group_assignment: _builtins.str
@@ -250,6 +253,7 @@ class CoordinatorRecordKey(_message.Message):
         transaction: _builtins.str = ...,
         committed_offset: Global___CoordinatorRecordKey.CommittedOffsetKey | None = ...,
         pending_offset: Global___CoordinatorRecordKey.PendingOffsetKey | None = ...,
+        classic_group: _builtins.str = ...,
         consumer_group: _builtins.str = ...,
         consumer_group_member: Global___CoordinatorRecordKey.Member | None = ...,
         consumer_group_assignment: _builtins.str = ...,
@@ -258,11 +262,11 @@ class CoordinatorRecordKey(_message.Message):
         consumer_group_regular_expression: Global___CoordinatorRecordKey.RegularExpressionKey | None = ...,
         broker_config: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "classic_group", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -284,6 +288,7 @@ class CoordinatorRecordValue(_message.Message):
     TRANSACTION_FIELD_NUMBER: _builtins.int
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
     PENDING_OFFSET_FIELD_NUMBER: _builtins.int
+    CLASSIC_GROUP_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_MEMBER_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_ASSIGNMENT_FIELD_NUMBER: _builtins.int
@@ -316,6 +321,8 @@ class CoordinatorRecordValue(_message.Message):
     @_builtins.property
     def pending_offset(self) -> Global___OffsetCommitValue: ...
     @_builtins.property
+    def classic_group(self) -> Global___ClassicGroupMetadata: ...
+    @_builtins.property
     def consumer_group(self) -> Global___ConsumerGroupMetadata: ...
     @_builtins.property
     def consumer_group_member(self) -> Global___ConsumerGroupMemberMetadata: ...
@@ -344,6 +351,7 @@ class CoordinatorRecordValue(_message.Message):
         transaction: Global___TransactionMetadata | None = ...,
         committed_offset: Global___OffsetCommitValue | None = ...,
         pending_offset: Global___OffsetCommitValue | None = ...,
+        classic_group: Global___ClassicGroupMetadata | None = ...,
         consumer_group: Global___ConsumerGroupMetadata | None = ...,
         consumer_group_member: Global___ConsumerGroupMemberMetadata | None = ...,
         consumer_group_assignment: Global___ConsumerGroupTargetAssignmentMetadata | None = ...,
@@ -352,11 +360,11 @@ class CoordinatorRecordValue(_message.Message):
         consumer_group_regular_expression: Global___ConsumerGroupRegularExpression | None = ...,
         broker_config: _coordinator_pb2.BrokerConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "classic_group", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
