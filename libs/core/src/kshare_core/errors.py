@@ -107,3 +107,11 @@ class KafkaError(Exception):
 
 class StorageFailure(Exception):
     """The store could not write or read; the operation has no effect and must be answered with KAFKA_STORAGE_ERROR."""
+
+
+class DamagedFamily(StorageFailure):
+    """A family of the store has files that cannot be read, and trying again will not help; the other families can."""
+
+    def __init__(self, family: str, message: str) -> None:
+        super().__init__(message)
+        self.family = family

@@ -3,10 +3,11 @@
 RocksDB drops what is cut off at the end of its write-ahead log and of its manifest, because a crash in the middle of a
 write leaves them so. A file that was cut off by something else (a copy that did not finish, a file system that was
 repaired) looks the same, and confirmed writes would be gone without a word. Therefore each write notes, when it is
-durable, the number of RocksDB's newest write and how long the manifest was before; at the next open both must be there.
+durable, the number of RocksDB's newest write, how long the manifest was before, and which log was the oldest one; at
+the next open they must be there (`store_files` says what is).
 
 The note is written without fsync, which costs three microseconds. After a crash of the process it is exact; after a
-power cut it may be an older one, which asks for less. It is never ahead of what is durable: the number is that of a
+power cut it may be an older one (not older than the last `sync`), which asks for less. It is never ahead of what is durable: the number is that of a
 write that was synced, and the manifest's length is the one before that write's own sync.
 """
 
@@ -17,33 +18,39 @@ import struct
 from pathlib import Path
 from zlib import crc32
 
+from kshare_runtime.store_files import oldest_log_number
+
 FILE_NAME = "confirmed"
-_NOTE = struct.Struct(">QQQ")
+_NOTE = struct.Struct(">QQQQ")
 _CRC = struct.Struct(">I")
 _MANIFEST = "MANIFEST-"
 
 
 class ConfirmedWrites:
-    """The note of one directory. `problem_before_open` and `problem_after_open` compare it with what is there."""
+    """The note of one directory. `problem_before_open` and `problem_of_newest` compare it with what is there.
+
+    `oldest_log` is the number of the oldest log that there was.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._path = directory / FILE_NAME
-        self._sequence, self._manifest_number, self._manifest_bytes = self._read()
+        self._sequence, self._manifest_number, self._manifest_bytes, self.oldest_log = self._read()
         self._file: int | None = None
         self._manifest: int | None = None
+        self._synced = 0
 
-    def _read(self) -> tuple[int, int, int]:
+    def _read(self) -> tuple[int, int, int, int]:
         """The last note; zeros, which ask for nothing, where there is none or it is damaged itself."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            return 0, 0, 0
+            return 0, 0, 0, 0
         note, crc = data[: _NOTE.size], data[_NOTE.size :]
         if len(note) < _NOTE.size or crc != _CRC.pack(crc32(note)):
-            return 0, 0, 0
-        sequence, manifest_number, manifest_bytes = _NOTE.unpack(note)
-        return sequence, manifest_number, manifest_bytes
+            return 0, 0, 0, 0
+        sequence, manifest_number, manifest_bytes, oldest_log = _NOTE.unpack(note)
+        return sequence, manifest_number, manifest_bytes, oldest_log
 
     def problem_before_open(self) -> str | None:
         """What is wrong with the manifest, while nothing has been changed yet."""
@@ -55,7 +62,7 @@ class ConfirmedWrites:
             return None
         return f"Corruption: {current.name} was cut off: it has {size_bytes} of {self._manifest_bytes} bytes"
 
-    def problem_after_open(self, sequence: int) -> str | None:
+    def problem_of_newest(self, sequence: int) -> str | None:
         """What is missing where RocksDB's newest write is number `sequence`."""
         if sequence >= self._sequence:
             return None
@@ -71,6 +78,7 @@ class ConfirmedWrites:
         if current is not None:
             self._manifest = os.open(current, os.O_RDONLY)
             self._manifest_number = _number_of(current)
+        self._manifest_bytes = 0
 
     def manifest_bytes(self) -> int:
         """The manifest's length, to be asked before a write."""
@@ -80,13 +88,29 @@ class ConfirmedWrites:
         """The write with this number is durable."""
         if self._file is None:
             return
-        note = _NOTE.pack(sequence, self._manifest_number, manifest_bytes)
+        if manifest_bytes != self._manifest_bytes:  # logs are removed only after the manifest said so
+            self._manifest_bytes = manifest_bytes
+            self.oldest_log = oldest_log_number(self._directory)
+        note = _NOTE.pack(sequence, self._manifest_number, manifest_bytes, self.oldest_log)
         try:
             os.pwrite(self._file, note + _CRC.pack(crc32(note)), 0)
         except OSError:
             # The write itself is durable and must not be answered as failed; the next open asks for less.
             os.close(self._file)
             self._file = None
+        self._sequence = sequence
+
+    def sync(self) -> None:
+        """Makes the note durable; after a power cut it is not older than that."""
+        if self._file is None or self._synced == self._sequence:
+            return
+        try:
+            if self._manifest is not None:
+                os.fdatasync(self._manifest)  # the note must not be ahead of it
+            os.fdatasync(self._file)
+        except OSError:
+            return  # the next open asks for less
+        self._synced = self._sequence
 
     def close(self) -> None:
         for descriptor in (self._file, self._manifest):

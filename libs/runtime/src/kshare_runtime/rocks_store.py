@@ -2,8 +2,12 @@
 
 Durability: every write is one WriteBatch with fsync of the write-ahead log; when `write` returns, a power cut loses
 nothing of it. At open, a record at the end of the log that was cut off (a write that nobody was told of) is dropped;
-damage anywhere else, and the loss of a write that was confirmed (`confirmed_writes`), refuses to open, because going on
-would silently lose what was synced.
+damage anywhere else in manifest and logs (`store_files`), and the loss of a write that was confirmed
+(`confirmed_writes`), refuses to open before anything is changed, because going on would silently lose what was synced.
+
+A damaged table refuses to open too, or, with `isolate_damage`, only the reads of its family: whoever has families that
+do not depend on each other keeps serving the others. RocksDB's `paranoid_checks` are off then, which would end all
+writes because of one table; what they check in manifest and logs is checked here.
 
 After a failed write RocksDB takes no more writes until it is opened again, so each one fails until the process is
 started anew; reads go on. Whether the failed write itself is found then is unknown, as after any crash.
@@ -15,14 +19,17 @@ decides), and a log's ascending keys are moved down the levels without being rew
 
 from __future__ import annotations
 
+import fcntl
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     ColumnFamily,
     DBCompressionType,
     DBRecoveryMode,
@@ -34,9 +41,10 @@ from rocksdict import (
     WriteOptions,
 )
 
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import DamagedFamily, StorageFailure
 from kshare_runtime.confirmed_writes import ConfirmedWrites
 from kshare_runtime.ports import Write
+from kshare_runtime.store_files import DamagedFile, examine
 
 BLOCK_CACHE_BYTES = 32 * 1024 * 1024
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
@@ -56,31 +64,40 @@ class RocksStore:
 
     Raises StorageFailure where the directory cannot be opened: another process has it, it is damaged, or the disk
     refuses; the text says which and what to do.
+
+    `isolate_damage`: see the module's text. `read_only` needs a store that is there, changes nothing of it, and leaves
+    it to others; nobody may have it open for writing meanwhile.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, isolate_damage: bool = False, read_only: bool = False) -> None:
         self._path = path
+        self._isolate_damage = isolate_damage
+        self._read_only = read_only
+        self._damaged: dict[str, str] = {}
+        self._write_failure: str | None = None
         self._cache = Cache(BLOCK_CACHE_BYTES)
         self._write_options = WriteOptions()
         self._write_options.sync = True
         # Weak: a scan that its reader gives up half-way is freed with its iterator, which pins files and memory.
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            if not read_only:
+                path.mkdir(parents=True, exist_ok=True)
             self._confirmed = ConfirmedWrites(path)
-            if problem := self._confirmed.problem_before_open():
-                raise StorageFailure(f"cannot open the store {path}: {problem}. {_advice(problem)}")
-            present = Rdict.list_cf(str(path), self._options()) if (path / "CURRENT").exists() else []
-            names = [name for name in present if name != _OWN_FAMILY]
-            self._database = Rdict(str(path), self._options(), {name: self._options() for name in names})
-            self._families = {name: self._database.get_column_family(name) for name in sorted(names)}
-            self._check_confirmed()
+            self._check_files()
+            self._database, self._families = self._open_database()
+            if not read_only:
+                self._confirmed.start()
+                # What was found is in tables now, and the manifest was synced.
+                self._confirmed.note(self._database.latest_sequence_number(), self._confirmed.manifest_bytes())
         except StorageFailure:
             raise
         except Exception as error:  # rocksdict raises plain Exception
             raise StorageFailure(f"cannot open the store {path}: {error}. {_advice(str(error))}") from error
         self._handles = {name: self._database.get_column_family_handle(name) for name in self._families}
         self._open = True
+        for family in self._families if isolate_damage else ():
+            self._look_at(family)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         column_family = self._family(family)
@@ -89,7 +106,7 @@ class RocksStore:
         try:
             value: bytes | None = column_family.get(key)
         except Exception as error:
-            raise self._failure("read", error) from error
+            raise self._read_failure(family, error) from error
         return value
 
     def scan(
@@ -108,9 +125,9 @@ class RocksStore:
             else:
                 cursor.seek(start)
         except Exception as error:
-            raise self._failure("read", error) from error
+            raise self._read_failure(family, error) from error
         # rocksdict 0.3.29 sets the upper bound when asked for a lower one, so the scan itself looks for the start.
-        scan = _Scan(self, cursor, options, lowest=start if reverse else None)
+        scan = _Scan(self, family, cursor, options, lowest=start if reverse else None)
         self._scans.add(scan)
         return scan
 
@@ -146,6 +163,44 @@ class RocksStore:
         self._check_open()
         return sorted(self._families)
 
+    def damaged_families(self) -> Mapping[str, str]:
+        """Families that cannot be read until they are dropped, and why; only with `isolate_damage`."""
+        return self._damaged
+
+    def sync_confirmed(self) -> None:
+        """Makes the note of what was confirmed durable, which no write waits for; see `confirmed_writes`."""
+        self._check_open()
+        self._confirmed.sync()
+
+    def drop_family(self, family: str) -> None:
+        """Removes a family with all that it has, damaged or not."""
+        self._check_open()
+        if family not in self._families:
+            return
+        try:
+            self._handles.pop(family)
+            self._families.pop(family).close()
+            self._database.drop_column_family(family)
+        except Exception as error:
+            raise self._failure("write", error) from error
+        self._damaged.pop(family, None)
+
+    def checkpoint(self, directory: Path) -> None:
+        """A copy of the store as it is now in a directory on the same file system, which must not exist yet.
+
+        It costs no space as long as its tables are in use here too. Blocks for as long as it takes.
+        """
+        self._check_open()
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            Checkpoint(self._database).create_checkpoint(str(directory))
+            copied = ConfirmedWrites(directory)
+            copied.start()
+            copied.note(self._database.latest_sequence_number(), copied.manifest_bytes())
+            copied.close()
+        except Exception as error:
+            raise StorageFailure(f"cannot copy the store {self._path} to {directory}: {error}") from error
+
     def close(self) -> None:
         """Closes the database and gives its directory free; scans that are not finished end with StorageFailure."""
         if not self._open:
@@ -172,21 +227,72 @@ class RocksStore:
         """A scan's word that it needs nothing any more."""
         self._scans.discard(scan)
 
+    def read_failed(self, family: str, error: Exception) -> StorageFailure:
+        """What a scan raises for an error of RocksDB."""
+        return self._read_failure(family, error)
+
     def _write(self, batch: WriteBatch) -> None:
+        if self._write_failure is not None:
+            raise StorageFailure(
+                f"cannot write the store {self._path}: an earlier write failed ({self._write_failure}), and whether it "
+                "is there shows only when the process is started again"
+            )
         manifest_bytes = self._confirmed.manifest_bytes()
-        self._database.write(batch, self._write_options)
+        try:
+            self._database.write(batch, self._write_options)
+        except Exception as error:
+            self._write_failure = str(error)
+            raise
         self._confirmed.note(self._database.latest_sequence_number(), manifest_bytes)
 
-    def _check_confirmed(self) -> None:
-        """Starts taking notes where all that was noted is there; otherwise lets go of the directory."""
-        problem = self._confirmed.problem_after_open(self._database.latest_sequence_number())
+    def _check_files(self) -> None:
+        """StorageFailure where manifest and logs do not have all that was confirmed."""
+        try:
+            problem = self._confirmed.problem_before_open()
+            files = None if problem else examine(self._path, self._confirmed.oldest_log)
+        except DamagedFile as damage:
+            problem, files = str(damage), None
+        if files is not None:
+            problem = self._confirmed.problem_of_newest(files.newest_sequence)
+            self._damaged = files.damaged_families
+        elif problem is None:
+            problem = self._confirmed.problem_of_newest(0)
+            if self._read_only:
+                raise StorageFailure(f"there is no store in {self._path}")
+        if problem is None and self._damaged and not self._isolate_damage:
+            family, damage_text = next(iter(self._damaged.items()))
+            problem = f"{damage_text} (it belongs to {family})"
         if problem is None:
-            self._confirmed.start()
             return
-        self._families.clear()
-        self._database.close()
-        del self._database
-        raise StorageFailure(f"cannot open the store {self._path}: {problem}")
+        if not self._read_only and _is_locked(self._path):  # what others are writing is not to be judged
+            problem = "lock hold by another process"
+        raise StorageFailure(f"cannot open the store {self._path}: {problem}. {_advice(problem)}")
+
+    def _open_database(self) -> tuple[Rdict, dict[str, Rdict]]:
+        path, options = str(self._path), self._options()
+        present = Rdict.list_cf(path, options) if (self._path / "CURRENT").exists() else []
+        names = sorted(name for name in present if name != _OWN_FAMILY)
+        access = AccessType.read_only(False) if self._read_only else AccessType.read_write()
+        database = Rdict(path, options, {name: self._options() for name in names}, access)
+        return database, {name: database.get_column_family(name) for name in names}
+
+    def _look_at(self, family: str) -> None:
+        """Opens the family's first tables, so that damage to their index is known early; keeps a damaged one as it is.
+
+        RocksDB would try without end to merge tables that it cannot read.
+        """
+        if family not in self._damaged:
+            with suppress(StorageFailure):
+                next(iter(self.scan(family, b"")), None)
+        if family in self._damaged and not self._read_only:
+            self._families[family].set_options({"disable_auto_compactions": "true"})
+
+    def _read_failure(self, family: str, error: Exception) -> StorageFailure:
+        text = str(error)
+        if self._isolate_damage and "Corruption" in text:
+            self._damaged.setdefault(family, text)
+            return DamagedFamily(family, self._failure("read", error).args[0])
+        return self._failure("read", error)
 
     def _create(self, family: str) -> ColumnFamily:
         self._check_open()
@@ -198,6 +304,8 @@ class RocksStore:
 
     def _family(self, family: str) -> Rdict | None:
         self._check_open()
+        if family in self._damaged:
+            raise DamagedFamily(family, f"cannot read {family} of the store {self._path}: {self._damaged[family]}")
         return self._families.get(family)
 
     def _check_open(self) -> None:
@@ -210,7 +318,7 @@ class RocksStore:
     def _options(self) -> Options:
         options = Options(raw_mode=True)
         options.create_if_missing(True)
-        options.set_paranoid_checks(True)
+        options.set_paranoid_checks(not self._isolate_damage)
         options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
         options.set_write_buffer_size(WRITE_BUFFER_BYTES)
         options.set_db_write_buffer_size(ALL_WRITE_BUFFERS_BYTES)
@@ -235,8 +343,11 @@ class _Scan:
     Goes down to the key `lowest` where that is given, otherwise up to the cursor's bound.
     """
 
-    def __init__(self, store: RocksStore, cursor: RdictIter, options: ReadOptions, *, lowest: bytes | None) -> None:
+    def __init__(
+        self, store: RocksStore, family: str, cursor: RdictIter, options: ReadOptions, *, lowest: bytes | None
+    ) -> None:
         self._store = store
+        self._family = family
         self._cursor: RdictIter | None = cursor
         # The bound's bytes belong to the options; rocksdict 0.3.29 frees them with it although the cursor reads them.
         self._options = options
@@ -256,7 +367,7 @@ class _Scan:
             pair = self._take(cursor)
         except Exception as error:
             self._end()
-            raise StorageFailure(f"cannot read the store: {error}") from error
+            raise self._store.read_failed(self._family, error) from error
         if pair is None:
             self._end()
             raise StopIteration
@@ -287,8 +398,22 @@ class _Scan:
         self._store.scan_ended(self)
 
 
+def _is_locked(path: Path) -> bool:
+    """Whether another process has the store open."""
+    try:
+        with (path / "LOCK").open("rb+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def _advice(error: str) -> str:
     """What a person can do about an error at open."""
+    if "were confirmed up to" in error:
+        return "Nothing was changed"
     if "Corruption" in error:
         return (
             "Its files are damaged; nothing was changed. Restore the directory from a copy, or move it away to start "

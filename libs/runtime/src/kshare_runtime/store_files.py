@@ -1,0 +1,242 @@
+"""What the files of a RocksDB directory say about each other, read without RocksDB and before it changes anything.
+
+RocksDB's manifest and write-ahead logs have one format: blocks of 32 KiB with fragments (masked crc32c, length, type,
+payload) that make up records. A manifest's records are edits: which families there are, which tables of which size each
+has, and from which log on its writes are not in tables yet. A log's records are write batches, which begin with their
+first sequence number and their count.
+
+RocksDB alone takes damage for a crash in some places: a log that was cut off although another one follows, zeros within
+a log, a log or a manifest's end that is gone. Its numbers tell: the logs that are still needed must continue each other
+without a gap, from where the manifest ends to the newest write. `examine` compares, and names what does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import FileIO
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct
+
+from crc32c import crc32c
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.manifest import Manifest, UnknownEdit
+
+CURRENT = "CURRENT"
+BLOCK_BYTES = 32 * 1024
+_HEADER = Struct("<IHB")  # masked crc32c, length, type
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_CUT_OFF = -1
+_CRC_MASK_DELTA = 0xA282EAD8
+_BATCH = Struct("<QI")  # first sequence number, count
+
+
+class DamagedFile(Exception):
+    """A manifest or log that cannot be as RocksDB wrote it; the text names the file and the place."""
+
+
+@dataclass(slots=True)
+class WriteAheadLog:
+    """The writes `first_sequence` <= number < `next_sequence` lie in the log; both None where it has none."""
+
+    number: int
+    first_sequence: int | None = None
+    next_sequence: int | None = None
+    is_cut_off: bool = False
+    """Whether its last record is not whole, as after a crash in the middle of a write."""
+
+
+@dataclass(slots=True)
+class StoreFiles:
+    """What was found in a directory."""
+
+    manifest: Manifest
+    newest_sequence: int
+    """The number of the newest write that RocksDB will find."""
+    damaged_families: dict[str, str] = field(default_factory=dict)
+    """Families of which a table is missing or has not its size, and what is wrong."""
+
+
+def examine(directory: Path, oldest_log: int = 0) -> StoreFiles | None:
+    """What the files say, None where there is no store; DamagedFile, StorageFailure.
+
+    `oldest_log` is the number of a log that was there once (0: not known); it must still be there while the manifest asks for it.
+    """
+    try:
+        manifest_name = _manifest_name(directory)
+        if manifest_name is None:
+            return None
+        manifest = _read_manifest(directory / manifest_name)
+        logs = [_read_log(path) for path in _live_logs(directory, manifest)]
+        _check_first_log(manifest, logs, oldest_log)
+        return StoreFiles(
+            manifest=manifest,
+            newest_sequence=_newest_sequence(manifest, logs),
+            damaged_families=_damaged_families(directory, manifest),
+        )
+    except OSError as error:
+        raise StorageFailure(f"cannot read the store {directory}: {error}") from error
+
+
+def oldest_log_number(directory: Path) -> int:
+    """The smallest number of the logs that are there, 0 where there is none."""
+    return min(_log_paths(directory), default=0)
+
+
+def _manifest_name(directory: Path) -> str | None:
+    current = directory / CURRENT
+    if not directory.exists():
+        return None
+    if not current.exists():
+        left = [path.name for path in directory.iterdir() if path.name.startswith("MANIFEST-") or path.suffix == ".sst"]
+        if left:
+            raise DamagedFile(f"Corruption: {CURRENT} is missing, although there are files of a store: {left[0]} …")
+        return None
+    name = current.read_bytes()
+    if not name.startswith(b"MANIFEST-") or not name[9:-1].isdigit() or not name.endswith(b"\n"):
+        raise DamagedFile(f"Corruption: {CURRENT} does not name a manifest, it has {name[:60]!r}")
+    if not (directory / name[:-1].decode()).exists():
+        raise DamagedFile(f"Corruption: {name[:-1].decode()}, which {CURRENT} names, is missing")
+    return name[:-1].decode()
+
+
+def _read_manifest(path: Path) -> Manifest:
+    manifest = Manifest()
+    for place, record in _records(path):
+        if record is None:  # an edit that RocksDB was writing at a crash; what it was about is still in the logs
+            break
+        try:
+            manifest.apply(record)
+        except (UnknownEdit, IndexError) as error:
+            raise DamagedFile(f"Corruption: {path.name} has an edit at byte {place} that is none: {error}") from None
+    if not manifest.families:
+        raise DamagedFile(f"Corruption: {path.name} has no families")
+    return manifest
+
+
+def _log_paths(directory: Path) -> dict[int, Path]:
+    return {int(path.stem): path for path in directory.glob("*.log") if path.stem.isdigit()}
+
+
+def _live_logs(directory: Path, manifest: Manifest) -> list[Path]:
+    """The logs with writes that are not in tables yet, in their order."""
+    return [path for number, path in sorted(_log_paths(directory).items()) if number >= manifest.first_live_log]
+
+
+def _read_log(path: Path) -> WriteAheadLog:
+    log = WriteAheadLog(int(path.stem))
+    for place, record in _records(path):
+        if record is None:
+            log.is_cut_off = True
+            break
+        if len(record) < _BATCH.size:
+            raise DamagedFile(f"Corruption: {path.name} has a write of {len(record)} bytes at byte {place}")
+        sequence, count = _BATCH.unpack_from(record)
+        if log.next_sequence is None:
+            log.first_sequence = sequence
+        elif sequence != log.next_sequence:
+            raise DamagedFile(
+                f"Corruption: {path.name} lacks the writes from number {log.next_sequence} to {sequence - 1}, "
+                f"before byte {place}"
+            )
+        log.next_sequence = sequence + count
+    return log
+
+
+def _check_first_log(manifest: Manifest, logs: list[WriteAheadLog], oldest_log: int) -> None:
+    if 0 < oldest_log >= manifest.first_live_log and oldest_log not in [log.number for log in logs]:
+        raise DamagedFile(f"Corruption: {oldest_log:06}.log is missing, although not all of its writes are in tables")
+    first = next((log.first_sequence for log in logs if log.first_sequence is not None), None)
+    if first is not None and first > manifest.last_sequence + 1:
+        raise DamagedFile(
+            f"Corruption: the writes from number {manifest.last_sequence + 1} to {first - 1} are in no log and no table"
+        )
+
+
+def _newest_sequence(manifest: Manifest, logs: list[WriteAheadLog]) -> int:
+    """The newest write; DamagedFile where one log does not continue the one before it."""
+    for log, following in pairwise(logs):
+        if following.first_sequence is None and following is logs[-1]:
+            continue  # begun just before the crash
+        if log.is_cut_off or log.next_sequence is None or log.next_sequence != following.first_sequence:
+            raise DamagedFile(
+                f"Corruption: {log.number:06}.log was cut off: its writes end before number "
+                f"{following.first_sequence}, with which {following.number:06}.log begins"
+            )
+    found = [log.next_sequence - 1 for log in logs if log.next_sequence is not None]
+    return max([manifest.last_sequence, *found])
+
+
+def _damaged_families(directory: Path, manifest: Manifest) -> dict[str, str]:
+    damaged: dict[str, str] = {}
+    for family in manifest.families.values():
+        for number, size_bytes in family.tables.items():
+            path = directory / f"{number:06}.sst"
+            if not path.exists():
+                damaged[family.name] = f"Corruption: its table {path.name} is missing"
+            elif path.stat().st_size != size_bytes:
+                found = path.stat().st_size
+                damaged[family.name] = f"Corruption: its table {path.name} has {found} of {size_bytes} bytes"
+    return damaged
+
+
+def _records(path: Path) -> Iterator[tuple[int, bytes | None]]:
+    """Places and records; a last None where the file ends within a record. A log's records are cut to their head.
+
+    DamagedFile where a checksum or a length is wrong elsewhere than at the end.
+    """
+    head_bytes = _BATCH.size if path.suffix == ".log" else None
+    with path.open("rb", buffering=0) as file:
+        started: int | None = None
+        record = b""
+        for place, kind, payload in _fragments(path.name, file):
+            if kind == _CUT_OFF:
+                started = place
+                break
+            if (kind in (_FULL, _FIRST)) == (started is not None):
+                raise _damage(path.name, place, "has a record that does not end, or one that does not begin")
+            if started is None:
+                started, record = place, b""
+            if head_bytes is None or len(record) < head_bytes:
+                record += payload[:head_bytes]
+            if kind in (_FULL, _LAST):
+                yield started, record
+                started = None
+        if started is not None:
+            yield started, None
+
+
+def _fragments(name: str, file: FileIO) -> Iterator[tuple[int, int, memoryview]]:
+    """Place, type and payload of each; (place, _CUT_OFF, nothing) at the end where bytes are left."""
+    block_place = 0
+    while block := file.read(BLOCK_BYTES):
+        data = memoryview(block)
+        place = 0
+        while place + _HEADER.size <= len(data):
+            crc, length, kind = _HEADER.unpack_from(data, place)
+            end = place + _HEADER.size + length
+            if crc == length == kind == 0:  # RocksDB goes on with the next block; the numbers tell if that hid a write
+                break
+            if end > len(data) and len(data) < BLOCK_BYTES:
+                yield block_place + place, _CUT_OFF, data[place:]
+                return
+            if end > len(data) or kind not in (_FULL, _FIRST, _MIDDLE, _LAST):
+                raise _damage(name, block_place + place, f"has a fragment of type {kind} and {length} bytes")
+            if _masked(crc32c(data[place + 6 : end])) != crc:
+                raise _damage(name, block_place + place, "has a wrong checksum")
+            yield block_place + place, kind, data[place + _HEADER.size : end]
+            place = end
+        if 0 < len(data) - place < _HEADER.size and len(data) < BLOCK_BYTES:
+            yield block_place + place, _CUT_OFF, data[place:]
+        block_place += len(data)
+
+
+def _damage(name: str, place: int, what: str) -> DamagedFile:
+    return DamagedFile(f"Corruption: {name} {what} at byte {place}")
+
+
+def _masked(crc: int) -> int:
+    """How RocksDB stores checksums of data that has checksums itself."""
+    return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF

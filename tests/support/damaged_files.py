@@ -1,0 +1,111 @@
+"""Stores as a kill -9 leaves them, with many small logs and tables, and ways to damage a file.
+
+As a program (`DIRECTORY SEED`) this file writes to a store and kills itself, so that nothing tidies up after it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+import kshare_runtime.rocks_store as rocks_store
+from kshare_runtime.ports import Write
+from kshare_runtime.rocks_store import RocksStore
+
+FAMILIES = [f"state-{number}" for number in range(4)]
+WRITES = 300
+Content = dict[str, dict[bytes, bytes]]
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """In memory where that can be, because hundreds of stores are opened and the disk's fsync is not what is tested."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as directory:
+        yield Path(directory)
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    """One bit is another."""
+    changed = bytearray(data)
+    changed[place] ^= 1 << place % 8
+    return bytes(changed)
+
+
+def cut_off(data: bytes, place: int) -> bytes:
+    return data[:place]
+
+
+def zeroed(data: bytes, place: int) -> bytes:
+    """A sector of zeros."""
+    return data[:place] + bytes(min(512, len(data) - place)) + data[place + 512 :]
+
+
+def places_of(data: bytes, choices: random.Random, count: int) -> list[int]:
+    """The first byte, the last one, and `count` others."""
+    return [0, len(data) - 1, *[choices.randrange(len(data)) for _ in range(count)]]
+
+
+def written_logs(path: Path) -> list[Path]:
+    return [log for log in sorted(path.glob("*.log")) if log.stat().st_size]
+
+
+def content_of_files(path: Path) -> dict[str, bytes]:
+    """All files of a store but the texts for people, by name."""
+    return {file.name: file.read_bytes() for file in path.iterdir() if not file.name.startswith(("LOG", "LOCK"))}
+
+
+def make_small_files() -> None:
+    """Logs and tables of this process are begun often."""
+    rocks_store.WRITE_BUFFER_BYTES = 64 * 1024
+    rocks_store.WRITE_AHEAD_LOG_BYTES = 200_000
+
+
+def random_writes(seed: int) -> list[list[Write]]:
+    choices = random.Random(seed)
+    return [
+        [
+            Write(
+                choices.choice(FAMILIES),
+                b"%04d" % choices.randrange(300),
+                choices.randbytes(choices.randrange(800)) if choices.random() < 0.9 else None,
+            )
+            for _ in range(choices.randrange(1, 4))
+        ]
+        for _ in range(WRITES)
+    ]
+
+
+def killed_store(directory: Path) -> tuple[Path, Content]:
+    """A store with more than one log that is needed, and what it must have."""
+    path, content = directory / "killed", {family: dict[bytes, bytes]() for family in FAMILIES}
+    for seed in range(30):
+        kill_after_writes(path, seed)
+        for family, key, value in chain.from_iterable(random_writes(seed)):
+            content[family].pop(key, None)
+            if value is not None:
+                content[family][key] = value
+        if seed and len(written_logs(path)) > 1:
+            return path, content
+    raise AssertionError("no kill left more than one log")
+
+
+def kill_after_writes(path: Path, seed: int) -> None:
+    process = subprocess.run([sys.executable, __file__, str(path), str(seed)], check=False)
+    assert process.returncode == -signal.SIGKILL
+
+
+if __name__ == "__main__":
+    make_small_files()
+    opened = RocksStore(Path(sys.argv[1]), isolate_damage=True)
+    for batch in random_writes(int(sys.argv[2])):
+        opened.write(batch)
+    os.kill(os.getpid(), signal.SIGKILL)
