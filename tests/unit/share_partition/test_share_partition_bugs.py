@@ -6,6 +6,8 @@ import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.states import RecordState
+from kshare_leader.machine.acquisition import FetchLimits
+from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.state_write import StateBatch
 from support.share_partition_script import Script
@@ -336,3 +338,74 @@ def test_a_start_offset_whose_write_failed_is_written_again() -> None:
 def test_an_undo_does_not_end_what_waits_for_its_write() -> None:
     output = play("log 0-9\nfetch c1\nack c1 0-4:A\nundo c1 0-9:1\nstore\nstate")
     assert output[-2:] == ["start 5 end 10", "  5-9 AVAILABLE count 0"]
+
+
+def test_kafka_19632_records_read_in_other_pieces_than_before_do_not_overlap_in_flight() -> None:
+    """The same records lie in other batches when they are read again: from another offset, or after compaction."""
+    machine = SharePartition(start_offset=0)
+    limits = FetchLimits(
+        owner=Owner("c1"),
+        max_records=7,
+        batch_size=100,
+        lock_duration_ms=10,
+        max_record_locks=100,
+        delivery_count_limit=9,
+    )
+    for now_ms, batches in enumerate([[(0, 9), (10, 19)], [(0, 19)], [(5, 12)], [(0, 4), (6, 8), (13, 19)]]):
+        machine.expire(100 * now_ms, 9)
+        write = machine.next_write()
+        if write is not None:
+            machine.write_succeeded(write.write_id)
+        machine.acquire(limits, 100 * now_ms, batches[0][0], batches, batches[-1][1] + 1)
+        runs = machine.runs()
+        assert [run.first_offset for run in runs[1:]] == [run.last_offset + 1 for run in runs[:-1]]
+        assert sum(run.length for run in runs) == machine.window
+
+
+def test_kafka_19227_a_start_offset_that_moves_makes_new_records_deliverable() -> None:
+    script = Script()
+    for command in ["log 0-9 10-19", "limits max_record_locks=10", "fetch c1"]:
+        script.run(command)
+    assert not script.machine.has_deliverable(20, 10)
+    for command in ["ack c1 1-9:A", "store"]:
+        script.run(command)
+    assert not script.machine.has_deliverable(20, 10), "what is done behind a held record makes no room"
+    for command in ["ack c1 0:A", "store"]:
+        script.run(command)
+    assert script.machine.has_deliverable(20, 10)
+
+
+def test_kafka_19630_a_log_start_behind_several_batches_archives_all_of_them() -> None:
+    output = play("""
+        log 0-9 10-19 20-29 30-39
+        fetch c1
+        ack c1 0-9:R 20-24:R
+        store
+        log_start 35
+        state
+    """)
+    assert output[-2:] == ["start 35 end 40", "  35-39 ACQUIRED count 1 by c1"]
+
+
+def test_a_lock_is_not_ended_by_the_deadline_that_it_had_before_it_was_renewed() -> None:
+    output = play("""
+        log 0-9
+        fetch c1
+        at 29999
+        ack c1 0-9:N
+        at 30000
+        expire
+        at 59998
+        expire
+        state
+        at 59999
+        expire
+    """)
+    assert output[1:] == [
+        "no write to wait for",
+        "no write to wait for",
+        "no write to wait for",
+        "start 0 end 10",
+        "  0-9 ACQUIRED count 1 by c1",
+        "waits for write 1",
+    ]

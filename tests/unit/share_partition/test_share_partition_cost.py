@@ -202,8 +202,8 @@ def test_finding_redelivery_passes_over_what_is_done() -> None:
     assert 0 < costs[1] <= 1.3 * costs[0] + 10
 
 
-def test_lock_entries_do_not_pile_up() -> None:
-    """A member that takes and releases for ever, while another holds one record (KAFKA-21106 and its like)."""
+def test_kafka_21106_lock_entries_do_not_pile_up() -> None:
+    """A member that takes and releases for ever, while another holds one record."""
     machine = SharePartition(start_offset=0)
     take(machine, ODD, 0)
     for turn in range(2000):
