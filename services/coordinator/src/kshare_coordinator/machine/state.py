@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.classic_group import ClassicGroup, ClassicGroupInMemory, group_of
+from kshare_coordinator.machine.consumer_groups_records import REPLAY as REPLAY_OF_CONSUMER_GROUPS
+from kshare_coordinator.machine.consumer_groups_values import ConsumerGroup
 from kshare_coordinator.machine.groups import ShareGroup, assignment_of, member_of, partitions_of
 from kshare_coordinator.machine.offsets_table import OffsetTable, PendingKey
 from kshare_coordinator.machine.records import Key, Record, Value
@@ -39,6 +40,7 @@ class Changes:
     topics: dict[bytes, None] = field(default_factory=dict)
     """Changed or deleted; whether it is still there says which."""
     groups: dict[str, None] = field(default_factory=dict)
+    brokers: dict[str, None] = field(default_factory=dict)
     nodes: bool = False
     leaders: dict[int, None] = field(default_factory=dict)
     """Leader nodes with a new epoch: all their partitions changed."""
@@ -53,17 +55,23 @@ class CoordinatorState:
     topics: dict[bytes, records_pb.TopicRecord] = field(default_factory=dict)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     names_by_collision_key: dict[str, dict[str, None]] = field(default_factory=dict)
+    topics_generation: int = field(default=0, compare=False)
+    """Grows whenever a topic appears, goes away or gets more partitions."""
+    topics_changed: deque[str] = field(default_factory=lambda: deque(maxlen=CHANGE_LOG_LIMIT), compare=False)
+    """The names of these topics, one for each of the newest generations."""
     partition_count: int = 0
     partitions_placed: dict[int, int] = field(default_factory=dict)
     """By leader node id, -1 for those that wait for a leader."""
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By broker id; "" has what holds for all brokers."""
     nodes: dict[NodeId, pb.Node] = field(default_factory=dict)
     state_partition_owners: dict[int, int] = field(default_factory=dict)
     state_partitions: dict[int, pb.StatePartitionOwner] = field(default_factory=dict)
     """The same with epochs and moves."""
     share_groups: dict[str, ShareGroup] = field(default_factory=dict)
     classic_groups: dict[str, ClassicGroup] = field(default_factory=dict)
-    consumer_groups: dict[str, Any] = field(default_factory=dict)
+    consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
     """Of KIP-848. Which of these tables a group id is in is asked of `group_namespace`."""
     offsets: OffsetTable = field(default_factory=OffsetTable)
     transactions: dict[str, TransactionMetadata] = field(default_factory=dict)
@@ -155,6 +163,17 @@ def _topic(state: CoordinatorState, key: Key, value: Value | None) -> None:
         state.names_by_collision_key.setdefault(collision_key(topic.name), {})[topic.name] = None
         _count(state, topic, 1)
     state.open_changes.topics[key.topic] = None
+    _note_generation(state, old, value.topic if value else None)
+
+
+def _note_generation(
+    state: CoordinatorState, old: records_pb.TopicRecord | None, new: records_pb.TopicRecord | None
+) -> None:
+    topic = new or old
+    if topic is None or (old is not None and new is not None and len(old.placements) == len(new.placements)):
+        return
+    state.topics_generation += 1
+    state.topics_changed.append(topic.name)
 
 
 def _count(state: CoordinatorState, topic: records_pb.TopicRecord, sign: int) -> None:
@@ -173,6 +192,14 @@ def _group_config(state: CoordinatorState, key: Key, value: Value | None) -> Non
     else:
         state.group_configs[key.group_config] = {entry.name: entry.value for entry in value.group_config.configs}
     state.open_changes.groups[key.group_config] = None
+
+
+def _broker_config(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    if value is None:
+        state.broker_configs.pop(key.broker_config, None)
+    else:
+        state.broker_configs[key.broker_config] = {entry.name: entry.value for entry in value.broker_config.configs}
+    state.open_changes.brokers[key.broker_config] = None
 
 
 def _node(state: CoordinatorState, key: Key, value: Value | None) -> None:
@@ -198,7 +225,18 @@ def _share_group(state: CoordinatorState, key: Key, value: Value | None) -> None
     if value is None:
         state.share_groups.pop(key.share_group, None)
     else:
-        _change_group(state, key.share_group, lambda group: replace(group, epoch=value.share_group.epoch))
+        metadata = value.share_group
+        _change_group(
+            state,
+            key.share_group,
+            lambda group: replace(
+                group,
+                epoch=metadata.epoch,
+                assignment_epoch=metadata.assignment_epoch,
+                assignment_timestamp_ms=metadata.assignment_timestamp_ms,
+                is_deleting=metadata.is_deleting,
+            ),
+        )
 
 
 def _member(state: CoordinatorState, key: Key, value: Value | None) -> None:
@@ -263,10 +301,17 @@ def _transaction(state: CoordinatorState, key: Key, value: Value | None) -> None
         state.ongoing_transactions[key.transaction] = None
 
 
+def _of_consumer_group(
+    replay: Callable[[dict[str, ConsumerGroup], Key, Value | None], None],
+) -> Callable[[CoordinatorState, Key, Value | None], None]:
+    return lambda state, key, value: replay(state.consumer_groups, key, value)
+
+
 _REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
     "cluster": _cluster,
     "topic": _topic,
     "group_config": _group_config,
+    "broker_config": _broker_config,
     "node": _node,
     "state_partition_owner": _state_partition_owner,
     "share_group": _share_group,
@@ -277,4 +322,5 @@ _REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
     "pending_offset": _pending_offset,
     "transaction": _transaction,
     "classic_group": _classic_group,
+    **{kind: _of_consumer_group(replay) for kind, replay in REPLAY_OF_CONSUMER_GROUPS.items()},
 }
