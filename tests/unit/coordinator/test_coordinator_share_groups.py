@@ -86,7 +86,14 @@ def test_creation_flow(driver: CoordinatorDriver) -> None:
     assert first.heartbeat_interval_ms == INITIALIZATION_HEARTBEAT_INTERVAL_MS
     assert commands.GroupStatePending(group_id="group") in driver.effects
     assert driver.state.share_groups["group"].partitions.initializing == (
-        InitializingPartitions(topic_id=topic_id, topic_name="t", partitions=(0, 1), state_epoch=1, start_offset=-1),
+        InitializingPartitions(
+            topic_id=topic_id,
+            topic_name="t",
+            partitions=(0, 1),
+            state_epoch=1,
+            start_offset=-1,
+            known_partition_count=2,
+        ),
     )
     waiting = driver.heartbeat("m", 1)
     assert (waiting.member_epoch, assigned(waiting)) == (1, None)

@@ -54,6 +54,9 @@ FETCH_STATE_TOPIC = Method(
 LIST_STATE_TOPIC_OFFSETS = Method(
     SHARE_COORDINATOR, "ListStateTopicOffsets", leader.ListOffsetsRequest, leader.ListOffsetsResponse
 )
+BACKUP_STATE = Method(
+    SHARE_COORDINATOR, "BackupState", share_coordinator.BackupStateRequest, share_coordinator.BackupStateResponse
+)
 
 PRODUCE = Method(LEADER, "Produce", leader.ProduceRequest, leader.ProduceResponse, has_payload=True)
 FETCH = Method(LEADER, "Fetch", leader.FetchRequest, leader.FetchResponse, has_payload=True)

@@ -43,6 +43,11 @@ class Deadlines(Generic[Key]):
             self._push(deadline, key)
             self._arm()
 
+    def remaining_ms(self, key: Key) -> int | None:
+        """Until the key expires; None where it has no deadline."""
+        deadline = self._deadlines.get(key)
+        return None if deadline is None else max(0, int((deadline - asyncio.get_running_loop().time()) * 1000))
+
     def remove(self, key: Key) -> None:
         """What is left of it in the heap is dropped when its time comes."""
         self._deadlines.pop(key, None)

@@ -1,4 +1,4 @@
-"""Steps b and c of the creation flow, and the deletion of state: what share coordinators are asked to do for groups.
+"""Steps b and c of the creation flow, and the second stage of alterations and deletions of state.
 
 One task for each group with something pending, so that a share-partition is never initialized twice at once
 (KAFKA-19204) nor initialized while it is being deleted. A round sends one request to each share coordinator that owns
@@ -6,8 +6,12 @@ state of the group, all at once, and hands what they answered to the machine. Wh
 first, then less and less often, and at once when the nodes change. Everything that is pending is in the machine's
 records, so after a restart the rounds go on where they were.
 
+State that an administrator replaced or deleted may still be in some leader's memory. So such a share-partition is done
+only when its leader has dropped it, too. A leader that is not in the catalog has none: its lease ran out.
+
 FENCED_STATE_EPOCH says that newer state exists, from a time that this coordinator does not remember. Initializing it
 again would lose the group's position, so it is kept: the group takes it over, with a group epoch above its state epoch.
+Where an administrator chose the position it is replaced (see `machine.share_partitions`).
 """
 
 from __future__ import annotations
@@ -20,13 +24,15 @@ from typing import NamedTuple
 
 from kshare_coordinator.machine.commands import CompleteGroupState, Initialized
 from kshare_coordinator.machine.groups import ShareGroup
+from kshare_coordinator.machine.share_group_offsets import leader_address, share_coordinator_address
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, StorageFailure
-from kshare_core.identifiers import SharePartitionKey, state_partition_of
-from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_core.identifiers import TopicPartition
+from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb
 from kshare_rpc.methods import (
     DELETE_SHARE_GROUP_STATE,
+    DROP_SHARE_PARTITIONS,
     INITIALIZE_SHARE_GROUP_STATE,
     READ_SHARE_GROUP_STATE_SUMMARY,
 )
@@ -83,14 +89,33 @@ class GroupStateKeeper:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing: dict[asyncio.Task[None], None] = {}
         self._nodes_changed = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._problems: dict[str, str] = {}
+        self._news: dict[str, asyncio.Event] = {}
         self._channels: dict[str, Channel] = {}
         self._rounds = asyncio.Semaphore(GROUPS_AT_ONCE)
 
-    def work(self, group_id: str) -> None:
-        """The group has something pending."""
+    def work(self, group_id: str, *, is_news: bool = True) -> None:
+        """The group has something pending; where that is news, it is tried at once."""
+        if is_news:
+            self._news.setdefault(group_id, asyncio.Event()).set()
         if group_id not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._run(group_id), name=f"group-state {group_id}")
             self._tasks[group_id] = task
+
+    async def wait_until(self, is_done: Callable[[], bool], *, timeout_ms: int) -> bool:
+        """Whether `is_done` came true in time; it is asked after each step that got anywhere."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not is_done():
+                    await self._progress.wait()
+        except TimeoutError:
+            return is_done()
+        return True
+
+    def problem(self, group_id: str) -> str | None:
+        """Why the newest round of a group did not do everything; None where nothing is known to be wrong."""
+        return self._problems.get(group_id)
 
     def nodes_changed(self) -> None:
         """Whoever waits to try again does so now; channels to nodes that are gone are closed."""
@@ -117,7 +142,10 @@ class GroupStateKeeper:
         try:
             while True:
                 changed = self._nodes_changed
+                news = self._news.setdefault(group_id, asyncio.Event())
+                news.clear()
                 progress, problem, is_pending = await self._attempt(group_id)
+                self._note(group_id, problem)
                 if not is_pending:
                     return
                 if progress:
@@ -125,12 +153,22 @@ class GroupStateKeeper:
                     continue
                 delay_ms = min(delay_ms, self._retry_interval_ms)
                 log.warning("state of group %s is still pending, next try in %d ms: %s", group_id, delay_ms, problem)
-                if await _is_set_within(changed, delay_ms):
+                if await _is_any_set_within((changed, news), delay_ms):
                     delay_ms = FIRST_RETRY_MS
                 else:
                     delay_ms *= 2
         finally:
             del self._tasks[group_id]
+            self._problems.pop(group_id, None)
+            self._news.pop(group_id, None)
+
+    def _note(self, group_id: str, problem: str | None) -> None:
+        if problem is None:
+            self._problems.pop(group_id, None)
+        else:
+            self._problems[group_id] = problem
+        self._progress.set()
+        self._progress = asyncio.Event()
 
     async def _attempt(self, group_id: str) -> tuple[bool, str | None, bool]:
         """Whether a round got anywhere, what went wrong, and whether anything was pending at all."""
@@ -161,19 +199,67 @@ class GroupStateKeeper:
         problems = [outcome.problem for outcome in outcomes if outcome.problem]
         if unowned:
             problems.append(f"no live share coordinator owns the state of {unowned} of its share-partitions")
+        initialized = [result for outcome in outcomes for result in outcome.initialized]
+        deleted = [pair for outcome in outcomes for pair in outcome.deleted]
+        replaced = [*_alterations(group, initialized), *(TopicPartition(*pair) for pair in deleted)]
+        held = await self._drop_at_leaders(group.group_id, replaced, problems)
         return _Outcome(
-            initialized=[result for outcome in outcomes for result in outcome.initialized],
-            deleted=[pair for outcome in outcomes for pair in outcome.deleted],
+            initialized=[one for one in initialized if TopicPartition(one.topic_id, one.partition) not in held],
+            deleted=[pair for pair in deleted if TopicPartition(*pair) not in held],
             problem="; ".join(problems) or None,
         )
 
+    async def _drop_at_leaders(
+        self, group_id: str, keys: Iterable[TopicPartition], problems: list[str]
+    ) -> dict[TopicPartition, None]:
+        """Those that some leader may still hold with their former state."""
+        by_address: dict[str, list[TopicPartition]] = {}
+        for key in dict.fromkeys(keys):
+            address = leader_address(self._state(), key)
+            if address is not None:
+                by_address.setdefault(address, []).append(key)
+        failures = await asyncio.gather(
+            *(self._drop(group_id, address, held) for address, held in sorted(by_address.items()))
+        )
+        problems += [failure for failure in failures if failure]
+        return {
+            key: None
+            for (_, held), failure in zip(sorted(by_address.items()), failures, strict=True)
+            if failure
+            for key in held
+        }
+
+    async def _drop(self, group_id: str, address: str, keys: list[TopicPartition]) -> str | None:
+        channel = self._channel(address)
+        try:
+            for first in range(0, len(keys), SHARE_PARTITIONS_PER_CALL):
+                request = leader_pb2.DropSharePartitionsRequest(group_id=group_id)
+                for key in keys[first : first + SHARE_PARTITIONS_PER_CALL]:
+                    request.partitions.add(topic_id=key.topic_id, partition=key.partition)
+                await channel.call(DROP_SHARE_PARTITIONS, request, timeout_ms=CALL_TIMEOUT_MS)
+        except CallFailed as failure:
+            return f"leader {address}: {failure or type(failure).__name__}"
+        return None
+
+    def _channel(self, address: str) -> Channel:
+        if address not in self._channels:
+            self._channels[address] = self._network.connect(address)
+        return self._channels[address]
+
     def _requests(self, group: ShareGroup) -> tuple[dict[str, _Request], int]:
-        """By address of the owning share coordinator; and how many share-partitions have none that lives."""
+        """By address of the owning share coordinator; and how many share-partitions have none that lives.
+
+        What has old state to be deleted is initialized in a later round.
+        """
         requests: dict[str, _Request] = {}
         unowned = 0
+        deleting = group.partitions.deleting
         for entry in group.partitions.initializing:
+            old = deleting[entry.topic_id].partitions if entry.topic_id in deleting else ()
             for partition in entry.partitions:
-                address = self._owner(SharePartitionKey(group.group_id, entry.topic_id, partition))
+                if partition in old:
+                    continue
+                address = self._owner(group.group_id, entry.topic_id, partition)
                 if address is None:
                     unowned += 1
                     continue
@@ -185,9 +271,9 @@ class GroupStateKeeper:
                         start_offset=entry.start_offset,
                     )
                 )
-        for topic_id, topic in sorted(group.partitions.deleting.items()):
+        for topic_id, topic in sorted(deleting.items()):
             for partition in topic.partitions:
-                address = self._owner(SharePartitionKey(group.group_id, topic_id, partition))
+                address = self._owner(group.group_id, topic_id, partition)
                 if address is None:
                     unowned += 1
                     continue
@@ -195,21 +281,16 @@ class GroupStateKeeper:
                 requests.setdefault(address, _Request()).delete.append(deletion)
         return requests, unowned
 
-    def _owner(self, key: SharePartitionKey) -> str | None:
-        state = self._state()
-        owner = state.state_partition_owners.get(state_partition_of(key, state.state_partition_count))
-        node = None if owner is None else state.nodes.get((pb.ROLE_SHARE_COORDINATOR, owner))
-        return node.rpc_address if node else None
+    def _owner(self, group_id: str, topic_id: bytes, partition: int) -> str | None:
+        return share_coordinator_address(self._state(), group_id, TopicPartition(topic_id, partition))
 
     async def _ask(self, group_id: str, address: str, request: _Request) -> _Outcome:
         """One share coordinator's part of a round; what it did before a call failed counts."""
         outcome = _Outcome([], [], None)
-        if address not in self._channels:
-            self._channels[address] = self._network.connect(address)
-        channel = self._channels[address]
+        channel = self._channel(address)
         try:
-            problems = await self._initialize(channel, group_id, request.initialize, outcome.initialized)
-            problems += await self._delete(channel, group_id, request.delete, outcome.deleted)
+            problems = await self._delete(channel, group_id, request.delete, outcome.deleted)
+            problems += await self._initialize(channel, group_id, request.initialize, outcome.initialized)
         except CallFailed as failure:
             problems = [str(failure) or type(failure).__name__]
         return outcome._replace(problem=f"share coordinator {address}: {problems[0]}" if problems else None)
@@ -290,14 +371,30 @@ class GroupStateKeeper:
         return problems
 
 
+def _alterations(group: ShareGroup, initialized: Iterable[Initialized]) -> list[TopicPartition]:
+    """Those of `initialized` whose start offset an administrator chose."""
+    altered = {
+        (entry.topic_id, partition, entry.state_epoch)
+        for entry in group.partitions.initializing
+        if entry.is_alteration
+        for partition in entry.partitions
+    }
+    return [
+        TopicPartition(one.topic_id, one.partition)
+        for one in initialized
+        if (one.topic_id, one.partition, one.state_epoch) in altered and one.existing_state_epoch is None
+    ]
+
+
 def _refusal(result: share_pb.SharePartitionResult | share_pb.ReadShareGroupStateSummaryResponse.Result) -> str:
     return f"partition {result.partition}: error {result.error_code} {result.error_message}".rstrip()
 
 
-async def _is_set_within(event: asyncio.Event, timeout_ms: int) -> bool:
+async def _is_any_set_within(events: Iterable[asyncio.Event], timeout_ms: int) -> bool:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
+        done, _ = await asyncio.wait(waits, timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        for wait in waits:
+            wait.cancel()

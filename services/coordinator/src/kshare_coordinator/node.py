@@ -22,6 +22,7 @@ from kshare_coordinator.handlers.catalog import CatalogHandlers
 from kshare_coordinator.handlers.groups import GroupHandlers
 from kshare_coordinator.handlers.offsets import OffsetHandlers
 from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
+from kshare_coordinator.handlers.share_group_administration import ShareGroupAdministrationHandlers
 from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHandlers
 from kshare_coordinator.handlers.state_partitions import StatePartitionHandlers
 from kshare_coordinator.handlers.transactions import TransactionHandlers
@@ -56,6 +57,7 @@ class CoordinatorNode:
         self._groups = GroupSettings(settings.configs)
         self._leases: Deadlines[tuple[NodeId, str]] = Deadlines(self._leases_expired)
         self._sessions: Deadlines[tuple[str, str]] = Deadlines(self._sessions_expired)
+        self._assignments: Deadlines[str] = Deadlines(self._assignments_due)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._core: Core | None = None
         self._keeper: GroupStateKeeper | None = None
@@ -111,6 +113,8 @@ class CoordinatorNode:
                 self._sessions.set((group_id, member_id), self._groups.session_timeout_ms(state, group_id))
             if group.partitions.is_pending:
                 self._keeper.work(group_id)
+            if group.awaits_assignment:
+                self._assignments.set(group_id, self._groups.assignment_interval_ms(state, group_id))
         for transactional_id, transaction in sorted(state.transactions.items()):
             if transaction.state.is_ending:
                 self._markers.send(transactional_id)
@@ -120,6 +124,8 @@ class CoordinatorNode:
         groups = GroupHandlers(core)
         offsets = OffsetHandlers(core)
         share_group_offsets = self._share_group_offsets = ShareGroupOffsetHandlers(core, self._network)
+        assert self._keeper is not None
+        administration = ShareGroupAdministrationHandlers(core, self._keeper)
         state_partitions = StatePartitionHandlers(core)
         producer_ids = ProducerIdHandlers(core)
         transactions = TransactionHandlers(core, self._environment.clock)
@@ -145,6 +151,9 @@ class CoordinatorNode:
             methods.SHARE_GROUP_HEARTBEAT: groups.heartbeat,
             methods.SHARE_GROUP_DESCRIBE: groups.describe,
             methods.DESCRIBE_SHARE_GROUP_OFFSETS: share_group_offsets.describe,
+            methods.ALTER_SHARE_GROUP_OFFSETS: administration.alter_offsets,
+            methods.DELETE_SHARE_GROUP_OFFSETS: administration.delete_offsets,
+            methods.DESCRIBE_NODES: catalog.describe_nodes,
             methods.LIST_GROUPS: groups.list_groups,
         }
         return Service(methods.COORDINATOR, handlers, healthy=lambda: not self.problems())
@@ -153,6 +162,7 @@ class CoordinatorNode:
         """Refuses new calls, lets those under way finish for `grace_ms`, and closes the store."""
         self._leases.stop()
         self._sessions.stop()
+        self._assignments.stop()
         if self._core is not None:
             self._core.wake_watchers()
         if self._server is not None:
@@ -169,6 +179,7 @@ class CoordinatorNode:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._leases.stop()
         self._sessions.stop()
+        self._assignments.stop()
         if self._core is not None:
             self._core.close()
             self._core = None
@@ -186,8 +197,10 @@ class CoordinatorNode:
                 self._sessions.set((group_id, member_id), timeout_ms)
             case commands.SessionEnded(group_id=group_id, member_id=member_id):
                 self._sessions.remove((group_id, member_id))
-            case commands.GroupStatePending(group_id=group_id):
-                self._keeper.work(group_id)
+            case commands.GroupStatePending(group_id=group_id, is_news=is_news):
+                self._keeper.work(group_id, is_news=is_news)
+            case commands.AssignmentPending(group_id=group_id, delay_ms=delay_ms):
+                self._assignments.set(group_id, delay_ms)
             case commands.LeaseStarted(role=role, node_id=node_id, incarnation=incarnation):
                 self._leases.set(((role, node_id), incarnation), self._lease_ms)
             case commands.TransactionEnding(transactional_id=transactional_id):
@@ -225,6 +238,17 @@ class CoordinatorNode:
         except StorageFailure as failure:
             log.error("group %s: expiry of %s could not be written: %s", command.group_id, command.member_id, failure)
             self._sessions.set((command.group_id, command.member_id), STORAGE_RETRY_MS)
+
+    def _assignments_due(self, group_ids: list[str]) -> None:
+        for group_id in group_ids:
+            self._start(self._assign(commands.AssignShareGroup(group_id=group_id)))
+
+    async def _assign(self, command: commands.AssignShareGroup) -> None:
+        try:
+            await self._submit(command)
+        except StorageFailure as failure:
+            log.error("group %s: its new assignment could not be written: %s", command.group_id, failure)
+            self._assignments.set(command.group_id, STORAGE_RETRY_MS)
 
     async def _complete_group_state(self, command: commands.CompleteGroupState) -> None:
         await self._submit(command)

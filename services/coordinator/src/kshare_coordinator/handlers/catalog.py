@@ -1,4 +1,4 @@
-"""RegisterNode, WatchCatalog, CreateTopics, DeleteTopics, CreatePartitions, IncrementalAlterConfigs."""
+"""RegisterNode, WatchCatalog, DescribeNodes, CreateTopics, DeleteTopics, CreatePartitions, IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -85,6 +85,18 @@ class CatalogHandlers:
             return
         finally:
             self._watchers -= 1
+
+    async def describe_nodes(self, request: pb.DescribeNodesRequest, payload: memoryview) -> pb.DescribeNodesResponse:
+        try:
+            nodes = sorted(self._core.state.nodes.items())
+        except StorageFailure as failure:
+            code, message = error_of(failure)
+            return pb.DescribeNodesResponse(error_code=code, error_message=message)
+        answer = pb.DescribeNodesResponse()
+        for node_id, node in nodes:
+            remaining_ms = self._leases.remaining_ms((node_id, node.incarnation))
+            answer.nodes.add(node=node, lease_remaining_ms=remaining_ms or 0)
+        return answer
 
     async def create_topics(self, request: pb.CreateTopicsRequest, payload: memoryview) -> pb.CreateTopicsResponse:
         topic_ids = tuple(random_topic_id(self._random) for _ in request.topics)

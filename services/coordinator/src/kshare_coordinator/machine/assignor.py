@@ -50,6 +50,31 @@ def assign(
     return {member: _grouped(share) for member, share in held.items()}
 
 
+def share_beside(
+    topic_ids: Iterable[bytes],
+    assignable: Mapping[bytes, Sequence[int]],
+    others: Mapping[str, Assignment],
+    member_count: int,
+) -> Assignment:
+    """What one member can have at once, while nothing is taken from the others: as much as an even share would be.
+
+    It gets the partitions of its topics that fewest others have. `member_count` counts the member too.
+    """
+    wanted = [TopicPartition(topic, part) for topic in sorted(set(topic_ids)) for part in assignable.get(topic, ())]
+    if not wanted:
+        return {}
+    held: dict[TopicPartition, int] = dict.fromkeys(wanted, 0)
+    for assignment in others.values():
+        for topic_id, partitions in assignment.items():
+            for partition in partitions:
+                key = TopicPartition(topic_id, partition)
+                if key in held:
+                    held[key] += 1
+    places = -(-member_count // len(wanted)) * len(wanted)
+    ranked = sorted(wanted, key=lambda key: (held[key], key))
+    return _grouped(set(ranked[: -(-places // member_count)]))
+
+
 def _pools(
     wanted: Mapping[str, list[bytes]], assignable: Mapping[bytes, Sequence[int]]
 ) -> list[tuple[list[str], list[TopicPartition]]]:

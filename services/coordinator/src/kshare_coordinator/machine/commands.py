@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kshare_coordinator.machine.classic_group_timers import ClassicGroupEffect, ClassicTimer
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
@@ -94,6 +95,34 @@ class ExpireMember(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssignShareGroup(Command[None]):
+    """share.assignment.interval.ms is over: the group's target assignment may be computed anew."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterShareGroupOffsets(Command[pb.AlterShareGroupOffsetsResponse]):
+    """Answered when it is noted; partitions without an error are then `initializing`."""
+
+    request: pb.AlterShareGroupOffsetsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteShareGroupOffsets(Command[pb.DeleteShareGroupOffsetsResponse]):
+    """Answered when it is noted; topics without an error are then `deleting`."""
+
+    request: pb.DeleteShareGroupOffsetsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteShareGroup(Command[None]):
+    """Answered when it is noted; the group is gone then, or goes when its state is deleted."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Initialized:
     """A share-partition whose state is there.
 
@@ -113,6 +142,55 @@ class CompleteGroupState(Command[None]):
     group_id: str
     initialized: tuple[Initialized, ...] = ()
     deleted: tuple[tuple[bytes, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup(Command[pb.JoinGroupResponse | None]):
+    """None: the call waits, and is answered by WaitingCallAnswered. `new_member_suffix` is a fresh uuid."""
+
+    request: pb.JoinGroupRequest
+    call_id: int
+    new_member_suffix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup(Command[pb.SyncGroupResponse | None]):
+    """None: the call waits, as a JoinGroup does."""
+
+    request: pb.SyncGroupRequest
+    call_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicHeartbeat(Command[ErrorCode]):
+    request: pb.HeartbeatRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup(Command[pb.LeaveGroupResponse]):
+    request: pb.LeaveGroupRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicTimerExpired(Command[None]):
+    timer: ClassicTimer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeClassicGroups(Command[None]):
+    """The groups were loaded: each member gets a full session timeout, as nobody could be heard before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup(Command[ErrorCode]):
+    """One group of DeleteGroups."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets(Command[pb.OffsetDeleteResponse]):
+    request: pb.OffsetDeleteRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,9 +293,21 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatePending:
-    """The group has state to initialize or to delete at share coordinators."""
+    """The group has state to initialize or to delete at share coordinators.
+
+    `is_news` False: nothing was added to it, so whoever waits to try again goes on waiting.
+    """
 
     group_id: str
+    is_news: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentPending:
+    """The group's target assignment is to be computed anew in `delay_ms` (AssignShareGroup)."""
+
+    group_id: str
+    delay_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,4 +317,13 @@ class TransactionEnding:
     transactional_id: str
 
 
-Effect = CatalogChanged | LeaseStarted | SessionRenewed | SessionEnded | GroupStatePending | TransactionEnding
+Effect = (
+    CatalogChanged
+    | LeaseStarted
+    | SessionRenewed
+    | SessionEnded
+    | GroupStatePending
+    | AssignmentPending
+    | TransactionEnding
+    | ClassicGroupEffect
+)

@@ -32,7 +32,7 @@ def _described(state: CoordinatorState, group_id: str) -> DescribedGroup:
         group_id=group_id,
         group_state=group.state,
         group_epoch=group.epoch,
-        assignment_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
         assignor_name=ASSIGNOR_NAME,
         members=_members(state, group),
     )

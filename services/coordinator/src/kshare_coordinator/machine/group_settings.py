@@ -12,6 +12,7 @@ from kshare_core.configs import Configs, effective_group_config
 class Intervals(NamedTuple):
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    assignment_interval_ms: int
 
 
 class GroupSettings:
@@ -32,6 +33,10 @@ class GroupSettings:
         """share.heartbeat.interval.ms of the group, else group.share.heartbeat.interval.ms."""
         return self._of(state, group_id).heartbeat_interval_ms
 
+    def assignment_interval_ms(self, state: CoordinatorState, group_id: str) -> int:
+        """share.assignment.interval.ms of the group, else group.share.assignment.interval.ms."""
+        return self._of(state, group_id).assignment_interval_ms
+
     def _of(self, state: CoordinatorState, group_id: str) -> Intervals:
         texts = state.group_configs.get(group_id)
         if texts is None:
@@ -47,4 +52,5 @@ class GroupSettings:
         return Intervals(
             session_timeout_ms=effective.integer("share.session.timeout.ms"),
             heartbeat_interval_ms=effective.integer("share.heartbeat.interval.ms"),
+            assignment_interval_ms=effective.integer("share.assignment.interval.ms"),
         )

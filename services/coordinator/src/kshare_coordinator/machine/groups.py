@@ -13,7 +13,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
 EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
-"""ShareGroup.ShareGroupState; a group that does not exist is described as Dead."""
+"""ShareGroup.ShareGroupState; a group that is being deleted, or that does not exist, is described as Dead."""
 
 TopicMetadata = records_pb.ShareGroupPartitionMetadata.TopicMetadata
 
@@ -40,6 +40,9 @@ class InitializingPartitions:
     partitions: tuple[int, ...]
     state_epoch: int
     start_offset: int
+    is_alteration: bool = False
+    """An administrator chose the start offset: it replaces whatever state there is."""
+    known_partition_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class TopicPartitionSet:
 
     topic_name: str
     partitions: tuple[int, ...]
+    known_partition_count: int = 0
+    """Partitions of the topic that the group knew of so far; 0: not noted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,13 @@ class PartitionMetadata:
         """Whether the share coordinators have something to do for the group."""
         return bool(self.initializing or self.deleting)
 
+    def known_partition_count(self, topic_id: bytes) -> int:
+        """How many partitions the topic had when the group last looked; 0 where the group does not know the topic."""
+        done = self.initialized.get(topic_id)
+        noted = [done.known_partition_count] if done else []
+        noted += [entry.known_partition_count for entry in self.initializing if entry.topic_id == topic_id]
+        return max(noted, default=0) or max(self.known(topic_id), default=-1) + 1
+
     def known(self, topic_id: bytes) -> set[int]:
         """Partitions that are initialized or on their way there."""
         done = self.initialized.get(topic_id)
@@ -75,17 +87,28 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroup:
-    """One share group. `targets` is what each member gets at its next heartbeat; it belongs to `epoch`."""
+    """One share group. `targets` is what each member gets at its next heartbeat; it belongs to `assignment_epoch`."""
 
     group_id: str
     epoch: int = 0
+    assignment_epoch: int = 0
+    assignment_timestamp_ms: int = 0
+    """When partitions were last assigned anew; 0: not yet."""
+    is_deleting: bool = False
     members: Mapping[str, Member] = field(default_factory=dict)
     targets: Mapping[str, Assignment] = field(default_factory=dict)
     partitions: PartitionMetadata = field(default_factory=PartitionMetadata)
 
     @property
     def state(self) -> str:
+        if self.is_deleting:
+            return DEAD
         return STABLE if self.members else EMPTY
+
+    @property
+    def awaits_assignment(self) -> bool:
+        """Whether the target assignment is older than the group epoch, and somebody waits for a newer one."""
+        return self.assignment_epoch < self.epoch and bool(self.members)
 
     def subscribes_to(self, topic_names: Iterable[str]) -> bool:
         names = set(topic_names)
@@ -132,6 +155,15 @@ def member_of(value: records_pb.ShareGroupMemberMetadata) -> Member:
     )
 
 
+def group_record(group: ShareGroup) -> records_pb.ShareGroupMetadata:
+    return records_pb.ShareGroupMetadata(
+        epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignment_timestamp_ms=group.assignment_timestamp_ms,
+        is_deleting=group.is_deleting,
+    )
+
+
 def partitions_record(metadata: PartitionMetadata) -> records_pb.ShareGroupPartitionMetadata:
     return records_pb.ShareGroupPartitionMetadata(
         initializing_topics=[
@@ -141,6 +173,8 @@ def partitions_record(metadata: PartitionMetadata) -> records_pb.ShareGroupParti
                 partitions=entry.partitions,
                 state_epoch=entry.state_epoch,
                 start_offset=entry.start_offset,
+                is_alteration=entry.is_alteration,
+                known_partition_count=entry.known_partition_count,
             )
             for entry in metadata.initializing
         ],
@@ -151,7 +185,12 @@ def partitions_record(metadata: PartitionMetadata) -> records_pb.ShareGroupParti
 
 def _topics_record(topics: Mapping[bytes, TopicPartitionSet]) -> list[TopicMetadata]:
     return [
-        TopicMetadata(topic_id=topic_id, topic_name=topic.topic_name, partitions=topic.partitions)
+        TopicMetadata(
+            topic_id=topic_id,
+            topic_name=topic.topic_name,
+            partitions=topic.partitions,
+            known_partition_count=topic.known_partition_count,
+        )
         for topic_id, topic in sorted(topics.items())
     ]
 
@@ -165,6 +204,8 @@ def partitions_of(value: records_pb.ShareGroupPartitionMetadata) -> PartitionMet
                 partitions=tuple(entry.partitions),
                 state_epoch=entry.state_epoch,
                 start_offset=entry.start_offset,
+                is_alteration=entry.is_alteration,
+                known_partition_count=entry.known_partition_count,
             )
             for entry in value.initializing_topics
         ),
@@ -175,6 +216,10 @@ def partitions_of(value: records_pb.ShareGroupPartitionMetadata) -> PartitionMet
 
 def _topics(entries: Iterable[TopicMetadata]) -> dict[bytes, TopicPartitionSet]:
     return {
-        entry.topic_id: TopicPartitionSet(topic_name=entry.topic_name, partitions=tuple(entry.partitions))
+        entry.topic_id: TopicPartitionSet(
+            topic_name=entry.topic_name,
+            partitions=tuple(entry.partitions),
+            known_partition_count=entry.known_partition_count,
+        )
         for entry in entries
     }

@@ -14,7 +14,13 @@ from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, de
 from kshare_coordinator.machine.offsets_transactional import decide_transactional_commit
 from kshare_coordinator.machine.partition_growth import decide_create_partitions
 from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.share_group_administration import (
+    decide_alter_offsets,
+    decide_delete_group,
+    decide_delete_offsets,
+)
 from kshare_coordinator.machine.share_groups import (
+    decide_assign,
     decide_complete_group_state,
     decide_expire_member,
     decide_heartbeat,
@@ -60,6 +66,8 @@ class CoordinatorMachine:
             ),
             commands.ExpireOffsets: lambda command, now_ms: decide_expire(state, command, offsets, now_ms),
             **_transaction_deciders(state, TransactionSettings.of(configs)),
+            **_topic_deciders(state, configs, groups),
+            **_share_group_deciders(state, groups),
         }
         self._deciders: dict[type[Command[Any]], Callable[[Any], AnyDecision]] = {
             commands.Start: lambda command: decide_start(state, command),
@@ -67,14 +75,8 @@ class CoordinatorMachine:
             commands.ExpireNode: lambda command: decide_expire_node(state, command),
             commands.CompleteStatePartitionMove: lambda command: decide_complete_move(state, command),
             commands.DrainShareCoordinator: lambda command: decide_drain(state, command),
-            commands.CreateTopics: lambda command: decide_create_topics(state, command, configs),
-            commands.DeleteTopics: lambda command: decide_delete_topics(state, command, configs),
-            commands.CreatePartitions: lambda command: decide_create_partitions(state, command, configs),
             commands.IncrementalAlterConfigs: lambda command: decide_alter_configs(state, command, configs),
             commands.AllocateProducerIds: lambda command: self._allocate_producer_ids(),
-            commands.ShareGroupHeartbeat: lambda command: decide_heartbeat(state, command, groups),
-            commands.ExpireMember: lambda command: decide_expire_member(state, command),
-            commands.CompleteGroupState: lambda command: decide_complete_group_state(state, command),
         }
 
     def decide(self, command: Command[Any], now_ms: int) -> AnyDecision:
@@ -89,6 +91,34 @@ class CoordinatorMachine:
         first = self.state.numbers.get(records.NEXT_PRODUCER_ID, 0)
         end = first + PRODUCER_ID_BLOCK_SIZE
         return Decision((records.cluster_number(records.NEXT_PRODUCER_ID, end),), range(first, end))
+
+
+def _topic_deciders(
+    state: CoordinatorState, configs: Configs, groups: GroupSettings
+) -> dict[type[Command[Any]], Callable[[Any, int], AnyDecision]]:
+    return {
+        commands.CreateTopics: lambda command, now_ms: decide_create_topics(state, command, configs, groups, now_ms),
+        commands.DeleteTopics: lambda command, now_ms: decide_delete_topics(state, command, configs, groups, now_ms),
+        commands.CreatePartitions: lambda command, now_ms: decide_create_partitions(
+            state, command, configs, groups, now_ms
+        ),
+    }
+
+
+def _share_group_deciders(
+    state: CoordinatorState, groups: GroupSettings
+) -> dict[type[Command[Any]], Callable[[Any, int], AnyDecision]]:
+    return {
+        commands.ShareGroupHeartbeat: lambda command, now_ms: decide_heartbeat(state, command, groups, now_ms),
+        commands.ExpireMember: lambda command, now_ms: decide_expire_member(state, command, groups, now_ms),
+        commands.AssignShareGroup: lambda command, now_ms: decide_assign(state, command, groups, now_ms),
+        commands.CompleteGroupState: lambda command, now_ms: decide_complete_group_state(
+            state, command, groups, now_ms
+        ),
+        commands.AlterShareGroupOffsets: lambda command, now_ms: decide_alter_offsets(state, command, groups, now_ms),
+        commands.DeleteShareGroupOffsets: lambda command, now_ms: decide_delete_offsets(state, command, groups, now_ms),
+        commands.DeleteShareGroup: lambda command, now_ms: decide_delete_group(state, command, groups, now_ms),
+    }
 
 
 def _transaction_deciders(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import CatalogChanged, CreatePartitions, Effect
+from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import next_epoch, next_version
 from kshare_coordinator.machine.placement import LeastLoaded, placements
 from kshare_coordinator.machine.records import Record
@@ -27,7 +28,7 @@ Result = pb.CreatePartitionsResponse.Result
 
 
 def decide_create_partitions(
-    state: CoordinatorState, command: CreatePartitions, configs: Configs
+    state: CoordinatorState, command: CreatePartitions, configs: Configs, groups: GroupSettings, now_ms: int
 ) -> Decision[Record, pb.CreatePartitionsResponse, Effect]:
     """Each topic of the request gets a result of its own; those that are right grow in one batch."""
     request = command.request
@@ -53,7 +54,8 @@ def decide_create_partitions(
     answer.version = state.version + 1
     found = [records.cluster_number(records.EPOCH_COUNTER, next_epoch(state))]
     found += [records.topic(record) for record in grown.values()]
-    group_records, effects = decide_topics_changed(state, _lookup_with(state, grown), list(grown), [])
+    lookup = _lookup_with(state, grown)
+    group_records, effects = decide_topics_changed(state, lookup, list(grown), [], groups, now_ms)
     found += [*group_records, next_version(state)]
     return Decision(found, answer, [CatalogChanged(nodes=False), *effects])
 

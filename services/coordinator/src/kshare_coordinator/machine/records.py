@@ -23,6 +23,8 @@ NEXT_PRODUCER_ID = "next_producer_id"
 STATE_PARTITION_COUNT = "state_partition_count"
 LEADER_NODE_EPOCH = "leader_node_epoch/"
 """Prefix: the newest epoch of a leader node, kept after the node is gone so that leader epochs never fall."""
+DELETED_SHARE_GROUP_EPOCH = "deleted_share_group_epoch"
+"""The highest epoch of all share groups that were deleted; new groups begin above it."""
 DRAINING_SHARE_COORDINATOR = "draining_share_coordinator/"
 """Prefix: share coordinators that shall be empty; the value is the incarnation that was asked to be."""
 
@@ -67,6 +69,12 @@ def group_config(value: pb.GroupConfig) -> Record:
     return Record(key=key, value=Value(group_config=value)) if value.configs else Record(key=key)
 
 
+def broker_config(value: pb.BrokerConfig) -> Record:
+    """Configs of one broker, or of all (an empty id); a tombstone where none is left."""
+    key = Key(broker_config=value.broker_id)
+    return Record(key=key, value=Value(broker_config=value)) if value.configs else Record(key=key)
+
+
 def node(value: pb.Node) -> Record:
     return Record(key=_node_key(value.role, value.node_id), value=Value(node=value))
 
@@ -83,8 +91,10 @@ def state_partition_owner(value: pb.StatePartitionOwner) -> Record:
     return Record(key=Key(state_partition_owner=value.state_partition), value=Value(state_partition_owner=value))
 
 
-def share_group(group_id: str, value: records_pb.ShareGroupMetadata) -> Record:
-    return Record(key=Key(share_group=group_id), value=Value(share_group=value))
+def share_group(group_id: str, value: records_pb.ShareGroupMetadata | None) -> Record:
+    """None: the group is gone; it must be the last of the group's records."""
+    key = Key(share_group=group_id)
+    return Record(key=key) if value is None else Record(key=key, value=Value(share_group=value))
 
 
 def share_group_member(group_id: str, member_id: str, value: records_pb.ShareGroupMemberMetadata | None) -> Record:
@@ -99,8 +109,9 @@ def share_group_target(
     return Record(key=key) if value is None else Record(key=key, value=Value(share_group_target_assignment=value))
 
 
-def share_group_partitions(group_id: str, value: records_pb.ShareGroupPartitionMetadata) -> Record:
-    return Record(key=Key(share_group_partitions=group_id), value=Value(share_group_partitions=value))
+def share_group_partitions(group_id: str, value: records_pb.ShareGroupPartitionMetadata | None) -> Record:
+    key = Key(share_group_partitions=group_id)
+    return Record(key=key) if value is None else Record(key=key, value=Value(share_group_partitions=value))
 
 
 def committed_offset(

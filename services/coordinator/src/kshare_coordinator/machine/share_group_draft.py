@@ -4,196 +4,234 @@ A draft starts from the group as it is, is changed by the decisions below, settl
 differs. `settle` holds the rules of KIP-932 that tie a group together:
 - Membership, subscriptions and the partitions that exist decide the group epoch: it grows by one whenever one of them
   changed.
-- Every partition of a subscribed topic is initialized once. New ones become `initializing` with the group epoch as the
-  state epoch; they start at -1 (share.auto.offset.reset decides), but at 0 where the group knows the topic already,
-  because records written to a partition that was added before the group noticed must not be lost (KAFKA-20742).
-- Only initialized partitions are assigned. The target assignment belongs to the new epoch.
+- Every partition of a subscribed topic is initialized once (see `share_partitions`).
+- Only initialized partitions are assigned. A target assignment belongs to the group epoch at which it was computed.
+- A target assignment is computed at most every share.assignment.interval.ms; until then the epochs only grow. One that
+  had nothing to assign does not count. So that a member that joins meanwhile has its first record at once, it gets a
+  share of its own beside those of the others, which stay as they are (`share_beside`).
+- A group that nobody is in is not assigned anew; its next member sees to that (as in Kafka).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from kshare_coordinator.machine import records
-from kshare_coordinator.machine.assignor import Assignment, assign
-from kshare_coordinator.machine.commands import Initialized
+from kshare_coordinator.machine.assignor import Assignment, assign, share_beside
+from kshare_coordinator.machine.commands import AssignmentPending, Effect, GroupStatePending, Initialized
 from kshare_coordinator.machine.groups import (
-    InitializingPartitions,
     Member,
-    PartitionMetadata,
     ShareGroup,
-    TopicPartitionSet,
+    group_record,
     member_record,
     partitions_record,
     topics_of,
 )
 from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.share_partitions import SharePartitions
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
-
-UNINITIALIZED_START_OFFSET = -1
 
 TopicLookup = Callable[[str], tuple[bytes, int] | None]
 """A topic's id and number of partitions, by name."""
 
 
+class AssignmentTime(NamedTuple):
+    """Now, and how often a group's target assignment may be computed."""
+
+    now_ms: int
+    interval_ms: int
+
+
 class ShareGroupDraft:
     """See the module's text. `members` may be changed by whoever made the draft, until it is settled."""
 
-    def __init__(self, group: ShareGroup, *, is_new: bool = False) -> None:
+    def __init__(self, group: ShareGroup, topics: TopicLookup, time: AssignmentTime, *, is_new: bool = False) -> None:
         self._old = group
         self._is_new = is_new
+        self._topics = topics
+        self._time = time
         self.group_id = group.group_id
         self.members: dict[str, Member] = dict(group.members)
-        self._partitions = group.partitions
+        self._partitions = SharePartitions(group.partitions)
         self._epoch = group.epoch
+        self._assignment_epoch = group.assignment_epoch
+        self._assignment_timestamp_ms = group.assignment_timestamp_ms
         self._targets: Mapping[str, Assignment] = group.targets
-        self._partitions_changed = False
+        self._is_deleting = group.is_deleting
+
+    # What may happen to a group
 
     def forget_topics(self, topic_ids: Iterable[bytes]) -> None:
         """Topics that were deleted: what the group has of their state is to be deleted too."""
-        gone = [topic_id for topic_id in topic_ids if self._partitions.known(topic_id)]
-        if not gone:
-            return
-        deleting = dict(self._partitions.deleting)
-        for topic_id in gone:
-            deleting[topic_id] = TopicPartitionSet(
-                topic_name=self._name_of(topic_id), partitions=tuple(sorted(self._partitions.known(topic_id)))
-            )
-        self._partitions = PartitionMetadata(
-            initializing=tuple(entry for entry in self._partitions.initializing if entry.topic_id not in gone),
-            initialized={key: topic for key, topic in self._partitions.initialized.items() if key not in gone},
-            deleting=deleting,
-        )
-        self._partitions_changed = True
-
-    def _name_of(self, topic_id: bytes) -> str:
-        done = self._partitions.initialized.get(topic_id)
-        if done:
-            return done.topic_name
-        return next(entry.topic_name for entry in self._partitions.initializing if entry.topic_id == topic_id)
+        self._partitions.delete(topic_ids)
 
     def complete(self, initialized: Iterable[Initialized]) -> None:
-        """Moves partitions to `initialized`; those that are not initializing with that state epoch are left alone."""
-        done = {(result.topic_id, result.partition, result.state_epoch): result for result in initialized}
-        remaining: list[InitializingPartitions] = []
-        finished = dict(self._partitions.initialized)
-        for entry in self._partitions.initializing:
-            keys = {partition: (entry.topic_id, partition, entry.state_epoch) for partition in entry.partitions}
-            moved = [partition for partition, key in keys.items() if key in done]
-            left = tuple(partition for partition, key in keys.items() if key not in done)
-            if left:
-                remaining.append(replace(entry, partitions=left))
-            if moved:
-                before = finished.get(entry.topic_id)
-                together = sorted({*moved, *(before.partitions if before else ())})
-                finished[entry.topic_id] = TopicPartitionSet(topic_name=entry.topic_name, partitions=tuple(together))
-                self._partitions_changed = True
-                for partition in moved:  # the group's next epochs must be newer than the state that was found
-                    self._epoch = max(self._epoch, done[keys[partition]].existing_state_epoch or 0)
-        self._partitions = replace(self._partitions, initializing=tuple(remaining), initialized=finished)
+        """What share coordinators initialized; what is not waiting for it, with that state epoch, is left alone.
+
+        Where they had newer state than this coordinator remembers, the group's epochs go on above that state's.
+        """
+        found = tuple(initialized)
+        newest = self._partitions.complete(found)
+        self._epoch = max(self._epoch, newest)
+        if self._partitions.has_to_replace_newer_state(found):
+            self._epoch += 1
+            self._partitions.replace_newer_state(found, self._epoch)
 
     def complete_deletion(self, deleted: Iterable[tuple[bytes, int]]) -> None:
         """Takes partitions whose state is deleted out of `deleting`; the group epoch stays."""
-        gone = set(deleted)
-        deleting: dict[bytes, TopicPartitionSet] = {}
-        for topic_id, topic in self._partitions.deleting.items():
-            left = tuple(partition for partition in topic.partitions if (topic_id, partition) not in gone)
-            if left:
-                deleting[topic_id] = replace(topic, partitions=left)
-        self._partitions = replace(self._partitions, deleting=deleting)
+        self._partitions.complete_deletion(deleted)
 
-    def settle(self, topics: TopicLookup) -> None:
-        """Brings epoch, initialization and target in line with members, subscriptions and topics."""
-        missing = self._missing(topics)
-        if not (missing or self._partitions_changed or self._membership_changed()):
-            return
+    def alter_offsets(self, start_offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """An administrator's start offsets, by topic and partition; their state epoch is a new group epoch."""
         self._epoch += 1
-        if missing:
-            entries = [replace(entry, state_epoch=self._epoch) for entry in missing]
-            initializing = (*self._partitions.initializing, *entries)
-            self._partitions = replace(self._partitions, initializing=initializing)
-        self._assign(topics)
+        for name, offsets in start_offsets.items():
+            topic = self._topics(name)
+            assert topic is not None, f"topic {name} was looked up before"
+            self._partitions.alter(topic[0], name, topic[1], offsets, self._epoch)
+
+    def delete_offsets(self, topic_ids: Iterable[bytes]) -> None:
+        """An administrator wants the state of these topics deleted; the group epoch stays."""
+        self._partitions.delete(topic_ids)
+
+    def delete(self) -> None:
+        """The group goes as soon as all of its state is deleted."""
+        assert not self.members, f"group {self.group_id} has members"
+        self._is_deleting = True
+        self._partitions.delete_all()
+
+    # What follows from it
+
+    def settle(self) -> None:
+        """Brings epoch, initialization and target in line with members, subscriptions and topics."""
+        missing = self._missing()
+        if (
+            missing
+            or self._membership_changed()
+            or self._partitions.changed_names.keys() & self._subscribed_names().keys()
+        ):
+            self._epoch += 1
+            for topic_id, name, count in missing:
+                self._partitions.initialize_missing(topic_id, name, count, self._epoch)
+        if self.members and self._assignment_epoch < self._epoch and self._delay_ms() == 0:
+            self._assign()
+
+    def _delay_ms(self) -> int:
+        """Until the target may be computed again."""
+        passed_ms = self._time.now_ms - self._assignment_timestamp_ms
+        if self._assignment_timestamp_ms == 0 or passed_ms < 0:  # never, or the clock was set back
+            return 0
+        return max(0, self._time.interval_ms - passed_ms)
 
     def _membership_changed(self) -> bool:
         old = {member_id: member.subscribed_topic_names for member_id, member in self._old.members.items()}
         return old != {member_id: member.subscribed_topic_names for member_id, member in self.members.items()}
 
-    def _missing(self, topics: TopicLookup) -> list[InitializingPartitions]:
-        """Partitions of subscribed topics whose state nobody initialized or is initializing; without a state epoch."""
+    def _subscribed_names(self) -> dict[str, None]:
+        return {name: None for member in self.members.values() for name in member.subscribed_topic_names}
+
+    def _missing(self) -> list[tuple[bytes, str, int]]:
+        """Subscribed topics with partitions whose state nobody initialized or is initializing."""
         found = []
-        names = {name for member in self.members.values() for name in member.subscribed_topic_names}
-        for name in sorted(names):
-            topic = topics(name)
-            if topic is None:
-                continue
-            topic_id, count = topic
-            known = self._partitions.known(topic_id)
-            missing = tuple(partition for partition in range(count) if partition not in known)
-            if missing:
-                found.append(
-                    InitializingPartitions(
-                        topic_id=topic_id,
-                        topic_name=name,
-                        partitions=missing,
-                        state_epoch=0,
-                        start_offset=0 if known else UNINITIALIZED_START_OFFSET,
-                    )
-                )
+        for name in sorted(self._subscribed_names()):
+            topic = self._topics(name)
+            if topic is not None and len(self._partitions.known(topic[0])) < topic[1]:
+                found.append((topic[0], name, topic[1]))
         return found
 
-    def _assign(self, topics: TopicLookup) -> None:
-        names = {name for member in self.members.values() for name in member.subscribed_topic_names}
-        topic_ids = {name: topic[0] for name in names if (topic := topics(name)) is not None}
-        subscriptions = {
-            member_id: [topic_ids[name] for name in member.subscribed_topic_names if name in topic_ids]
-            for member_id, member in self.members.items()
-        }
-        assignable = {topic_id: topic.partitions for topic_id, topic in self._partitions.initialized.items()}
-        self._targets = assign(subscriptions, assignable, self._targets)
+    def _topic_ids(self, member: Member) -> list[bytes]:
+        return [topic[0] for name in member.subscribed_topic_names if (topic := self._topics(name)) is not None]
+
+    def _assign(self) -> None:
+        subscriptions = {member_id: self._topic_ids(member) for member_id, member in self.members.items()}
+        self._targets = assign(subscriptions, self._partitions.assignable, self._targets)
+        self._assignment_epoch = self._epoch
+        if any(self._targets.values()):
+            self._assignment_timestamp_ms = self._time.now_ms
 
     def reconcile(self, member_id: str) -> None:
         """The member was heard: it gets the target and the epoch that the target belongs to."""
+        if self._assignment_epoch < self._epoch:
+            self._bridge(member_id)
         member = self.members[member_id]
         target = self._targets.get(member_id, {})
-        if member.member_epoch != self._epoch or member.assignment != target:
-            self.members[member_id] = replace(
-                member,
-                member_epoch=self._epoch,
-                previous_member_epoch=member.member_epoch,
-                assignment=target,
-            )
+        if member.member_epoch != self._assignment_epoch:
+            member = replace(member, member_epoch=self._assignment_epoch, previous_member_epoch=member.member_epoch)
+        if member.assignment != target:
+            member = replace(member, assignment=target)
+        self.members[member_id] = member
+
+    def _bridge(self, member_id: str) -> None:
+        """Until the next target is computed: only what the member subscribes to, and something where it has nothing."""
+        topic_ids = self._topic_ids(self.members[member_id])
+        kept = {key: parts for key, parts in self._targets.get(member_id, {}).items() if key in topic_ids}
+        if not kept:
+            others = {other: target for other, target in self._targets.items() if other in self.members}
+            kept = dict(share_beside(topic_ids, self._partitions.assignable, others, len(self.members)))
+        if kept != self._targets.get(member_id):
+            self._targets = {**self._targets, member_id: kept}
+
+    # What comes of it
 
     def group(self) -> ShareGroup:
-        """The group as it will be."""
+        """The group as it will be; see `is_gone`."""
         return ShareGroup(
             group_id=self.group_id,
             epoch=self._epoch,
+            assignment_epoch=self._assignment_epoch,
+            assignment_timestamp_ms=self._assignment_timestamp_ms,
+            is_deleting=self._is_deleting,
             members=self.members,
-            targets=self._targets,
-            partitions=self._partitions,
+            targets={member_id: target for member_id, target in self._targets.items() if member_id in self.members},
+            partitions=self._partitions.metadata,
         )
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the group was to be deleted and nothing of it is left."""
+        return self._is_deleting and not self._partitions.metadata.is_pending
+
+    def effects(self) -> list[Effect]:
+        """What the shell has to do for the group as it will be."""
+        found: list[Effect] = []
+        metadata = self._partitions.metadata
+        if metadata.is_pending:
+            found.append(GroupStatePending(group_id=self.group_id, is_news=metadata != self._old.partitions))
+        if self.members and self._assignment_epoch < self._epoch:
+            found.append(AssignmentPending(group_id=self.group_id, delay_ms=self._delay_ms()))
+        return found
 
     def records(self) -> list[Record]:
         """What differs from the group that the draft began with."""
-        found: list[Record] = []
-        old, group_id = self._old, self.group_id
-        if self._is_new or self._epoch != old.epoch:
-            found.append(records.share_group(group_id, records_pb.ShareGroupMetadata(epoch=self._epoch)))
-        for member_id in sorted({*old.members, *self.members}):
+        old, group_id, new = self._old, self.group_id, self.group()
+        found = [*self._member_records(), *self._target_records(new)]
+        if self.is_gone:
+            return [*found, records.share_group_partitions(group_id, None), records.share_group(group_id, None)]
+        if self._is_new or group_record(new) != group_record(old):
+            found.insert(0, records.share_group(group_id, group_record(new)))
+        if new.partitions != old.partitions:
+            found.append(records.share_group_partitions(group_id, partitions_record(new.partitions)))
+        return found
+
+    def _member_records(self) -> list[Record]:
+        found = []
+        for member_id in sorted({*self._old.members, *self.members}):
             member = self.members.get(member_id)
-            if member != old.members.get(member_id):
+            if member != self._old.members.get(member_id):
                 value = None if member is None else member_record(member)
-                found.append(records.share_group_member(group_id, member_id, value))
-        for member_id in sorted({*old.targets, *self._targets}):
-            target = self._targets.get(member_id)
-            if target != old.targets.get(member_id):
-                value_of_target = (
+                found.append(records.share_group_member(self.group_id, member_id, value))
+        return found
+
+    def _target_records(self, new: ShareGroup) -> list[Record]:
+        found = []
+        for member_id in sorted({*self._old.targets, *new.targets}):
+            target = new.targets.get(member_id)
+            if target != self._old.targets.get(member_id):
+                value = (
                     None
                     if target is None
                     else records_pb.ShareGroupTargetAssignmentMember(assignment=topics_of(target))
                 )
-                found.append(records.share_group_target(group_id, member_id, value_of_target))
-        if self._partitions != old.partitions:
-            found.append(records.share_group_partitions(group_id, partitions_record(self._partitions)))
+                found.append(records.share_group_target(self.group_id, member_id, value))
         return found

@@ -1,4 +1,4 @@
-"""The group coordinator's decisions for share groups: heartbeats, expiry, and what a change of topics means.
+"""Decisions for share groups: heartbeats, expiry, assignment, and what a change of topics means.
 
 Rules of ShareGroupHeartbeat (KIP-932; GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
 - A member chooses its id, a uuid. Epoch 0 joins, or joins again; -1 leaves; otherwise the epoch must be the member's,
@@ -9,25 +9,28 @@ Rules of ShareGroupHeartbeat (KIP-932; GroupCoordinatorService and GroupMetadata
 - While a subscribed topic is being initialized the member is asked back soon, so that the first record comes at once.
 - The answer has the assignment when the member joins, sends its subscription, repeats the epoch before, or when the
   assignment changed.
+- A group that an administrator is deleting takes no members: COORDINATOR_LOAD_IN_PROGRESS, which clients repeat.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import (
+    AssignShareGroup,
     CompleteGroupState,
     Effect,
     ExpireMember,
-    GroupStatePending,
     SessionEnded,
     SessionRenewed,
     ShareGroupHeartbeat,
 )
+from kshare_coordinator.machine.group_namespace import GroupType, check_room, group_type
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.groups import Member, ShareGroup
 from kshare_coordinator.machine.records import Record
-from kshare_coordinator.machine.share_group_draft import ShareGroupDraft, TopicLookup
+from kshare_coordinator.machine.share_group_draft import AssignmentTime, ShareGroupDraft, TopicLookup
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -45,18 +48,18 @@ QuietDecision = Decision[Record, None, Effect]
 
 
 def decide_heartbeat(
-    state: CoordinatorState, command: ShareGroupHeartbeat, settings: GroupSettings
+    state: CoordinatorState, command: ShareGroupHeartbeat, settings: GroupSettings, now_ms: int
 ) -> HeartbeatDecision:
     """Joins, stays or leaves; KafkaError where the request is refused."""
     request = command.request
     _check_request(request)
     if request.member_epoch == LEAVE_EPOCH:
-        return _leave(state, request)
+        return _leave(state, request, settings, now_ms)
     group = _group_for(state, request, settings)
     old = group.members.get(request.member_id)
-    after, found = _heard(state, group, request)
+    after, found, effects = _heard(state, group, request, settings, now_ms)
     member = after.members[request.member_id]
-    pending = after.awaits_initialization(member.subscribed_topic_names)
+    pending = after.partitions.initializing and after.awaits_initialization(member.subscribed_topic_names)
     configured_ms = settings.heartbeat_interval_ms(state, group.group_id)
     answer = pb.ShareGroupHeartbeatResponse(
         member_id=request.member_id,
@@ -68,28 +71,37 @@ def decide_heartbeat(
         answer.has_assignment = True
         answer.assignment.extend(named_assignment(state, member))
     timeout_ms = settings.session_timeout_ms(state, group.group_id)
-    effects: list[Effect] = [
-        SessionRenewed(group_id=group.group_id, member_id=request.member_id, session_timeout_ms=timeout_ms)
-    ]
-    if after.partitions.is_pending:
-        effects.append(GroupStatePending(group_id=group.group_id))
-    return Decision(found, answer, effects)
+    renewed = SessionRenewed(group_id=group.group_id, member_id=request.member_id, session_timeout_ms=timeout_ms)
+    return Decision(found, answer, [renewed, *effects])
 
 
 def _heard(
-    state: CoordinatorState, group: ShareGroup, request: pb.ShareGroupHeartbeatRequest
-) -> tuple[ShareGroup, list[Record]]:
+    state: CoordinatorState,
+    group: ShareGroup,
+    request: pb.ShareGroupHeartbeatRequest,
+    settings: GroupSettings,
+    now_ms: int,
+) -> tuple[ShareGroup, list[Record], list[Effect]]:
     """The group after the heartbeat, and its records; most heartbeats change nothing and end at once."""
     old = group.members.get(request.member_id)
     member = _updated(old or Member(), request)
-    is_reconciled = member.member_epoch == group.epoch and member.assignment == group.targets.get(request.member_id, {})
-    if member == old and is_reconciled:
-        return group, []
-    draft = ShareGroupDraft(group, is_new=group.epoch == 0)
+    if (
+        member is old
+        and group.assignment_epoch == group.epoch == member.member_epoch
+        and member.assignment == group.targets.get(request.member_id, {})
+    ):
+        return group, [], []
+    draft = draft_of(state, group, settings, now_ms)
     draft.members[request.member_id] = member
-    draft.settle(topic_lookup(state))
+    draft.settle()
     draft.reconcile(request.member_id)
-    return draft.group(), draft.records()
+    return draft.group(), draft.records(), draft.effects()
+
+
+def draft_of(state: CoordinatorState, group: ShareGroup, settings: GroupSettings, now_ms: int) -> ShareGroupDraft:
+    """A change of the group, which may be new."""
+    time = AssignmentTime(now_ms, settings.assignment_interval_ms(state, group.group_id))
+    return ShareGroupDraft(group, topic_lookup(state), time, is_new=group.group_id not in state.share_groups)
 
 
 def _check_request(request: pb.ShareGroupHeartbeatRequest) -> None:
@@ -114,30 +126,45 @@ def _check_request(request: pb.ShareGroupHeartbeatRequest) -> None:
 
 def _group_for(state: CoordinatorState, request: pb.ShareGroupHeartbeatRequest, settings: GroupSettings) -> ShareGroup:
     """The group that the member is in or may join; the member's epoch is right."""
-    group = state.share_groups.get(request.group_id)
-    if request.member_epoch != JOIN_EPOCH:
-        group = _existing_group(state, request.group_id)
-        _check_epoch(group, request.member_id, request.member_epoch)
-        return group
-    if group is None:
-        if state.offsets.has_group(request.group_id):
-            text = f"Group {request.group_id} has committed offsets: it is a consumer group, not a share group"
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
-        if len(state.share_groups) >= settings.max_groups:
-            text = f"There are {len(state.share_groups)} groups; kshare.max.groups allows {settings.max_groups}"
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
-        group = ShareGroup(group_id=request.group_id)
+    joins = request.member_epoch == JOIN_EPOCH
+    group = (
+        existing_or_new_group(state, request.group_id, settings) if joins else existing_group(state, request.group_id)
+    )
     if request.member_id not in group.members and len(group.members) >= settings.max_members:
         text = f"Group {request.group_id} has {len(group.members)} members; group.share.max.size allows no more"
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+    if joins:
+        check_not_deleting(group)
+    else:
+        _check_epoch(group, request.member_id, request.member_epoch)
     return group
 
 
-def _existing_group(state: CoordinatorState, group_id: str) -> ShareGroup:
+def existing_or_new_group(state: CoordinatorState, group_id: str, settings: GroupSettings) -> ShareGroup:
+    """The share group of this id, or a new one; KafkaError where the id is another type's, or there are too many."""
+    if group_type(state, group_id) is not None:
+        return existing_group(state, group_id)
+    check_room(state, settings.max_groups)
+    # Its state epochs must be above those of a deleted group of the same id, which some leader may still write with.
+    return ShareGroup(group_id=group_id, epoch=state.numbers.get(records.DELETED_SHARE_GROUP_EPOCH, 0))
+
+
+def existing_group(state: CoordinatorState, group_id: str) -> ShareGroup:
+    """KafkaError GROUP_ID_NOT_FOUND where there is no share group of this id."""
     group = state.share_groups.get(group_id)
     if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} does not exist")
+        found = group_type(state, group_id)
+        text = f"Group {group_id} is a {found} group, not a share group"
+        if found is None or found is GroupType.SHARE:
+            text = f"Share group {group_id} does not exist"
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
     return group
+
+
+def check_not_deleting(group: ShareGroup) -> None:
+    if group.is_deleting:
+        text = f"Share group {group.group_id} is being deleted; it can be used again when its state is gone"
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text)
 
 
 def _existing_member(group: ShareGroup, member_id: str) -> Member:
@@ -161,71 +188,107 @@ def _check_epoch(group: ShareGroup, member_id: str, member_epoch: int) -> None:
 
 
 def _updated(member: Member, request: pb.ShareGroupHeartbeatRequest) -> Member:
+    """The member as it says it is; the same object where nothing changed."""
     names = member.subscribed_topic_names
     if request.has_subscribed_topic_names or request.subscribed_topic_names:
         names = tuple(sorted(set(request.subscribed_topic_names)))
+    rack_id = request.rack_id or member.rack_id
+    known = (member.rack_id, member.client_id, member.client_host, member.subscribed_topic_names)
+    if known == (rack_id, request.client_id, request.client_host, names):
+        return member
     return replace(
         member,
-        rack_id=request.rack_id or member.rack_id,
+        rack_id=rack_id,
         client_id=request.client_id,
         client_host=request.client_host,
         subscribed_topic_names=names,
     )
 
 
-def _leave(state: CoordinatorState, request: pb.ShareGroupHeartbeatRequest) -> HeartbeatDecision:
-    group = _existing_group(state, request.group_id)
+def _leave(
+    state: CoordinatorState, request: pb.ShareGroupHeartbeatRequest, settings: GroupSettings, now_ms: int
+) -> HeartbeatDecision:
+    group = existing_group(state, request.group_id)
     _existing_member(group, request.member_id)
     answer = pb.ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
-    return Decision(_without(state, group, request.member_id), answer, _ended(group, request.member_id))
+    found, effects = _without(state, group, request.member_id, settings, now_ms)
+    return Decision(found, answer, effects)
 
 
-def decide_expire_member(state: CoordinatorState, command: ExpireMember) -> QuietDecision:
+def decide_expire_member(
+    state: CoordinatorState, command: ExpireMember, settings: GroupSettings, now_ms: int
+) -> QuietDecision:
     group = state.share_groups.get(command.group_id)
     if group is None or command.member_id not in group.members:
         return Decision((), None, (SessionEnded(group_id=command.group_id, member_id=command.member_id),))
-    return Decision(_without(state, group, command.member_id), None, _ended(group, command.member_id))
+    found, effects = _without(state, group, command.member_id, settings, now_ms)
+    return Decision(found, None, effects)
 
 
-def _without(state: CoordinatorState, group: ShareGroup, member_id: str) -> list[Record]:
-    draft = ShareGroupDraft(group)
+def _without(
+    state: CoordinatorState, group: ShareGroup, member_id: str, settings: GroupSettings, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    draft = draft_of(state, group, settings, now_ms)
     del draft.members[member_id]
-    draft.settle(topic_lookup(state))
-    return draft.records()
+    draft.settle()
+    return draft.records(), [SessionEnded(group_id=group.group_id, member_id=member_id), *draft.effects()]
 
 
-def _ended(group: ShareGroup, member_id: str) -> list[Effect]:
-    return [SessionEnded(group_id=group.group_id, member_id=member_id)]
+def decide_assign(
+    state: CoordinatorState, command: AssignShareGroup, settings: GroupSettings, now_ms: int
+) -> QuietDecision:
+    """share.assignment.interval.ms is over; where the wall clock says otherwise, the rest of it is waited for."""
+    group = state.share_groups.get(command.group_id)
+    if group is None or not group.awaits_assignment:
+        return Decision((), None)
+    draft = draft_of(state, group, settings, now_ms)
+    draft.settle()
+    return Decision(draft.records(), None, draft.effects())
 
 
-def decide_complete_group_state(state: CoordinatorState, command: CompleteGroupState) -> QuietDecision:
+def decide_complete_group_state(
+    state: CoordinatorState, command: CompleteGroupState, settings: GroupSettings, now_ms: int
+) -> QuietDecision:
     """Step d of the creation flow: initialized partitions can be assigned; deleted ones are forgotten."""
     group = state.share_groups.get(command.group_id)
     if group is None:
         return Decision((), None)
-    draft = ShareGroupDraft(group)
+    draft = draft_of(state, group, settings, now_ms)
     draft.complete(command.initialized)
     draft.complete_deletion(command.deleted)
-    draft.settle(topic_lookup(state))
-    pending = draft.group().partitions.is_pending
-    return Decision(draft.records(), None, (GroupStatePending(group_id=group.group_id),) if pending else ())
+    draft.settle()
+    return Decision([*draft.records(), *records_at_the_end(state, draft)], None, draft.effects())
+
+
+def records_at_the_end(state: CoordinatorState, draft: ShareGroupDraft) -> list[Record]:
+    """What is kept of a group that is gone: how far its epochs went."""
+    known = state.numbers.get(records.DELETED_SHARE_GROUP_EPOCH, 0)
+    epoch = draft.group().epoch
+    if not draft.is_gone or epoch <= known:
+        return []
+    return [records.cluster_number(records.DELETED_SHARE_GROUP_EPOCH, epoch)]
 
 
 def decide_topics_changed(
-    state: CoordinatorState, topics: TopicLookup, created: list[str], deleted: list[bytes]
+    state: CoordinatorState,
+    topics: TopicLookup,
+    created: list[str],
+    deleted: list[bytes],
+    settings: GroupSettings,
+    now_ms: int,
 ) -> tuple[list[Record], list[Effect]]:
-    """What topics that come and go mean for every group; `topics` as they will be after the change."""
+    """What topics that come, grow and go mean for every group; `topics` as they will be after the change."""
     found: list[Record] = []
     effects: list[Effect] = []
     for group_id, group in sorted(state.share_groups.items()):
         if not (group.subscribes_to(created) or any(group.partitions.known(topic_id) for topic_id in deleted)):
             continue
-        draft = ShareGroupDraft(group)
+        time = AssignmentTime(now_ms, settings.assignment_interval_ms(state, group_id))
+        draft = ShareGroupDraft(group, topics, time)
         draft.forget_topics(deleted)
-        draft.settle(topics)
+        draft.settle()
         found.extend(draft.records())
-        if draft.group().partitions.is_pending:
-            effects.append(GroupStatePending(group_id=group_id))
+        effects.extend(draft.effects())
     return found, effects
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import CatalogChanged, CreateTopics, DeleteTopics, Effect
+from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import next_epoch, next_version
 from kshare_coordinator.machine.offsets import records_at_topic_deletion
 from kshare_coordinator.machine.placement import LeastLoaded, placements
@@ -46,7 +47,7 @@ class _Creation:
 
 
 def decide_create_topics(
-    state: CoordinatorState, command: CreateTopics, configs: Configs
+    state: CoordinatorState, command: CreateTopics, configs: Configs, groups: GroupSettings, now_ms: int
 ) -> Decision[Record, pb.CreateTopicsResponse, Effect]:
     request = command.request
     names = [topic.name for topic in request.topics]
@@ -62,11 +63,15 @@ def decide_create_topics(
     if request.validate_only or not creation.topics:
         return Decision((), answer)
     answer.version = state.version + 1
-    return Decision(*_created(state, creation, answer))
+    return Decision(*_created(state, creation, answer, groups, now_ms))
 
 
 def _created(
-    state: CoordinatorState, creation: _Creation, answer: pb.CreateTopicsResponse
+    state: CoordinatorState,
+    creation: _Creation,
+    answer: pb.CreateTopicsResponse,
+    groups: GroupSettings,
+    now_ms: int,
 ) -> tuple[list[Record], pb.CreateTopicsResponse, list[Effect]]:
     found = [records.cluster_number(records.EPOCH_COUNTER, creation.placement_epoch)]
     found += [records.topic(topic) for topic in creation.topics]
@@ -76,7 +81,7 @@ def _created(
         topic = state.topic_named(name)
         return new.get(name) if topic is None else (topic.topic_id, len(topic.placements))
 
-    group_records, effects = decide_topics_changed(state, lookup, list(new), [])
+    group_records, effects = decide_topics_changed(state, lookup, list(new), [], groups, now_ms)
     return [*found, *group_records, next_version(state)], answer, [CatalogChanged(nodes=False), *effects]
 
 
@@ -193,7 +198,7 @@ def _check_limit(state: CoordinatorState, creation: _Creation, count: int, confi
 
 
 def decide_delete_topics(
-    state: CoordinatorState, command: DeleteTopics, configs: Configs
+    state: CoordinatorState, command: DeleteTopics, configs: Configs, groups: GroupSettings, now_ms: int
 ) -> Decision[Record, pb.DeleteTopicsResponse, Effect]:
     references = command.request.topics
     resolved = [_resolved(state, reference) for reference in references]
@@ -218,7 +223,12 @@ def decide_delete_topics(
     topic_records = [records.topic_gone(topic.topic_id) for topic in gone]
     topic_records += records_at_topic_deletion(state, [topic.topic_id for topic in gone])
     group_records, effects = decide_topics_changed(
-        state, _lookup_without(state, gone), [topic.name for topic in gone], [topic.topic_id for topic in gone]
+        state,
+        _lookup_without(state, gone),
+        [topic.name for topic in gone],
+        [topic.topic_id for topic in gone],
+        groups,
+        now_ms,
     )
     changed = CatalogChanged(nodes=False)
     return Decision([*topic_records, *group_records, next_version(state)], answer, [changed, *effects])

@@ -559,6 +559,7 @@ class ShareGroupPartitionMetadata(_message.Message):
         STATE_EPOCH_FIELD_NUMBER: _builtins.int
         START_OFFSET_FIELD_NUMBER: _builtins.int
         IS_ALTERATION_FIELD_NUMBER: _builtins.int
+        KNOWN_PARTITION_COUNT_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         topic_name: _builtins.str
         state_epoch: _builtins.int
@@ -567,6 +568,8 @@ class ShareGroupPartitionMetadata(_message.Message):
         """Of initializing partitions: the start offset that the initialization is sent with; -1: share.auto.offset.reset."""
         is_alteration: _builtins.bool
         """Of initializing partitions: an administrator set the start offset, so it replaces whatever state there is."""
+        known_partition_count: _builtins.int
+        """Partitions of the topic that the group knew of so far; partitions from this number on were added later."""
         @_builtins.property
         def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
         def __init__(
@@ -578,10 +581,11 @@ class ShareGroupPartitionMetadata(_message.Message):
             state_epoch: _builtins.int = ...,
             start_offset: _builtins.int = ...,
             is_alteration: _builtins.bool = ...,
+            known_partition_count: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_alteration", b"is_alteration", "partitions", b"partitions", "start_offset", b"start_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_alteration", b"is_alteration", "known_partition_count", b"known_partition_count", "partitions", b"partitions", "start_offset", b"start_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

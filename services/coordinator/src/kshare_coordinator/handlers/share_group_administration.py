@@ -1,0 +1,90 @@
+"""AlterShareGroupOffsets, DeleteShareGroupOffsets and the deletion of share groups, each in two stages.
+
+First the machine notes durably what is wanted; from then on it will be done, whoever crashes. Then the share
+coordinators and leaders have to do it (`group_state`), and the client is answered when they have. Where that takes too
+long the client is told COORDINATOR_NOT_AVAILABLE, which it may repeat: what was noted goes on all the same.
+"""
+
+from __future__ import annotations
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.group_state import GroupStateKeeper
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.share_group_administration import is_being_altered, is_being_deleted
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+SECOND_STAGE_TIMEOUT_MS = 20_000
+"""How long share coordinators and leaders may take before the client is told to come again."""
+
+
+class ShareGroupAdministrationHandlers:
+    def __init__(self, core: Core, keeper: GroupStateKeeper) -> None:
+        self._core = core
+        self._keeper = keeper
+
+    async def alter_offsets(
+        self, request: pb.AlterShareGroupOffsetsRequest, payload: memoryview
+    ) -> pb.AlterShareGroupOffsetsResponse:
+        try:
+            answer = await self._core.submit(commands.AlterShareGroupOffsets(request=request))
+            accepted = [result for result in answer.results if not result.error_code]
+
+            def pending() -> list[pb.AlterShareGroupOffsetsResponse.Result]:
+                state = self._core.state
+                return [
+                    result
+                    for result in accepted
+                    if is_being_altered(state, request.group_id, result.topic_id, result.partition)
+                ]
+
+            await self._keeper.wait_until(lambda: not pending(), timeout_ms=SECOND_STAGE_TIMEOUT_MS)
+            for result in pending():
+                result.error_code, result.error_message = UNAVAILABLE, self._why_pending(request.group_id)
+        except KafkaError as error:
+            return pb.AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
+        except StorageFailure as failure:
+            return pb.AlterShareGroupOffsetsResponse(error_code=UNAVAILABLE, error_message=str(failure))
+        return answer
+
+    async def delete_offsets(
+        self, request: pb.DeleteShareGroupOffsetsRequest, payload: memoryview
+    ) -> pb.DeleteShareGroupOffsetsResponse:
+        try:
+            answer = await self._core.submit(commands.DeleteShareGroupOffsets(request=request))
+            accepted = [result for result in answer.results if not result.error_code]
+
+            def pending() -> list[pb.DeleteShareGroupOffsetsResponse.Result]:
+                state = self._core.state
+                return [result for result in accepted if is_being_deleted(state, request.group_id, result.topic_id)]
+
+            await self._keeper.wait_until(lambda: not pending(), timeout_ms=SECOND_STAGE_TIMEOUT_MS)
+            for result in pending():
+                result.error_code, result.error_message = UNAVAILABLE, self._why_pending(request.group_id)
+        except KafkaError as error:
+            return pb.DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
+        except StorageFailure as failure:
+            return pb.DeleteShareGroupOffsetsResponse(error_code=UNAVAILABLE, error_message=str(failure))
+        return answer
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """One share group of DeleteGroups."""
+        try:
+            await self._core.submit(commands.DeleteShareGroup(group_id=group_id))
+            is_gone = await self._keeper.wait_until(
+                lambda: not self._is_being_deleted(group_id), timeout_ms=SECOND_STAGE_TIMEOUT_MS
+            )
+        except KafkaError as error:
+            return error.code
+        except StorageFailure:
+            return UNAVAILABLE
+        return ErrorCode.NONE if is_gone else UNAVAILABLE
+
+    def _is_being_deleted(self, group_id: str) -> bool:
+        group = self._core.state.share_groups.get(group_id)
+        return group is not None and group.is_deleting
+
+    def _why_pending(self, group_id: str) -> str:
+        problem = self._keeper.problem(group_id) or "share coordinators and leaders are still at it"
+        return f"It was noted and will be done, but not within {SECOND_STAGE_TIMEOUT_MS} ms: {problem}"
