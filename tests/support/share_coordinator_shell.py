@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_runtime.ports import KeyValueStore
+from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import (
     DeleteState,
     InitializeState,
@@ -70,17 +71,19 @@ class ShareCoordinatorShell:
         cached_states_limit: int = 1000,
         cached_state_batches_limit: int = 100_000,
     ) -> None:
-        self.store = store
         self.updates_per_snapshot = updates_per_snapshot
         self.cached_states_limit = cached_states_limit
         self.cached_state_batches_limit = cached_state_batches_limit
         self.restart(store)
 
     def restart(self, store: KeyValueStore) -> None:
+        if not isinstance(store, ChecksummedStore):
+            self.raw_store = store
+            store = ChecksummedStore(store)
         self.store = store
         self.loaded: list[SharePartitionKey] = []
         self.state_store = StateStore(
-            store=store, state_partition_of=lambda key: state_partition_of(key, STATE_PARTITION_COUNT)
+            store=self.store, state_partition_of=lambda key: state_partition_of(key, STATE_PARTITION_COUNT)
         )
         self._build()
 

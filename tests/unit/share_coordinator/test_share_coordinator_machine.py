@@ -13,6 +13,7 @@ from kshare_share_coordinator.machine.operations import (
     STATE_BATCHES_PER_WRITE_LIMIT,
     Operation,
     Result,
+    SnapshotColdState,
     key_problem,
 )
 from kshare_share_coordinator.machine.share_coordinator import SMALL_STATE_BATCHES
@@ -91,7 +92,7 @@ def test_initialize_with_a_greater_state_epoch_starts_anew_and_keeps_older_leade
     shell = new_shell(initialize(), write(KEY, (5, 6, 2, 1), leader_epoch=3, start_offset=5, delivery_complete_count=2))
     snapshot_epoch = state_of(shell).snapshot_epoch
     shell.run(initialize(state_epoch=2, start_offset=100))
-    assert state_of(shell) == ShareGroupOffset(snapshot_epoch + 1, 2, 3, 100, 0, (), 0)
+    assert state_of(shell) == ShareGroupOffset(snapshot_epoch + 1, 2, 3, 100, 0, (), 0, NOW_MS)
     assert refused(shell, write(state_epoch=2, leader_epoch=2)).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
@@ -211,9 +212,56 @@ def test_a_large_state_gets_updates_and_a_snapshot_after_so_many() -> None:
         (record,) = shell.newest_records
         kinds.append((type(record), getattr(record, "update_number", None)))
     update, snapshot = ShareUpdate, (ShareSnapshot, None)
-    assert kinds[:4] == [(update, 2), (update, 3), snapshot, (update, 1)]
-    assert kinds[4:] == [(update, 2), (update, 3), snapshot, (update, 1)]
+    assert kinds[:4] == [(update, 1), (update, 2), (update, 3), snapshot]
+    assert kinds[4:] == [(update, 1), (update, 2), (update, 3), snapshot]
     assert len(state_of(shell).state_batches) == len(MANY_RUNS) + 8
+
+
+def newest_kind(shell: ShareCoordinatorShell, operation: Operation) -> type[object]:
+    assert shell.run(operation).error_code == ErrorCode.NONE
+    (record,) = shell.newest_records
+    return type(record)
+
+
+def test_a_write_is_an_update_where_that_is_smaller() -> None:
+    """A snapshot where it is not larger: the first runs, all runs again, or few runs left beyond the start offset."""
+    shell = new_shell(initialize())
+    few = MANY_RUNS[:3]
+    assert newest_kind(shell, write(KEY, *MANY_RUNS)) is ShareSnapshot
+    assert newest_kind(shell, write(KEY, *few)) is ShareUpdate
+    assert newest_kind(shell, write(KEY, *[(first, last, 2, 2) for first, last, _, _ in MANY_RUNS])) is ShareSnapshot
+    assert newest_kind(shell, write(KEY, (0, 1000, 2, 3))) is ShareUpdate
+    assert newest_kind(shell, write(KEY, *MANY_RUNS)) is ShareSnapshot
+    assert list(state_of(shell).state_batches) == batches((0, 1000, 2, 3))
+    shell = new_shell(initialize(), write(KEY, *MANY_RUNS))
+    last_but_one = MANY_RUNS[-2][0]
+    assert newest_kind(shell, write(KEY, *few, start_offset=0)) is ShareUpdate
+    assert newest_kind(shell, write(KEY, *few, start_offset=last_but_one)) is ShareSnapshot
+    assert list(state_of(shell).state_batches) == batches(*MANY_RUNS[-2:])
+
+
+def test_a_cold_share_partition_gets_a_snapshot_of_the_same_state() -> None:
+    shell = new_shell(
+        initialize(), write(KEY, *MANY_RUNS, start_offset=0), write(KEY, (900, 901, 2, 1), leader_epoch=0)
+    )
+    before = state_of(shell)
+    assert before.update_count == 1
+    assert shell.run(SnapshotColdState(KEY, before.snapshot_epoch, 1)) == Result()
+    (record,) = shell.newest_records
+    assert isinstance(record, ShareSnapshot)
+    assert (record.superseded_update_count, record.create_timestamp_ms) == (1, before.create_timestamp_ms)
+    shell.restart(shell.store)
+    assert state_of(shell) == before._replace(snapshot_epoch=before.snapshot_epoch + 1, update_count=0)
+
+
+@pytest.mark.parametrize(("epoch_difference", "update_count"), [(0, 2), (0, 0), (1, 1), (-1, 1)])
+def test_a_share_partition_that_was_written_meanwhile_is_not_cold(epoch_difference: int, update_count: int) -> None:
+    shell = new_shell(initialize(), write(KEY, *MANY_RUNS), write(KEY, (900, 901, 2, 1)))
+    epoch = state_of(shell).snapshot_epoch + epoch_difference
+    assert shell.run(SnapshotColdState(KEY, epoch, update_count)) == Result()
+    assert shell.newest_records == []
+    assert shell.run(SnapshotColdState(OTHER, 0, 1)) == Result()
+    assert shell.newest_records == []
 
 
 @pytest.mark.parametrize(("state_epoch", "leader_epoch"), [(2, 0), (1, 1), (2, 1)])
@@ -223,7 +271,7 @@ def test_a_greater_epoch_makes_a_snapshot_that_carries_it(state_epoch: int, lead
     shell.run(write(KEY, (3000, 3000, 2, 1), state_epoch=state_epoch, leader_epoch=leader_epoch))
     (record,) = shell.newest_records
     assert isinstance(record, ShareSnapshot)
-    assert (record.state_epoch, record.leader_epoch, record.superseded_update_count) == (state_epoch, leader_epoch, 2)
+    assert (record.state_epoch, record.leader_epoch, record.superseded_update_count) == (state_epoch, leader_epoch, 1)
     shell.restart(shell.store)
     state = state_of(shell)
     assert (state.state_epoch, state.leader_epoch) == (state_epoch, leader_epoch)
@@ -267,7 +315,7 @@ def test_too_many_batches_for_one_share_partition_are_refused() -> None:
 def test_delete_removes_everything() -> None:
     shell = new_shell(initialize(), initialize(OTHER), write(KEY, *MANY_RUNS), write(KEY, (2000, 2000, 2, 1)))
     assert shell.run(delete()) == Result()
-    assert shell.newest_records == [ShareTombstone(KEY, 2)]
+    assert shell.newest_records == [ShareTombstone(KEY, 1)]
     assert refused(shell, read()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     shell.restart(shell.store)
     assert refused(shell, read()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -39,7 +39,7 @@ def stored_keys(shell: ShareCoordinatorShell) -> list[bytes]:
 
 def shell_with_updates(disk: MemoryDisk | None = None) -> ShareCoordinatorShell:
     shell = ShareCoordinatorShell((disk or MemoryDisk()).open_store("test"))
-    shell.turn(initialize(), write(KEY, *MANY_RUNS), write(KEY, (1000, 1000, 2, 1)))
+    shell.turn(initialize(), write(KEY, *MANY_RUNS), write(KEY, (900, 900, 2, 1)), write(KEY, (1000, 1000, 2, 1)))
     return shell
 
 
@@ -69,7 +69,8 @@ def test_share_partitions_with_alike_names_do_not_mix() -> None:
     shell = ShareCoordinatorShell(MemoryDisk().open_store("test"))
     shell.state_store = type(shell.state_store)(store=shell.store, state_partition_of=lambda key: 0)
     for number, key in enumerate(keys):
-        shell.turn(initialize(key, start_offset=number), write(key, *MANY_RUNS))
+        runs = (*MANY_RUNS, (500, 500, 2, 1), (600, 600, 2, 1))
+        shell.turn(initialize(key, start_offset=number), write(key, *runs), write(key, (900, 900, 2, 1)))
     shell.machine.records_are_durable()
     for number, key in enumerate(keys):
         assert [type(record).__name__ for record in shell.state_store.load(key)] == ["ShareSnapshot", "ShareUpdate"]
@@ -94,7 +95,7 @@ class FailingReads:
     """A store whose disk cannot be read."""
 
     def __init__(self, shell: ShareCoordinatorShell) -> None:
-        self._store = shell.store
+        self._store = shell.raw_store
         self.failing = True
 
     def __getattr__(self, name: str) -> object:

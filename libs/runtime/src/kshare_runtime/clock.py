@@ -23,4 +23,5 @@ def system_environment(data_dir: Path) -> Environment:
         clock=SystemClock(),
         random=random.Random(random.SystemRandom().getrandbits(256)),
         open_store=lambda name: RocksStore(data_dir / name),
+        open_isolated_store=lambda name: RocksStore(data_dir / name, isolate_damage=True),
     )

@@ -23,6 +23,7 @@ from kshare_core.errors import StorageFailure
 
 Command_contra = TypeVar("Command_contra", contravariant=True)
 Record = TypeVar("Record")
+Record_co = TypeVar("Record_co", covariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
 Effect_co = TypeVar("Effect_co", covariant=True)
 Command = TypeVar("Command")
@@ -31,10 +32,10 @@ Effect = TypeVar("Effect")
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Generic[Record, Response_co, Effect_co]):
+class Decision(Generic[Record_co, Response_co, Effect_co]):
     """What a machine answers to a command: `records` to append, the `response`, and `effects` after the append."""
 
-    records: Sequence[Record]
+    records: Sequence[Record_co]
     response: Response_co
     effects: Sequence[Effect_co] = ()
 

@@ -65,3 +65,5 @@ class Environment:
     clock: Clock
     random: random.Random
     open_store: Callable[[str], KeyValueStore]
+    open_isolated_store: Callable[[str], KeyValueStore] | None = None
+    """The same for a store whose families do not depend on each other: damage to one keeps the others served."""

@@ -163,6 +163,11 @@ class RocksStore:
         self._check_open()
         return sorted(self._families)
 
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return self._path
+
     def damaged_families(self) -> Mapping[str, str]:
         """Families that cannot be read until they are dropped, and why; only with `isolate_damage`."""
         return self._damaged

@@ -13,6 +13,7 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.catalog import CatalogFollower, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
+    BACKUP_STATE,
     DELETE_SHARE_GROUP_STATE,
     FETCH_STATE_TOPIC,
     INITIALIZE_SHARE_GROUP_STATE,
@@ -25,8 +26,9 @@ from kshare_rpc.methods import (
 )
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.machine import MachineRunner
-from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics import Metrics
+from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.handlers.delete_share_group_state import delete_share_group_state
 from kshare_share_coordinator.handlers.initialize_share_group_state import initialize_share_group_state
 from kshare_share_coordinator.handlers.operation_service import OperationService
@@ -42,6 +44,10 @@ from kshare_share_coordinator.handlers.write_share_group_state import write_shar
 from kshare_share_coordinator.machine.operations import Operation, Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.machine.share_group_offset import Record
+from kshare_share_coordinator.maintenance.backup import BackupService, backup_state
+from kshare_share_coordinator.maintenance.confirmed_sync import ConfirmedSync
+from kshare_share_coordinator.maintenance.opening import open_state_store
+from kshare_share_coordinator.maintenance.state_walk import StateWalk
 from kshare_share_coordinator.moving.measures import MoveMeasures
 from kshare_share_coordinator.moving.rows import StatePartitionRows
 from kshare_share_coordinator.moving.sender import StatePartitionSender
@@ -51,7 +57,6 @@ from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_share_coordinator.state_store import StateStore
 from kshare_share_coordinator.state_topic import StateTopicIndex
 
-STORE_NAME = "share-coordinator"
 WAITING_OPERATIONS_LIMIT = 20_000
 
 
@@ -69,12 +74,14 @@ class ShareCoordinatorNode:
             on_view=self._on_view,
             on_problem=self._note_catalog_problem,
         )
-        self._store: KeyValueStore | None = None
+        self._store: ChecksummedStore | None = None
         self._state_store: StateStore | None = None
         self._ownership: Ownership | None = None
         self._state_topic_index: StateTopicIndex | None = None
         self._state_topic: StateTopicService | None = None
         self._moves: StatePartitionMoves | None = None
+        self._walk: StateWalk | None = None
+        self._confirmed_sync: ConfirmedSync | None = None
         self.move_measures = MoveMeasures(lambda: self._ownership.owned_count() if self._ownership else 0)
         self._machine: ShareCoordinatorMachine | None = None
         self._runner: MachineRunner[Operation, Record, Result, None] | None = None
@@ -88,7 +95,7 @@ class ShareCoordinatorNode:
 
     async def start(self) -> None:
         """Opens the store, serves, registers, and returns when the first view of the catalog is here."""
-        self._store = self._environment.open_store(STORE_NAME)
+        self._store = open_state_store(self._environment)
         self._state_topic_index = StateTopicIndex(store=self._store, now_ms=self._environment.clock.now_ms)
         self._state_store = state_store = StateStore(
             store=self._store, state_partition_of=self._state_partition_of, state_topic=self._state_topic_index
@@ -113,7 +120,17 @@ class ShareCoordinatorNode:
             queue_limit=WAITING_OPERATIONS_LIMIT,
         )
         operations = OperationService(
-            submit=self._runner.submit, ownership=self._ownership, report_corrupt=state_store.report_corrupt
+            submit=self._runner.submit,
+            ownership=self._ownership,
+            report_corrupt=state_store.report_corrupt,
+            damage=state_store.damage,
+        )
+        self._walk = StateWalk(
+            store=self._store,
+            state_store=state_store,
+            ownership=self._ownership,
+            submit=self._runner.submit,
+            interval_ms=self._settings.cold_partition_snapshot_interval_ms,
         )
         rows = StatePartitionRows(self._store)
         self._moves = StatePartitionMoves(
@@ -141,6 +158,9 @@ class ShareCoordinatorNode:
             )
         )
         self._state_topic.start()
+        self._walk.start()
+        self._confirmed_sync = ConfirmedSync(self._store)
+        self._confirmed_sync.start()
 
     async def stop(self, grace_ms: int) -> None:
         """Answers what is under way for `grace_ms`, then closes everything; also after a start that did not finish."""
@@ -150,6 +170,10 @@ class ShareCoordinatorNode:
             await self._moves.stop()
         if self._state_topic is not None:
             await self._state_topic.stop()
+        if self._walk is not None:
+            await self._walk.stop()
+        if self._confirmed_sync is not None:
+            await self._confirmed_sync.stop()
         await self._follower.stop()
         if self._store is not None:
             self._store.close()
@@ -160,9 +184,10 @@ class ShareCoordinatorNode:
 
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty when it is."""
-        if not (self._runner and self._state_store and self._ownership and self._moves):
+        if not (self._runner and self._state_store and self._ownership and self._moves and self._walk):
             return ["the share coordinator is not started"]
         problems = [*self._ownership.problems(), *self._state_store.problems(), *self._moves.problems()]
+        problems += self._walk.problems()
         if self._runner.storage_failure is not None:
             problems.append(f"the newest write failed: {self._runner.storage_failure}")
         if not self._follower.view.version:
@@ -172,6 +197,7 @@ class ShareCoordinatorNode:
     def _service(
         self, operations: OperationService, sender: StatePartitionSender, state_topic: StateTopicService
     ) -> Service:
+        assert self._store is not None
         return Service(
             name=SHARE_COORDINATOR,
             handlers={
@@ -182,6 +208,7 @@ class ShareCoordinatorNode:
                 READ_SHARE_GROUP_STATE_SUMMARY: read_share_group_state_summary(operations),
                 TRANSFER_STATE_PARTITION: transfer_state_partition(sender),
                 FETCH_STATE_TOPIC: fetch_state_topic(state_topic),
+                BACKUP_STATE: backup_state(BackupService(self._store)),
                 LIST_STATE_TOPIC_OFFSETS: list_state_topic_offsets(state_topic),
             },
             healthy=lambda: not self.problems(),

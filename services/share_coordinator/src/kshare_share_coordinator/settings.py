@@ -8,6 +8,7 @@ from kshare_core.configs import Configs
 
 MOVE_PIECE_BYTES = 256 * 1024
 SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT = "share.coordinator.snapshot.update.records.per.snapshot"
+COLD_PARTITION_SNAPSHOT_INTERVAL_MS = "share.coordinator.cold.partition.snapshot.interval.ms"
 STATE_TOPIC_PRUNE_INTERVAL_MS = "share.coordinator.state.topic.prune.interval.ms"
 DELETE_RETENTION_MS = "log.cleaner.delete.retention.ms"
 
@@ -28,6 +29,11 @@ class ShareCoordinatorSettings:
     def snapshot_update_records_per_snapshot(self) -> int:
         """ShareUpdates that may follow a ShareSnapshot before the next one."""
         return self.configs.integer(SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT)
+
+    @property
+    def cold_partition_snapshot_interval_ms(self) -> int:
+        """Time between two passes over all states; what was not written between them gets a ShareSnapshot."""
+        return self.configs.integer(COLD_PARTITION_SNAPSHOT_INTERVAL_MS)
 
     @property
     def state_topic_prune_interval_ms(self) -> int:

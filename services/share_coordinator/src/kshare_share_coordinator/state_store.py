@@ -1,5 +1,9 @@
 """Where the records lie on the disk, and what is known about records that cannot be read.
 
+Everything that Kafka's state topic would need pruning for happens at once here: a snapshot removes what it supersedes,
+and a tombstone all that there was, in the same atomic write as the record itself, so nothing is left to be finished
+after a crash. share.coordinator.state.topic.prune.interval.ms is for old tombstones only (`handlers.state_topic`).
+
 One family for each partition of `__share_group_state` ("state-0", "state-1", ...). Within it, the keys of one
 share-partition are neighbours: Kafka's record key with its record type moved to the end, and for ShareUpdates the
 update's number (uint32) after it:
@@ -9,27 +13,32 @@ update's number (uint32) after it:
 
 So one short scan loads a share-partition, and no key of one is within the range of another, since all parts before the
 record type have a length that is known from the left. A new snapshot removes the updates of the one before it in the
-same atomic write. Keys from 0x80 on are those of the index that makes a topic of it, see `state_topic`.
+same atomic write. Keys from 0x80 on are those of the index that makes a topic of it, see `state_topic`. Every row has a
+checksum (`checksummed_store`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct
+from typing import NamedTuple
 
 from kshare_core.errors import StorageFailure
-from kshare_core.identifiers import SharePartitionKey
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
+from kshare_runtime.ports import Write
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
 from kshare_share_coordinator.machine.share_group_offset import (
     CorruptRecord,
     Record,
     ShareSnapshot,
     ShareTombstone,
     ShareUpdate,
+    apply,
 )
 from kshare_share_coordinator.records import (
     SHARE_SNAPSHOT,
     SHARE_UPDATE,
+    decode_key,
     decode_snapshot,
     decode_update,
     encode_key,
@@ -44,14 +53,38 @@ CLUSTER_ID_KEY = b"cluster-id"
 REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT = 100
 
 _TYPE = Struct(">h")
+_PARTITION_BYTES = 4
 _UPDATE_SUFFIX = Struct(">hI")
 _SNAPSHOT_SUFFIX = _TYPE.pack(SHARE_SNAPSHOT)
 _END_SUFFIX = _TYPE.pack(SHARE_UPDATE + 1)
 
 
+FAMILY_PREFIX = "state-"
+END_OF_SHARE_PARTITIONS = b"\x80"
+"""Above all keys of share-partitions, which begin with a positive int16."""
+
+
 def family_of(state_partition: int) -> str:
     """The family of a partition of `__share_group_state`."""
-    return f"state-{state_partition}"
+    return f"{FAMILY_PREFIX}{state_partition}"
+
+
+def damage_text(state_partition: int, problem: str) -> str:
+    """What a person has to know about a state partition that cannot be read."""
+    return (
+        f"state partition {state_partition} is damaged on this node's disk, so all its share-partitions are refused, "
+        f"and those of others are served ({problem}). `kshare state verify` shows what is damaged. To repair it, stop "
+        f"this share coordinator and run `kshare state import --replace {state_partition}` with an export of a backup"
+    )
+
+
+class Found(NamedTuple):
+    """A share-partition that lies in the store: its records, or what is wrong with them."""
+
+    key: SharePartitionKey | None
+    """None where not even the key can be read."""
+    records: Sequence[Record]
+    problem: str | None
 
 
 class StateStore:
@@ -63,7 +96,7 @@ class StateStore:
     def __init__(
         self,
         *,
-        store: KeyValueStore,
+        store: ChecksummedStore,
         state_partition_of: Callable[[SharePartitionKey], int],
         state_topic: StateTopicIndex | None = None,
     ) -> None:
@@ -76,7 +109,18 @@ class StateStore:
     def problems(self) -> list[str]:
         """What could not be read, for the health check: the last failure of the disk, and corrupt share-partitions."""
         failure = [] if self._read_failure is None else [f"state cannot be read from the disk: {self._read_failure}"]
-        return failure + list(self._corrupt.values())
+        return failure + self._damage_texts() + list(self._corrupt.values())
+
+    def _damage_texts(self) -> list[str]:
+        maintained = self._store.maintained
+        if maintained is None:
+            return []
+        return [
+            damage_text(int(family.removeprefix(FAMILY_PREFIX)), problem)
+            if family.startswith(FAMILY_PREFIX)
+            else f"{family} is damaged: {problem}"
+            for family, problem in maintained.damaged_families().items()
+        ]
 
     def report_corrupt(self, key: SharePartitionKey, problem: str) -> None:
         """Keeps what was found wrong with a share-partition, until its state is deleted."""
@@ -126,24 +170,41 @@ class StateStore:
     def write_cluster_id(self, cluster_id: str) -> None:
         self._store.write([Write(METADATA_FAMILY, CLUSTER_ID_KEY, cluster_id.encode())])
 
-    def _read(self, key: SharePartitionKey) -> list[Record]:
-        records: list[Record] = []
-        prefix = _prefix_of(key)
-        for stored_key, value in self._scan(key, prefix):
-            suffix = stored_key[len(prefix) :]
-            if suffix == _SNAPSHOT_SUFFIX:
-                records.append(decode_snapshot(key, value))
-            elif len(suffix) == _UPDATE_SUFFIX.size:
-                records.append(decode_update(key, _UPDATE_SUFFIX.unpack(suffix)[1], value))
-            else:
-                raise CorruptRecord(f"share-partition {key} has a stored key that is none: {stored_key.hex()}")
-        if records and not isinstance(records[0], ShareSnapshot):
-            raise CorruptRecord(f"share-partition {key} has ShareUpdates without a ShareSnapshot")
-        return records
+    def damage(self, key: SharePartitionKey) -> str | None:
+        """Why nothing of the share-partition's state partition is served, None where it is."""
+        state_partition = self._state_partition_of(key)
+        problem = self._store.damage(family_of(state_partition))
+        return None if problem is None else damage_text(state_partition, problem)
 
-    def _scan(self, key: SharePartitionKey, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    def share_partitions(self, family: str, start: bytes, limit: int) -> tuple[list[Found], bytes | None]:
+        """Share-partitions from a stored key on, at least one where there is one, and the key from which to go on.
+
+        Ends with the share-partition within which row number `limit` is. StorageFailure.
+        """
+        found: list[Found] = []
+        rows: list[tuple[bytes, bytes]] = []
+        prefix = b""
+        for count, (stored_key, stored) in enumerate(self._store.scan_stored(family, start, END_OF_SHARE_PARTITIONS)):
+            row_prefix = stored_key[: _prefix_length(stored_key)]
+            if rows and row_prefix != prefix:
+                found.append(_found(family, prefix, rows))
+                rows = []
+                if count >= limit:
+                    return found, stored_key
+            prefix = row_prefix
+            rows.append((stored_key, stored))
+        if rows:
+            found.append(_found(family, prefix, rows))
+        return found, None
+
+    def _read(self, key: SharePartitionKey) -> list[Record]:
         family = family_of(self._state_partition_of(key))
-        return list(self._store.scan(family, prefix + _SNAPSHOT_SUFFIX, prefix + _END_SUFFIX))
+        prefix = _prefix_of(key)
+        return _records_of(key, family, prefix, self._scan(family, prefix))
+
+    def _scan(self, family: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """Rows as they are stored."""
+        return list(self._store.scan_stored(family, prefix + _SNAPSHOT_SUFFIX, prefix + _END_SUFFIX))
 
     def _add_writes(self, record: Record, writes: list[Write]) -> None:
         prefix = _prefix_of(record.key)
@@ -166,7 +227,7 @@ class StateStore:
 
     def _add_end(self, record: ShareTombstone, family: str, prefix: bytes, writes: list[Write]) -> None:
         if record.update_count is None:
-            writes.extend(Write(family, stored_key, None) for stored_key, _ in self._scan(record.key, prefix))
+            writes.extend(Write(family, stored_key, None) for stored_key, _ in self._scan(family, prefix))
             return
         writes.append(Write(family, prefix + _SNAPSHOT_SUFFIX, None))
         _add_removals(family, prefix, record.update_count, writes)
@@ -179,3 +240,42 @@ def _add_removals(family: str, prefix: bytes, update_count: int, writes: list[Wr
 
 def _prefix_of(key: SharePartitionKey) -> bytes:
     return encode_key(SHARE_SNAPSHOT, key)[_TYPE.size :]
+
+
+def _prefix_length(stored_key: bytes) -> int:
+    (group_id_length,) = _TYPE.unpack_from(stored_key) if len(stored_key) >= _TYPE.size else (0,)
+    return _TYPE.size + int(group_id_length) + TOPIC_ID_LENGTH + _PARTITION_BYTES
+
+
+def _found(family: str, prefix: bytes, rows: Sequence[tuple[bytes, bytes]]) -> Found:
+    key: SharePartitionKey | None = None
+    try:
+        _, key = decode_key(_SNAPSHOT_SUFFIX + prefix)
+        records = _records_of(key, family, prefix, rows)
+        state = None
+        for record in records:
+            state = apply(state, record)
+        return Found(key, records, None)
+    except CorruptRecord as problem:
+        return Found(key, (), str(problem))
+
+
+def _records_of(
+    key: SharePartitionKey, family: str, prefix: bytes, rows: Sequence[tuple[bytes, bytes]]
+) -> list[Record]:
+    records: list[Record] = []
+    for stored_key, stored in rows:
+        try:
+            value = unsealed(family, stored_key, stored)
+        except CorruptRow as problem:
+            raise CorruptRecord(f"share-partition {key}: {problem}") from None
+        suffix = stored_key[len(prefix) :]
+        if suffix == _SNAPSHOT_SUFFIX:
+            records.append(decode_snapshot(key, value))
+        elif len(suffix) == _UPDATE_SUFFIX.size:
+            records.append(decode_update(key, _UPDATE_SUFFIX.unpack(suffix)[1], value))
+        else:
+            raise CorruptRecord(f"share-partition {key} has a stored key that is none: {stored_key.hex()}")
+    if records and not isinstance(records[0], ShareSnapshot):
+        raise CorruptRecord(f"share-partition {key} has ShareUpdates without a ShareSnapshot")
+    return records

@@ -15,6 +15,9 @@ keys begin with 0x80, which no record's key does (those begin with the length of
 Tombstones stay for delete.retention.ms. The newest record of a state partition always stays, so the counter goes on
 from it after a restart. Timestamps never go back within a state partition, so a look-up by time can bisect.
 
+A damaged row never keeps a record from being written: an offset that cannot be found any more stays where it is, and a
+reader passes over it, because its record's key leads to another one.
+
 Offsets of share-partitions that were written lately are remembered, because superseding needs them; they are forgotten
 whenever a write fails or somebody else may have written (`forget`).
 """
@@ -27,7 +30,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from kshare_core.identifiers import TOPIC_ID_LENGTH
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_runtime.ports import Write
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
 from kshare_share_coordinator.machine.share_group_offset import CorruptRecord
 from kshare_wire.record_batches import patch
 from kshare_wire.record_writing import BatchWriter
@@ -38,6 +42,7 @@ BATCH_BYTES_LIMIT = 64 * 1024
 OFFSETS_SCANNED_AT_ONCE = 10_000
 """Most of them may be gone, and the event loop must not wait for the disk to step over all of them."""
 CACHED_OFFSETS_LIMIT = 200_000
+UNKNOWN_OFFSET = -1
 
 _OWN_KEYS = b"\x80"
 _OFFSETS = _OWN_KEYS + b"o"
@@ -79,7 +84,7 @@ class StateTopicIndex:
     StorageFailure.
     """
 
-    def __init__(self, *, store: KeyValueStore, now_ms: Callable[[], int]) -> None:
+    def __init__(self, *, store: ChecksummedStore, now_ms: Callable[[], int]) -> None:
         self._store = store
         self.now_ms = now_ms
         self.on_written: Callable[[Sequence[str]], None] = lambda families: None
@@ -151,6 +156,8 @@ class StateTopicIndex:
         base_offset = offset
         for key, value in self._store.scan(family, _offset_key(offset), _offset_key(end_offset)):
             entry = _decode_entry(key, value)
+            if self._store.get(family, _KEYS + entry.record_key) != key[len(_OFFSETS) :]:
+                continue  # superseded, when its offset could not be found
             if not writer.count:
                 base_offset = entry.offset
             record_key = _kafka_key(entry.record_key)
@@ -177,7 +184,8 @@ class StateTopicIndex:
                 if entry.timestamp_ms >= before_ms or offset == next_offset - 1:
                     break
                 writes.append(Write(family, _OFFSETS + offset_part, None))
-                writes.append(Write(family, _KEYS + entry.record_key, None))
+                if self._store.get(family, _KEYS + entry.record_key) == offset_part:
+                    writes.append(Write(family, _KEYS + entry.record_key, None))
             writes.append(Write(family, tombstone_key, None))
             looked_at += 1
             if looked_at == limit:
@@ -204,7 +212,8 @@ class StateTopicIndex:
             old = offsets.pop(superseded, None)
             if old is not None:
                 self._cached_offsets -= 1
-                writes.append(Write(family, _offset_key(old), None))
+                if old != UNKNOWN_OFFSET:
+                    writes.append(Write(family, _offset_key(old), None))
                 if superseded != suffix:
                     writes.append(Write(family, _KEYS + prefix + superseded, None))
         offset_part = _OFFSET.pack(offset)
@@ -221,12 +230,19 @@ class StateTopicIndex:
         end = self._ends.get(family)
         if end is None:
             end = _End(0, 0)
-            for key, value in self._store.scan(family, _OFFSETS, _end_of(_OFFSETS), reverse=True):
-                newest = _decode_entry(key, value)
-                end = _End(newest.offset + 1, newest.timestamp_ms)
+            for key, stored in self._store.scan_stored(family, _OFFSETS, _end_of(_OFFSETS), reverse=True):
+                (offset,) = _OFFSET.unpack_from(key, len(_OFFSETS))
+                end = _End(offset + 1, self._timestamp_ms(family, key, stored))
                 break
             self._ends[family] = end
         return end
+
+    def _timestamp_ms(self, family: str, key: bytes, stored: bytes) -> int:
+        """Of an entry; 0 where it is damaged."""
+        try:
+            return _decode_entry(key, unsealed(family, key, stored)).timestamp_ms
+        except CorruptRow:
+            return 0
 
     def _offsets_of(self, family: str, prefix: bytes) -> dict[bytes, int]:
         offsets = self._offsets.get(prefix)
@@ -235,8 +251,11 @@ class StateTopicIndex:
             return offsets
         start = _KEYS + prefix
         offsets = {}
-        for key, value in self._store.scan(family, start, _end_of(start)):
-            (offsets[key[len(start) :]],) = _OFFSET.unpack(value)
+        for key, stored in self._store.scan_stored(family, start, _end_of(start)):
+            try:
+                (offsets[key[len(start) :]],) = _OFFSET.unpack(unsealed(family, key, stored))
+            except CorruptRow:
+                offsets[key[len(start) :]] = UNKNOWN_OFFSET
         self._offsets[prefix] = offsets
         self._cached_offsets += len(offsets)
         return offsets

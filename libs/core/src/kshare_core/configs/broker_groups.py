@@ -48,10 +48,18 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         choices=("consumer", "classic", "share", "streams"),
     ),
     integer("group.coordinator.threads", 4, low=1),
-    integer("group.initial.rebalance.delay.ms", 3000),
-    integer("group.max.session.timeout.ms", 1800000),
-    integer("group.max.size", MAX_INT, low=1),
-    integer("group.min.session.timeout.ms", 6000),
+    integer(
+        "group.initial.rebalance.delay.ms",
+        3000,
+        text="How long the first rebalance of an empty classic group waits for more members.",
+    ),
+    integer(
+        "group.max.session.timeout.ms", 1800000, text="The longest session timeout that a classic member may ask for."
+    ),
+    integer("group.max.size", MAX_INT, low=1, text="Members of one classic group."),
+    integer(
+        "group.min.session.timeout.ms", 6000, text="The shortest session timeout that a classic member may ask for."
+    ),
     integer("group.share.assignment.interval.ms", 1000, low=0, dynamic=True),
     listing("group.share.assignors", ("simple",)),
     integer(
@@ -168,7 +176,13 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     ),
     integer("share.coordinator.append.linger.ms", -1, low=-1),
     integer("share.coordinator.cached.buffer.max.bytes", 1048588, low=524288, dynamic=True),
-    integer("share.coordinator.cold.partition.snapshot.interval.ms", 300000, low=1, internal=True),
+    integer(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        300000,
+        low=1,
+        text="How often all states are verified, and those not written meanwhile get a ShareSnapshot.",
+        internal=True,
+    ),
     integer("share.coordinator.load.buffer.size", 5242880, low=1),
     integer(
         "share.coordinator.snapshot.update.records.per.snapshot",

@@ -17,7 +17,10 @@ SHARE_PARTITIONS_PER_REQUEST_LIMIT = 5_000
 
 
 class OperationService:
-    """`submit` gives an operation to the machine's runner; `report_corrupt` is for the health check."""
+    """`submit` gives an operation to the machine's runner; `report_corrupt` is for the health check.
+
+    `damage` says why nothing of a share-partition's state partition is served, because its files are damaged.
+    """
 
     def __init__(
         self,
@@ -25,10 +28,12 @@ class OperationService:
         submit: Callable[[Operation], asyncio.Future[Result]],
         ownership: Ownership,
         report_corrupt: Callable[[SharePartitionKey, str], None],
+        damage: Callable[[SharePartitionKey], str | None],
     ) -> None:
         self._submit = submit
         self._ownership = ownership
         self._report_corrupt = report_corrupt
+        self._damage = damage
 
     async def execute(self, operations: Sequence[Operation]) -> list[Result]:
         """One result for each operation, in the same order."""
@@ -46,7 +51,10 @@ class OperationService:
         if problem:
             return Result(ErrorCode.INVALID_REQUEST, problem)
         refusal = self._ownership.refusal(operation.key)
-        return refusal or self._submit(operation)
+        if refusal:
+            return refusal
+        damage = self._damage(operation.key)
+        return Result(ErrorCode.KAFKA_STORAGE_ERROR, damage) if damage else self._submit(operation)
 
     async def _finish(self, operation: Operation, future: asyncio.Future[Result]) -> Result:
         try:

@@ -64,7 +64,16 @@ class ReadStateSummary(NamedTuple):
     key: SharePartitionKey
 
 
-Operation: TypeAlias = InitializeState | ReadState | WriteState | DeleteState | ReadStateSummary
+class SnapshotColdState(NamedTuple):
+    """Writes a snapshot where the share-partition still has exactly these updates (ShareCoordinatorShard's
+    snapshotColdPartitions); otherwise it is not cold, and nothing happens."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    update_count: int
+
+
+Operation: TypeAlias = InitializeState | ReadState | WriteState | DeleteState | ReadStateSummary | SnapshotColdState
 
 
 class Result(NamedTuple):

@@ -14,12 +14,18 @@ The rules, where they go beyond Kafka 4.3.1's ShareCoordinatorShard:
 - The start offset never moves back within a state epoch: such a write is an old one that arrives late.
 - Reading or writing what was never initialized is UNKNOWN_TOPIC_OR_PARTITION (the KIP's answer; Kafka 4.3.1 says
   INVALID_REQUEST, which would be the same as for a malformed request).
+- Whether the topic exists is not asked: what this node sees of the catalog may be older than what its caller saw.
+
+A write is an update where that is smaller. It is a snapshot where the state that is left is small, which also saves the
+next look-up a few rows; where it says again all that the state has; and after so many updates.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
@@ -31,6 +37,7 @@ from kshare_share_coordinator.machine.operations import (
     Operation,
     ReadState,
     Result,
+    SnapshotColdState,
     WriteState,
     initialize_problem,
     write_problem,
@@ -67,6 +74,7 @@ NO_STATE = ShareGroupOffset(
 """What ReadShareGroupStateSummary says about a share-partition without state, as Kafka does."""
 
 ShareDecision = Decision[Record, Result, None]
+_last_offset = itemgetter(1)
 
 
 class ShareCoordinatorMachine:
@@ -170,6 +178,8 @@ class ShareCoordinatorMachine:
     def _decide_with_state(self, operation: Operation, state: ShareGroupOffset | None, now_ms: int) -> ShareDecision:
         if isinstance(operation, InitializeState):
             return _initialize(operation, state, now_ms)
+        if isinstance(operation, SnapshotColdState):
+            return _snapshot_cold(operation, state, now_ms)
         if isinstance(operation, ReadState | WriteState):
             if state is None:
                 return _refuse(
@@ -198,7 +208,7 @@ class ShareCoordinatorMachine:
             operation.leader_epoch > state.leader_epoch
             or operation.state_epoch > state.state_epoch
             or state.update_count >= self._updates_per_snapshot
-            or len(state.state_batches) + len(operation.state_batches) <= SMALL_STATE_BATCHES
+            or _is_snapshot_small(operation, state)
         ):
             return Decision((_snapshot_of_write(operation, state, now_ms),), Result())
         return Decision((_update_of_write(operation, state),), Result())
@@ -268,6 +278,36 @@ def _read(operation: ReadState, state: ShareGroupOffset, now_ms: int) -> ShareDe
         superseded_update_count=state.update_count,
     )
     return Decision((snapshot,), result)
+
+
+def _snapshot_cold(operation: SnapshotColdState, state: ShareGroupOffset | None, now_ms: int) -> ShareDecision:
+    if state is None or (state.snapshot_epoch, state.update_count) != operation[1:]:
+        return Decision((), Result())
+    snapshot = ShareSnapshot(
+        key=operation.key,
+        snapshot_epoch=next_snapshot_epoch(state.snapshot_epoch),
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+        create_timestamp_ms=state.create_timestamp_ms,
+        write_timestamp_ms=now_ms,
+        state_batches=state.state_batches,
+        superseded_update_count=state.update_count,
+    )
+    return Decision((snapshot,), Result())
+
+
+def _is_snapshot_small(operation: WriteState, state: ShareGroupOffset) -> bool:
+    """Whether a snapshot is hardly larger than an update, or not larger at all."""
+    start_offset = max(operation.start_offset, state.start_offset)
+    kept = len(state.state_batches) - bisect_left(state.state_batches, start_offset, key=_last_offset)
+    written = len(operation.state_batches)
+    if kept + written <= SMALL_STATE_BATCHES:
+        return True
+    return written >= kept and len(_combined(operation, state)) <= len(
+        combine_state_batches((), operation.state_batches, start_offset)
+    )
 
 
 def _combined(operation: WriteState, state: ShareGroupOffset) -> list[StateBatch]:

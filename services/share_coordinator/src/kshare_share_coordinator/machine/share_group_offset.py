@@ -35,6 +35,8 @@ class ShareGroupOffset(NamedTuple):
     state_batches: Sequence[StateBatch]
     update_count: int
     """ShareUpdates since the snapshot."""
+    create_timestamp_ms: int = 0
+    """When the snapshot was made; a snapshot of a cold share-partition keeps it, as in Kafka."""
 
 
 class ShareSnapshot(NamedTuple):
@@ -93,6 +95,7 @@ def apply(state: ShareGroupOffset | None, record: Record) -> ShareGroupOffset | 
             delivery_complete_count=record.delivery_complete_count,
             state_batches=record.state_batches,
             update_count=0,
+            create_timestamp_ms=record.create_timestamp_ms,
         )
     if isinstance(record, ShareTombstone):
         return None
@@ -116,4 +119,5 @@ def _apply_update(state: ShareGroupOffset | None, update: ShareUpdate) -> ShareG
         delivery_complete_count=update.delivery_complete_count,
         state_batches=combine_state_batches(state.state_batches, update.state_batches, start_offset),
         update_count=update.update_number,
+        create_timestamp_ms=state.create_timestamp_ms,
     )

@@ -1,0 +1,110 @@
+"""A store whose rows carry checksums of their own, verified whenever a row is read.
+
+RocksDB's checksums cover blocks of files. This one is made where a row is made and checked where it is used, so that it
+also covers what lies between: memory, copies to other nodes, tools that write into a store. A stored value is
+
+    version (1)   crc32c of key and value   value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Protocol, runtime_checkable
+
+from crc32c import crc32c
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.ports import KeyValueStore, Write
+
+ROW_VERSION = 1
+_HEAD = Struct(">BI")
+
+
+class CorruptRow(StorageFailure):
+    """A row is not what was written; the text names its family and key."""
+
+
+@runtime_checkable
+class MaintainedStore(Protocol):
+    """What a store on a disk has beyond KeyValueStore; see RocksStore. One in memory has none of it."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def damaged_families(self) -> Mapping[str, str]: ...
+
+    def drop_family(self, family: str) -> None: ...
+
+    def checkpoint(self, directory: Path) -> None: ...
+
+    def sync_confirmed(self) -> None: ...
+
+
+class ChecksummedStore:
+    """A KeyValueStore over another one. Reads raise CorruptRow, a StorageFailure, where a checksum is wrong."""
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self._store = store
+        self._maintained = store if isinstance(store, MaintainedStore) else None
+
+    @property
+    def maintained(self) -> MaintainedStore | None:
+        """The store below where it lies on a disk."""
+        return self._maintained
+
+    def damage(self, family: str) -> str | None:
+        """Why the family cannot be read, None where nothing is known against it."""
+        return None if self._maintained is None else self._maintained.damaged_families().get(family)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        stored = self._store.get(family, key)
+        return None if stored is None else unsealed(family, key, stored)
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        for key, stored in self._store.scan(family, start, end, reverse=reverse):
+            yield key, unsealed(family, key, stored)
+
+    def scan_stored(
+        self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The rows as they are stored, for who goes on after a corrupt one; see `unsealed`."""
+        return self._store.scan(family, start, end, reverse=reverse)
+
+    def write(self, writes: Sequence[Write]) -> None:
+        self._store.write(
+            [
+                write if write.value is None else Write(write.family, write.key, sealed(write.key, write.value))
+                for write in writes
+            ]
+        )
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        self._store.delete_range(family, start, end)
+
+    def families(self) -> list[str]:
+        return self._store.families()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def sealed(key: bytes, value: bytes) -> bytes:
+    """The stored form of a row's value."""
+    return _HEAD.pack(ROW_VERSION, crc32c(value, crc32c(key))) + value
+
+
+def unsealed(family: str, key: bytes, stored: bytes) -> bytes:
+    """A row's value out of its stored form; CorruptRow."""
+    if len(stored) < _HEAD.size:
+        raise CorruptRow(f"the row {key.hex()} of {family} has {len(stored)} bytes, fewer than its checksum")
+    version, checksum = _HEAD.unpack_from(stored)
+    value = stored[_HEAD.size :]
+    if version != ROW_VERSION:
+        raise CorruptRow(f"the row {key.hex()} of {family} has version {version}; known is {ROW_VERSION}")
+    if checksum != crc32c(value, crc32c(key)):
+        raise CorruptRow(f"the row {key.hex()} of {family} has a wrong checksum")
+    return value
