@@ -53,6 +53,14 @@ QUICK_STEPS, SLOW_STEPS = 5_000, 100_000
 
 owners = strategies.sampled_from(OWNERS)
 all_types = strategies.lists(strategies.sampled_from(list(AcknowledgeType)), min_size=12, max_size=12)
+stored_runs = strategies.lists(
+    strategies.tuples(
+        strategies.integers(1, 7),
+        strategies.sampled_from([AVAILABLE, AVAILABLE, AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED]),
+        strategies.sampled_from([1, 1, 1, 2, 3, 4]),
+    ),
+    max_size=5,
+)
 log_batches = strategies.lists(strategies.tuples(strategies.integers(0, 2), strategies.integers(1, 6)), max_size=8)
 
 
@@ -60,8 +68,9 @@ class SharePartitionModel(RuleBasedStateMachine):
     steps_taken = 0
     """Of all examples together."""
 
-    @initialize(batches=log_batches, limit=strategies.integers(2, 5))
-    def begin(self, batches: list[tuple[int, int]], limit: int) -> None:
+    @initialize(batches=log_batches, limit=strategies.integers(2, 5), stored=stored_runs)
+    def begin(self, batches: list[tuple[int, int]], limit: int, stored: list[tuple[int, RecordState, int]]) -> None:
+        """With a start offset that is not stored yet, or with states of an earlier leader."""
         self.log: list[tuple[int, int]] = []
         self.exists: set[int] = set()
         self.log_end = 0
@@ -80,12 +89,24 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.awaited: set[int] = set()
         """Ids of writes that somebody waits for; each must come and end."""
         self.store = NaiveStore()
+        if stored:
+            self.begin_with([(state, count) for length, state, count in stored for _ in range(length)])
+            return
         self.naive = NaiveSharePartition(0, {})
         self.machine = SharePartition(start_offset=0, start_is_stored=False)
         write = self.machine.next_write()
         assert write is not None and write[1:] == (0, 0, [])
         self.machine.write_succeeded(write.write_id)
         self.store.apply(write)
+
+    def begin_with(self, stored: list[tuple[RecordState, int]]) -> None:
+        self.store = NaiveStore(0, dict(enumerate(stored)))
+        while self.log_end < len(stored):
+            self.extend_log([(0, 4)])
+        self.confirmed = {offset for offset, (state, _) in enumerate(stored) if state is not AVAILABLE}
+        self.decided = set(self.confirmed)
+        self.naive = NaiveSharePartition(0, self.store.records)
+        self.machine = SharePartition(start_offset=0, state_batches=self.store.batches())
 
     def extend_log(self, batches: list[tuple[int, int]]) -> None:
         for hole, length in batches:
@@ -274,7 +295,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         held: bool,
     ) -> None:
         """Mostly refused: not held, held by others, of an answer that was not delivered, beyond the end, twice."""
-        spans = self.held_spans(owner) if held else self.any_spans(first, lengths)
+        spans = self.held_spans(owner, can_end=False) if held else self.any_spans(first, lengths)
         self.acknowledge(owner, spans, types, single, self.delivered, True, False)
 
     def acknowledge(
@@ -326,11 +347,13 @@ class SharePartitionModel(RuleBasedStateMachine):
     def holders(self) -> list[Owner]:
         return [owner for owner in OWNERS if self.held_spans(owner)]
 
-    def held_spans(self, owner: Owner) -> list[tuple[int, int]]:
-        """What the member can acknowledge, as spans."""
+    def held_spans(self, owner: Owner, can_end: bool = True) -> list[tuple[int, int]]:
+        """What the member holds, as spans; with `can_end` only what it can acknowledge."""
         spans: list[tuple[int, int]] = []
         for offset, record in sorted(self.naive.records.items()):
-            if record.owner == owner and record.pending is None and record.deadline_ms > self.now_ms:
+            if record.owner != owner:
+                continue
+            if not can_end or (record.pending is None and record.deadline_ms > self.now_ms):
                 if spans and spans[-1][1] == offset - 1:
                     spans[-1] = (spans[-1][0], offset)
                 else:
