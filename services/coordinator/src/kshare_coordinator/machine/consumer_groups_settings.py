@@ -22,11 +22,11 @@ class ConsumerGroupSettings:
 
     def __init__(self, configs: Configs) -> None:
         self._configs = configs
-        self.is_enabled = "consumer" in configs.items("group.coordinator.rebalance.protocols")
+        self.is_enabled = "consumer" in _names(configs, "group.coordinator.rebalance.protocols")
         """Whether the protocol is served at all."""
         self.max_members = configs.integer("group.consumer.max.size")
         self.max_groups = configs.integer("kshare.max.groups")
-        self.assignors = configs.items("group.consumer.assignors")
+        self.assignors = _names(configs, "group.consumer.assignors")
         """The first one is for groups whose members ask for none."""
         self._broker = self._intervals({})
         self._own: dict[str, tuple[Mapping[str, str], Intervals]] = {}
@@ -49,3 +49,9 @@ class ConsumerGroupSettings:
             heartbeat_interval_ms=effective.integer("consumer.heartbeat.interval.ms"),
             assignment_interval_ms=effective.integer("consumer.assignment.interval.ms"),
         )
+
+
+def _names(configs: Configs, name: str) -> tuple[str, ...]:
+    value = configs[name]
+    assert isinstance(value, tuple), f"{name} is {value!r}, not a list"
+    return value

@@ -1,0 +1,387 @@
+"""The group coordinator's decisions for consumer groups of KIP-848: heartbeats, leaving, expiry (Kafka 4.3.1).
+
+Rules of ConsumerGroupHeartbeat (GroupCoordinatorService and GroupMetadataManager):
+- A member's id is chosen by the client from version 1 on, by the coordinator where a client of version 0 has none.
+- Epoch 0 joins, or joins again; -1 leaves; -2 is a static member that leaves for a while and keeps its partitions
+  until its session ends. Otherwise the epoch must be the member's; the one before it is right too where the member
+  owns nothing that it should not (its newest answer was lost). Anything else is FENCED_MEMBER_EPOCH.
+- An instance id belongs to one member. Another one may take it over when that one left with -2 (else
+  UNRELEASED_INSTANCE_ID), and gets its assignment. From then on the former one is FENCED_INSTANCE_ID.
+- A heartbeat first brings the group up to date (`ConsumerGroupDraft`): subscriptions, topics, targets. Then the member
+  takes one step towards its target (`consumer_groups_reconciliation`).
+- The answer has the assignment when the member joins, sends all of its fields, or got another assignment.
+- Topics that appear, grow or go away are noticed with the next heartbeat of any member, by the hash of their ids and
+  sizes; nothing is done for them at the time.
+
+An empty classic group with the same id makes room and leaves its committed offsets. One with members does not: moving
+a group between the protocols while it has members is not done here, whatever group.consumer.migration.policy says.
+
+Where targets wait for consumer.assignment.interval.ms the member is asked back when it is over, instead of after its
+heartbeat interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kshare_coordinator.machine import records
+from kshare_coordinator.machine.commands import (
+    ConsumerGroupHeartbeat,
+    Effect,
+    ExpireMember,
+    ExpireRevocation,
+    RevocationBegun,
+    RevocationEnded,
+    SessionEnded,
+    SessionRenewed,
+)
+from kshare_coordinator.machine.consumer_groups_draft import ConsumerGroupDraft
+from kshare_coordinator.machine.consumer_groups_reconciliation import Goal, next_assignment
+from kshare_coordinator.machine.consumer_groups_requests import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    check_request,
+    is_full,
+    owned_partitions,
+    updated_member,
+)
+from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
+from kshare_coordinator.machine.consumer_groups_subscriptions import (
+    TopicExpressions,
+    existing_topics,
+    topics_of_member,
+)
+from kshare_coordinator.machine.consumer_groups_values import (
+    LEFT_FOR_A_WHILE_EPOCH,
+    NEW,
+    ConsumerGroup,
+    CurrentAssignment,
+    Member,
+    MemberState,
+)
+from kshare_coordinator.machine.group_namespace import GroupType, check_room, group_type
+from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_runtime.machine import Decision
+
+HeartbeatDecision = Decision[Record, pb.ConsumerGroupHeartbeatResponse, Effect]
+QuietDecision = Decision[Record, None, Effect]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupContext:
+    """What decisions need beside the command."""
+
+    state: CoordinatorState
+    settings: ConsumerGroupSettings
+    expressions: TopicExpressions
+
+
+class Seat(NamedTuple):
+    """The member that a heartbeat is from, as it was; `replaced` is the static member whose place it takes."""
+
+    member_id: str
+    member: Member
+    current: CurrentAssignment
+    replaced: str | None = None
+
+
+def decide_heartbeat(
+    context: ConsumerGroupContext, command: ConsumerGroupHeartbeat, now_ms: int
+) -> HeartbeatDecision:
+    """Joins, stays or leaves; KafkaError where the request is refused."""
+    request, state, settings = command.request, context.state, context.settings
+    check_request(request, settings)
+    if request.member_epoch in (LEAVE_EPOCH, LEFT_FOR_A_WHILE_EPOCH):
+        return _leave(context, request)
+    group, found = _group_for(state, request, settings)
+    _check_size(group, request, settings)
+    seat = _seat(group, request, request.member_id or command.new_member_id)
+    draft = ConsumerGroupDraft(state, group, found)
+    if seat.replaced is not None:
+        draft.replace_member(seat.replaced, seat.member_id, seat.current)
+    member = updated_member(seat.member, request)
+    draft.put_member(seat.member_id, member)
+    changed = _subscription_changed(seat.member, member)
+    _bring_up_to_date(context, group, draft, changed=changed, now_ms=now_ms)
+    intervals = settings.intervals(state, group.group_id)
+    delay_ms = _assign(context, group, draft, now_ms)
+    current = _reconciled(state, group, draft, seat, member, request, changed=changed)
+    if current != seat.current:
+        draft.put_current(seat.member_id, current)
+    answer = pb.ConsumerGroupHeartbeatResponse(
+        member_id=seat.member_id,
+        member_epoch=current.member_epoch,
+        heartbeat_interval_ms=min(intervals.heartbeat_interval_ms, delay_ms or intervals.heartbeat_interval_ms),
+    )
+    if request.member_epoch == JOIN_EPOCH or is_full(request) or current.assigned != seat.current.assigned:
+        answer.has_assignment = True
+        answer.assignment.extend(assigned_topics(current))
+    renewed = SessionRenewed(
+        group_id=group.group_id, member_id=seat.member_id, session_timeout_ms=intervals.session_timeout_ms
+    )
+    return Decision(draft.records, answer, [renewed, *_timers(group.group_id, seat, member, current)])
+
+
+def _group_for(
+    state: CoordinatorState, request: pb.ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings
+) -> tuple[ConsumerGroup, list[Record]]:
+    """The member's group, a new one for a member that joins; and the records that take an empty classic one away."""
+    group_id = request.group_id
+    kind = group_type(state, group_id)
+    if kind is GroupType.CONSUMER:
+        return state.consumer_groups[group_id], []
+    if request.member_epoch != JOIN_EPOCH or kind is GroupType.SHARE:
+        raise _not_found(group_id, kind)
+    classic = state.classic_groups.get(group_id)
+    if classic is not None and not classic.is_empty:
+        text = (
+            f"Group {group_id} has members that use the classic protocol. They must leave before others can use the "
+            "consumer protocol: online migration is not supported"
+        )
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+    if kind is None:
+        check_room(state, settings.max_groups)
+    found = [] if classic is None else [records.classic_group(group_id, None)]
+    return ConsumerGroup(group_id=group_id), found
+
+
+def _not_found(group_id: str, kind: GroupType | None) -> KafkaError:
+    what = "does not exist" if kind is None else f"is a {kind} group, not a consumer group"
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}")
+
+
+def _check_size(
+    group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings
+) -> None:
+    if len(group.members) >= settings.max_members and request.member_id not in group.members:
+        text = f"Group {group.group_id} has {len(group.members)} members; group.consumer.max.size allows no more"
+        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+
+def _seat(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest, member_id: str) -> Seat:
+    if request.has_instance_id:
+        return _static_seat(group, request, member_id)
+    member = group.members.get(member_id)
+    if member is None:
+        if request.member_epoch != JOIN_EPOCH:
+            raise _unknown_member(group, member_id)
+        return Seat(member_id, Member(), NEW)
+    current = group.current.get(member_id, NEW)
+    _check_epoch(group, member_id, current, request)
+    return Seat(member_id, member, current)
+
+
+def _static_seat(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest, member_id: str) -> Seat:
+    holder = group.static_members.get(request.instance_id)
+    if request.member_epoch != JOIN_EPOCH:
+        holder = _holder(group, request)
+        current = group.current.get(holder, NEW)
+        _check_epoch(group, holder, current, request)
+        return Seat(holder, group.members[holder], current)
+    if holder is None:
+        return Seat(member_id, group.members.get(member_id, Member()), group.current.get(member_id, NEW))
+    current = group.current.get(holder, NEW)
+    if current.member_epoch != LEFT_FOR_A_WHILE_EPOCH:
+        text = (
+            f"Instance id {request.instance_id} of group {group.group_id} belongs to member {holder}, which has not "
+            f"left; member {member_id} cannot have it"
+        )
+        raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, text)
+    current = replace(current, member_epoch=0, previous_member_epoch=0)
+    return Seat(member_id, group.members[holder], current, replaced=holder)
+
+
+def _holder(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest) -> str:
+    """The member with the request's instance id, which must be the one that asks."""
+    holder = group.static_members.get(request.instance_id)
+    if holder is None:
+        text = f"Group {group.group_id} has no member with instance id {request.instance_id}"
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+    if holder != request.member_id:
+        text = (
+            f"Member {request.member_id} of group {group.group_id} was replaced by member {holder}, which has its "
+            f"instance id {request.instance_id} now"
+        )
+        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, text)
+    return holder
+
+
+def _unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in group {group.group_id}")
+
+
+def _check_epoch(
+    group: ConsumerGroup, member_id: str, current: CurrentAssignment, request: pb.ConsumerGroupHeartbeatRequest
+) -> None:
+    """The member's epoch, or the one before it of a member that owns no more than it was given."""
+    received = request.member_epoch
+    if received in (JOIN_EPOCH, current.member_epoch):
+        return
+    is_older = received < current.member_epoch
+    if is_older and received == current.previous_member_epoch:
+        owned = owned_partitions(request)
+        if owned is not None and all(partition in current.assigned for partition in owned):
+            return
+    text = (
+        f"Member {member_id} of group {group.group_id} sent epoch {received}, which is "
+        f"{'older' if is_older else 'newer'} than its epoch {current.member_epoch}; it must give up all of its "
+        "partitions and join again"
+    )
+    raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, text)
+
+
+def _subscription_changed(old: Member, new: Member) -> bool:
+    return (old.subscribed_topic_names, old.subscribed_topic_regex) != (
+        new.subscribed_topic_names,
+        new.subscribed_topic_regex,
+    )
+
+
+def _bring_up_to_date(
+    context: ConsumerGroupContext, group: ConsumerGroup, draft: ConsumerGroupDraft, *, changed: bool, now_ms: int
+) -> None:
+    """Raises the group epoch where this heartbeat, or topics that changed since the last look, ask for it."""
+    look = (context.state.topics_generation, group.epoch)
+    if not changed and group.checked == look:
+        return
+    topics_changed = draft.resolve_expressions(context.expressions, now_ms)
+    draft.settle(changed=changed or topics_changed)
+    if draft.epoch == group.epoch:
+        group.checked = look
+
+
+def _assign(context: ConsumerGroupContext, group: ConsumerGroup, draft: ConsumerGroupDraft, now_ms: int) -> int:
+    """Computes new targets where the group epoch asks for them; in how many milliseconds it may be done, or 0."""
+    if draft.assignment_epoch >= draft.epoch:
+        return 0
+    interval_ms = context.settings.intervals(context.state, group.group_id).assignment_interval_ms
+    passed_ms = now_ms - group.assignment_timestamp_ms
+    if group.assignment_timestamp_ms and 0 <= passed_ms < interval_ms:  # below 0: the clock was set back
+        return interval_ms - passed_ms
+    draft.assign(draft.assignor(context.settings.assignors[0]), now_ms)
+    return 0
+
+
+def _reconciled(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    draft: ConsumerGroupDraft,
+    seat: Seat,
+    member: Member,
+    request: pb.ConsumerGroupHeartbeatRequest,
+    *,
+    changed: bool,
+) -> CurrentAssignment:
+    if not changed and seat.current.is_reconciled_to(draft.assignment_epoch):
+        return seat.current
+    goal = Goal(
+        assignment_epoch=draft.assignment_epoch,
+        target=draft.targets.get(seat.member_id, {}),
+        topic_ids=existing_topics(state, topics_of_member(member, draft.expressions)).keys(),
+        subscription_changed=changed,
+        owned=owned_partitions(request),
+        is_free=lambda partition: partition not in group.owners,
+    )
+    return next_assignment(seat.current, goal)
+
+
+def _timers(group_id: str, seat: Seat, member: Member, current: CurrentAssignment) -> list[Effect]:
+    """A member has its rebalance timeout to give back what is pending; each change begins it anew."""
+    effects: list[Effect] = []
+    if seat.replaced is not None and seat.replaced != seat.member_id:
+        effects.append(SessionEnded(group_id=group_id, member_id=seat.replaced))
+    if current == seat.current:
+        return effects
+    if current.state is MemberState.UNREVOKED_PARTITIONS:
+        begun = RevocationBegun(
+            group_id=group_id,
+            member_id=seat.member_id,
+            member_epoch=current.member_epoch,
+            timeout_ms=member.rebalance_timeout_ms,
+        )
+        effects.append(begun)
+    elif seat.current.state is MemberState.UNREVOKED_PARTITIONS:
+        effects.append(_revocation_ended(group_id, seat.member_id, seat.current))
+    return effects
+
+
+def _revocation_ended(group_id: str, member_id: str, current: CurrentAssignment) -> RevocationEnded:
+    return RevocationEnded(group_id=group_id, member_id=member_id, member_epoch=current.member_epoch)
+
+
+def assigned_topics(current: CurrentAssignment) -> list[pb.TopicPartitions]:
+    """What the member may consume; names are left empty."""
+    return topic_partitions(list(current.assigned))
+
+
+def topic_partitions(partitions: Sequence[TopicPartition]) -> list[pb.TopicPartitions]:
+    topics: dict[bytes, pb.TopicPartitions] = {}
+    for topic_id, partition in sorted(partitions):
+        topics.setdefault(topic_id, pb.TopicPartitions(topic_id=topic_id)).partitions.append(partition)
+    return list(topics.values())
+
+
+def _leave(context: ConsumerGroupContext, request: pb.ConsumerGroupHeartbeatRequest) -> HeartbeatDecision:
+    group = context.state.consumer_groups.get(request.group_id)
+    if group is None:
+        raise _not_found(request.group_id, group_type(context.state, request.group_id))
+    answer = pb.ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+    member_id = _holder(group, request) if request.has_instance_id else request.member_id
+    if member_id not in group.members:
+        raise _unknown_member(group, member_id)
+    current = group.current.get(member_id, NEW)
+    if request.member_epoch == LEAVE_EPOCH:
+        return Decision(_without(context, group, member_id), answer, _ended(group, member_id))
+    away = replace(
+        current,
+        member_epoch=LEFT_FOR_A_WHILE_EPOCH,
+        assigned=dict.fromkeys(current.assigned, 0),
+        pending_revocation={},
+    )
+    draft = ConsumerGroupDraft(context.state, group)
+    draft.put_current(member_id, away)
+    return Decision(draft.records, answer, [_revocation_ended(group.group_id, member_id, current)])
+
+
+def decide_expire_member(context: ConsumerGroupContext, command: ExpireMember) -> QuietDecision:
+    """The session of a member of a consumer group ran out."""
+    group = context.state.consumer_groups.get(command.group_id)
+    if group is None or command.member_id not in group.members:
+        return Decision((), None, (SessionEnded(group_id=command.group_id, member_id=command.member_id),))
+    return Decision(_without(context, group, command.member_id), None, _ended(group, command.member_id))
+
+
+def decide_expire_revocation(context: ConsumerGroupContext, command: ExpireRevocation) -> QuietDecision:
+    """The member did not give back in time what it was asked for with this member epoch."""
+    group = context.state.consumer_groups.get(command.group_id)
+    current = group.current.get(command.member_id) if group is not None else None
+    if (
+        group is None
+        or current is None
+        or current.state is not MemberState.UNREVOKED_PARTITIONS
+        or current.member_epoch != command.member_epoch
+    ):
+        return Decision((), None)
+    return Decision(_without(context, group, command.member_id), None, _ended(group, command.member_id))
+
+
+def _without(context: ConsumerGroupContext, group: ConsumerGroup, member_id: str) -> list[Record]:
+    """The others get its partitions with their next heartbeats."""
+    draft = ConsumerGroupDraft(context.state, group)
+    draft.remove_member(member_id)
+    draft.forget_expressions()
+    draft.settle(changed=True)
+    return draft.records
+
+
+def _ended(group: ConsumerGroup, member_id: str) -> list[Effect]:
+    return [
+        SessionEnded(group_id=group.group_id, member_id=member_id),
+        _revocation_ended(group.group_id, member_id, group.current.get(member_id, NEW)),
+    ]

@@ -1,0 +1,66 @@
+"""Who may commit and fetch offsets of a consumer group of KIP-848, and its deletion (ConsumerGroup of Kafka 4.3.1).
+
+A commit with the member's epoch is accepted. So is one with an older epoch for partitions that the member has had
+since that epoch or before, because a commit that was under way when the epoch rose is still the owner's: everything
+else is STALE_MEMBER_EPOCH, in transactions ILLEGAL_GENERATION, and then no offset of the request is committed.
+
+The group exists: callers have asked `group_namespace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kshare_coordinator.machine.consumer_groups_values import NEW, ConsumerGroup, CurrentAssignment
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TopicPartition
+
+FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
+"""Of OffsetCommit."""
+
+
+def commit_refusal(
+    group: ConsumerGroup, member_id: str, epoch: int, partitions: Iterable[TopicPartition], api_version: int
+) -> ErrorCode:
+    """NONE: OffsetCommit is in order. Without members everybody may commit who claims no epoch."""
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if api_version < FIRST_VERSION_WITH_MEMBER_EPOCHS:
+        return ErrorCode.UNSUPPORTED_VERSION
+    is_right = _may_commit(group.current.get(member_id, NEW), epoch, partitions)
+    return ErrorCode.NONE if is_right else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def transactional_commit_refusal(
+    group: ConsumerGroup, member_id: str, instance_id: str, epoch: int, partitions: Iterable[TopicPartition]
+) -> ErrorCode:
+    """NONE: TxnOffsetCommit is in order; producers of older clients do not say whose offsets they commit."""
+    names_nobody = epoch == -1 and not member_id and not instance_id
+    if names_nobody or (epoch < 0 and not group.members):
+        return ErrorCode.NONE
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    is_right = _may_commit(group.current.get(member_id, NEW), epoch, partitions)
+    return ErrorCode.NONE if is_right else ErrorCode.ILLEGAL_GENERATION
+
+
+def _may_commit(current: CurrentAssignment, epoch: int, partitions: Iterable[TopicPartition]) -> bool:
+    if epoch >= current.member_epoch:
+        return epoch == current.member_epoch
+    for partition in partitions:
+        since = current.assigned.get(partition, current.pending_revocation.get(partition))
+        if since is None or epoch < since:
+            return False
+    return True
+
+
+def fetch_refusal(group: ConsumerGroup, member_id: str, member_epoch: int) -> ErrorCode:
+    """NONE: OffsetFetch is in order; who names no member may fetch."""
+    if not member_id and member_epoch < 0:
+        return ErrorCode.NONE
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    is_right = member_epoch == group.current.get(member_id, NEW).member_epoch
+    return ErrorCode.NONE if is_right else ErrorCode.STALE_MEMBER_EPOCH
