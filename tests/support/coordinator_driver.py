@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from kshare_coordinator.handlers.catalog import random_topic_id
 from kshare_coordinator.machine import commands, records
+from kshare_coordinator.machine.classic_group import ClassicGroupInMemory
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.machine import CoordinatorMachine
 from kshare_coordinator.machine.state import CoordinatorState
@@ -26,7 +27,7 @@ class CoordinatorDriver:
         self.machine = CoordinatorMachine(self.configs)
         self.effects: list[Effect] = []
         self.record_count = 0
-        """Records of the newest command."""
+        """Stored records of the newest command."""
         self.random = random.Random(1)
         self.now_ms = 0
         self.run(commands.Start(cluster_id="cluster", state_partition_count=state_partitions))
@@ -39,13 +40,15 @@ class CoordinatorDriver:
         decision = self.machine.decide(command, self.now_ms)
         for record in decision.records:
             self.machine.replay(record)
+            if isinstance(record, ClassicGroupInMemory):
+                continue
             write = records.write_of(record)
             if write.value is None:
                 self.rows.pop(write.key, None)
             else:
                 self.rows[write.key] = write.value
         self.effects = list(decision.effects)
-        self.record_count = len(decision.records)
+        self.record_count = sum(not isinstance(record, ClassicGroupInMemory) for record in decision.records)
         answer: Answer = decision.response
         return answer
 

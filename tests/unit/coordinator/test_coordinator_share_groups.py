@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import commands, group_queries, records
+from kshare_coordinator.machine import commands, group_administration, group_queries, records
 from kshare_coordinator.machine.groups import InitializingPartitions
 from kshare_coordinator.machine.share_groups import INITIALIZATION_HEARTBEAT_INTERVAL_MS, SUBSCRIPTION_LIMIT
 from kshare_core.errors import ErrorCode as E
@@ -333,6 +333,7 @@ def test_list_groups(driver: CoordinatorDriver, states: list[str], types: list[s
     driver.heartbeat("b", 0, ["t"], "second")
     joined(driver, "a")
     driver.heartbeat("a", -1)
-    answer = group_queries.list_groups(driver.state, pb.ListGroupsRequest(states_filter=states, types_filter=types))
+    request = pb.ListGroupsRequest(states_filter=states, types_filter=types)
+    answer = group_administration.list_groups(driver.state, request)
     assert [group.group_id for group in answer.groups] == found
     assert {(group.group_type, group.protocol_type) for group in answer.groups} <= {("share", "share")}

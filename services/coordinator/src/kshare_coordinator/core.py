@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kshare_coordinator.machine import records
+from kshare_coordinator.machine.classic_group import ClassicGroupInMemory
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.machine import CoordinatorMachine
-from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.records import AnyRecord, Record
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.configs import Configs
 from kshare_core.errors import StorageFailure
@@ -31,7 +32,7 @@ class UnavailableMachine:
     def decide(self, command: Command[Any], now_ms: int) -> Decision[Record, Any, Effect]:
         raise StorageFailure(self.failure)
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: AnyRecord) -> None:
         raise AssertionError("an unavailable machine decides nothing, so there is nothing to replay")
 
 
@@ -44,8 +45,11 @@ class Core:
         self._reload: asyncio.TimerHandle | None = None
         self.catalog_changed = asyncio.Event()
         """Set at the next change of the catalog, and replaced by a new one."""
+        self.on_reload: Callable[[], None] = lambda: None
+        """Called whenever the machine is loaded anew: what it had in memory only is lost."""
+        self._failed_write: str | None = None
         self._is_loaded = False
-        self._runner: MachineRunner[Command[Any], Record, Any, Effect] = MachineRunner(
+        self._runner: MachineRunner[Command[Any], AnyRecord, Any, Effect] = MachineRunner(
             load=self._load, append=self._append, act=act, now_ms=environment.clock.now_ms
         )
         self._is_loaded = True
@@ -65,8 +69,9 @@ class Core:
 
     def problems(self) -> list[str]:
         found = []
-        if self._runner.storage_failure is not None:
-            found.append(f"the newest write failed: {self._runner.storage_failure}")
+        failure = self._runner.storage_failure or self._failed_write
+        if failure is not None:
+            found.append(f"the newest write failed: {failure}")
         if isinstance(self._runner.machine, UnavailableMachine):
             found.append(f"the store cannot be read: {self._runner.machine.failure}")
         return found
@@ -80,15 +85,25 @@ class Core:
             self._reload.cancel()
         self._store.close()
 
-    def _append(self, found: Sequence[Record]) -> None:
-        writes = {write.key: write for write in map(records.write_of, found)}
-        self._store.write(list(writes.values()))
+    def _append(self, found: Sequence[AnyRecord]) -> None:
+        stored = [record for record in found if not isinstance(record, ClassicGroupInMemory)]
+        if not stored:
+            return
+        writes = {write.key: write for write in map(records.write_of, stored)}
+        try:
+            self._store.write(list(writes.values()))
+        except StorageFailure as failure:
+            self._failed_write = str(failure)
+            raise
+        self._failed_write = None
 
     def _load_now(self) -> CoordinatorMachine:
         rows = self._store.scan(records.FAMILY, b"")
         return CoordinatorMachine(self._configs, (records.record_of(key, value) for key, value in rows))
 
-    def _load(self) -> Machine[Command[Any], Record, Any, Effect]:
+    def _load(self) -> Machine[Command[Any], AnyRecord, Any, Effect]:
+        if self._is_loaded:
+            self.on_reload()
         try:
             return self._load_now()
         except StorageFailure as failure:

@@ -15,10 +15,12 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, assert_never
 
+from kshare_coordinator.classic_group_calls import ClassicGroupCalls
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.group_state import GroupStateKeeper
 from kshare_coordinator.handlers.catalog import CatalogHandlers
+from kshare_coordinator.handlers.classic_groups import ClassicGroupHandlers
 from kshare_coordinator.handlers.groups import GroupHandlers
 from kshare_coordinator.handlers.offsets import OffsetHandlers
 from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
@@ -27,6 +29,7 @@ from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHand
 from kshare_coordinator.handlers.state_partitions import StatePartitionHandlers
 from kshare_coordinator.handlers.transactions import TransactionHandlers
 from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.classic_group_timers import ClassicTimerCancelled, ClassicTimerSet, WaitingCallAnswered
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
@@ -60,6 +63,7 @@ class CoordinatorNode:
         self._assignments: Deadlines[str] = Deadlines(self._assignments_due)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._core: Core | None = None
+        self._classic: ClassicGroupCalls | None = None
         self._keeper: GroupStateKeeper | None = None
         self._markers: TransactionMarkers | None = None
         self._share_group_offsets: ShareGroupOffsetHandlers | None = None
@@ -80,6 +84,7 @@ class CoordinatorNode:
         configs = self._settings.configs
         core = Core(environment=self._environment, configs=configs, act=self._act)
         self._core = core
+        self._classic = ClassicGroupCalls(core)
         self._keeper = GroupStateKeeper(
             network=self._network,
             state=lambda: core.state,
@@ -96,6 +101,7 @@ class CoordinatorNode:
             )
         )
         self._resume(core.state)
+        await self._classic.resume()
         self._start(OffsetsExpiry(core, configs.integer("offsets.retention.check.interval.ms")).run())
         timeouts = TransactionTimeouts(core, self._environment.clock, configs)
         self._start(timeouts.abort_timed_out())
@@ -127,6 +133,8 @@ class CoordinatorNode:
         assert self._keeper is not None
         administration = ShareGroupAdministrationHandlers(core, self._keeper)
         state_partitions = StatePartitionHandlers(core)
+        assert self._classic is not None
+        classic = ClassicGroupHandlers(core, self._classic, self._environment.random)
         producer_ids = ProducerIdHandlers(core)
         transactions = TransactionHandlers(core, self._environment.clock)
         handlers: dict[Method[Any, Any], Handler] = {
@@ -155,6 +163,13 @@ class CoordinatorNode:
             methods.DELETE_SHARE_GROUP_OFFSETS: administration.delete_offsets,
             methods.DESCRIBE_NODES: catalog.describe_nodes,
             methods.LIST_GROUPS: groups.list_groups,
+            methods.JOIN_GROUP: classic.join,
+            methods.SYNC_GROUP: classic.sync,
+            methods.HEARTBEAT: classic.heartbeat,
+            methods.LEAVE_GROUP: classic.leave,
+            methods.DESCRIBE_GROUPS: classic.describe,
+            methods.DELETE_GROUPS: classic.delete,
+            methods.OFFSET_DELETE: classic.delete_offsets,
         }
         return Service(methods.COORDINATOR, handlers, healthy=lambda: not self.problems())
 
@@ -165,12 +180,16 @@ class CoordinatorNode:
         self._assignments.stop()
         if self._core is not None:
             self._core.wake_watchers()
+        if self._classic is not None:
+            self._classic.release()
         if self._server is not None:
             await self._server.stop(grace_ms)
         if self._keeper is not None:
             await self._keeper.stop()
         if self._markers is not None:
             await self._markers.stop()
+        if self._classic is not None:
+            await self._classic.stop()
         if self._share_group_offsets is not None:
             await self._share_group_offsets.close()
         tasks = list(self._tasks)
@@ -192,6 +211,7 @@ class CoordinatorNode:
         assert self._core is not None
         assert self._keeper is not None
         assert self._markers is not None
+        assert self._classic is not None
         match effect:
             case commands.SessionRenewed(group_id=group_id, member_id=member_id, session_timeout_ms=timeout_ms):
                 self._sessions.set((group_id, member_id), timeout_ms)
@@ -210,6 +230,8 @@ class CoordinatorNode:
                 self._markers.catalog_changed()
                 if nodes:
                     self._keeper.nodes_changed()
+            case ClassicTimerSet() | ClassicTimerCancelled() | WaitingCallAnswered():
+                self._classic.carry_out(effect)
             case _:
                 assert_never(effect)
 

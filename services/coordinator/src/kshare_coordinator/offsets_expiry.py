@@ -36,7 +36,8 @@ class OffsetsExpiry:
                 log.info("%d committed offsets are older than their retention time and were taken out", count)
 
     async def _look(self) -> int:
-        group_ids = self._core.state.offsets.group_ids()
+        state = self._core.state
+        group_ids = sorted({*state.offsets.group_ids(), *state.classic_groups})
         count = 0
         for first in range(0, len(group_ids), GROUPS_AT_ONCE):
             portion = tuple(group_ids[first : first + GROUPS_AT_ONCE])

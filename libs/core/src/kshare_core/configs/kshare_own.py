@@ -49,6 +49,14 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="Groups of all kinds together; more are refused with GROUP_MAX_SIZE_REACHED.",
     ),
     integer(
+        "kshare.max.classic.members",
+        10_000,
+        low=1,
+        high=MAX_INT,
+        text="Members of one classic consumer group, with the ids that were handed out and not used yet; more are "
+        "refused with GROUP_MAX_SIZE_REACHED, whatever group.max.size says.",
+    ),
+    integer(
         "kshare.max.committed.offsets",
         1_000_000,
         low=1,

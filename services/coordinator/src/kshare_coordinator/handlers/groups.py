@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kshare_coordinator.core import Core
-from kshare_coordinator.machine import commands, group_queries
+from kshare_coordinator.machine import commands, group_administration, group_queries
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
@@ -39,6 +39,6 @@ class GroupHandlers:
 
     async def list_groups(self, request: pb.ListGroupsRequest, payload: memoryview) -> pb.ListGroupsResponse:
         try:
-            return group_queries.list_groups(self._core.state, request)
+            return group_administration.list_groups(self._core.state, request)
         except StorageFailure:
             return pb.ListGroupsResponse(error_code=UNAVAILABLE)

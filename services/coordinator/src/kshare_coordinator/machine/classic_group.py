@@ -66,7 +66,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroup:
-    """`members` in the order in which they came. `leader_id`, `protocol_type` and `protocol_name` are empty for none."""
+    """`members` in the order in which they came. `leader_id`, `protocol_type` and `protocol_name`: empty for none."""
 
     group_id: str
     state: ClassicGroupState = ClassicGroupState.EMPTY
@@ -89,6 +89,10 @@ class ClassicGroup:
     """Members whose join waits for its answer."""
     new_member_added: bool = False
     """Whether somebody joined since the timer of the first rebalance was set."""
+    initial_delay_ms: int = 0
+    """What that timer was set to."""
+    initial_remaining_ms: int = 0
+    """For how much longer the first rebalance may be put off by members that join."""
     subscribed_topics: frozenset[str] | None = None
     """Of all members, where they say so in a form that is known."""
 
@@ -107,6 +111,15 @@ class ClassicGroup:
             return bool(protocol_type and names)
         count = len(self.members)
         return self.protocol_type == protocol_type and any(self.protocol_counts.get(name, 0) == count for name in names)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of all members."""
+        return max(0, 0, *(member.rebalance_timeout_ms for member in self.members.values()))
+
+    @property
+    def has_all_joined(self) -> bool:
+        return len(self.members) == self.waiting_joins and not self.pending_members
 
     def is_subscribed_to(self, topic_name: str) -> bool:
         """A consumer group whose subscriptions cannot be read counts as subscribed to everything."""

@@ -145,6 +145,23 @@ class CompleteGroupState(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeat(Command[pb.ConsumerGroupHeartbeatResponse]):
+    """`new_member_id` is a fresh id, for a member that joins without one."""
+
+    request: pb.ConsumerGroupHeartbeatRequest
+    new_member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireRevocation(Command[None]):
+    """A member of a consumer group had its rebalance timeout to give partitions back with this member epoch."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup(Command[pb.JoinGroupResponse | None]):
     """None: the call waits, and is answered by WaitingCallAnswered. `new_member_suffix` is a fresh uuid."""
 
@@ -292,6 +309,25 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationBegun:
+    """A member of a consumer group has `timeout_ms` to give partitions back (ExpireRevocation)."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationEnded:
+    """What was asked for with this member epoch was given back, or the member is gone."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatePending:
     """The group has state to initialize or to delete at share coordinators.
 
@@ -322,6 +358,8 @@ Effect = (
     | LeaseStarted
     | SessionRenewed
     | SessionEnded
+    | RevocationBegun
+    | RevocationEnded
     | GroupStatePending
     | AssignmentPending
     | TransactionEnding

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from kshare_coordinator.machine.classic_group import ClassicGroup
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError
 
@@ -44,6 +45,11 @@ def is_simple(state: CoordinatorState, group_id: str) -> bool:
 
 def _has_members_table(state: CoordinatorState, group_id: str) -> bool:
     return group_id in state.classic_groups or group_id in state.consumer_groups or group_id in state.share_groups
+
+
+def classic_group(state: CoordinatorState, group_id: str) -> ClassicGroup | None:
+    """A simple group looks like a classic one that is empty and never had a member."""
+    return ClassicGroup(group_id=group_id) if is_simple(state, group_id) else state.classic_groups.get(group_id)
 
 
 def group_ids(state: CoordinatorState) -> list[str]:

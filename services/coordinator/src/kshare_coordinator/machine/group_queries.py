@@ -1,4 +1,4 @@
-"""ShareGroupDescribe and ListGroups: looks at groups, changes nothing."""
+"""ShareGroupDescribe, and share groups in ListGroups: looks at groups, changes nothing."""
 
 from __future__ import annotations
 
@@ -53,18 +53,11 @@ def _members(state: CoordinatorState, group: ShareGroup) -> list[pb.ShareGroupDe
     ]
 
 
-def list_groups(state: CoordinatorState, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
-    """Groups by id; an empty filter lets all through, and upper and lower case are the same (as in Kafka)."""
-    states = {name.strip().lower() for name in request.states_filter}
-    types = {name.strip().lower() for name in request.types_filter}
-    if types and GROUP_TYPE not in types:
-        return pb.ListGroupsResponse()
-    return pb.ListGroupsResponse(
-        groups=[
-            pb.ListGroupsResponse.ListedGroup(
-                group_id=group_id, protocol_type=PROTOCOL_TYPE, group_state=group.state, group_type=GROUP_TYPE
-            )
-            for group_id, group in sorted(state.share_groups.items())
-            if not states or group.state.lower() in states
-        ]
+def listed(state: CoordinatorState, group_id: str) -> pb.ListGroupsResponse.ListedGroup:
+    """A share group that exists, in ListGroups."""
+    return pb.ListGroupsResponse.ListedGroup(
+        group_id=group_id,
+        protocol_type=PROTOCOL_TYPE,
+        group_state=state.share_groups[group_id].state,
+        group_type=GROUP_TYPE,
     )

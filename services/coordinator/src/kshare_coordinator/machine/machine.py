@@ -6,14 +6,30 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kshare_coordinator.machine import commands, records
+from kshare_coordinator.machine.classic_groups import (
+    ClassicSettings,
+    decide_classic_heartbeat,
+    decide_join,
+    decide_leave,
+    decide_resume,
+    decide_sync,
+    decide_timer_expired,
+)
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.config_changes import decide_alter_configs
+from kshare_coordinator.machine.consumer_groups import ConsumerGroupContext, decide_expire_revocation
+from kshare_coordinator.machine.consumer_groups import decide_expire_member as decide_expire_consumer
+from kshare_coordinator.machine.consumer_groups import decide_heartbeat as decide_consumer_heartbeat
+from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
+from kshare_coordinator.machine.consumer_groups_subscriptions import TopicExpressions
+from kshare_coordinator.machine.group_administration import decide_delete
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
 from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, decide_expire
+from kshare_coordinator.machine.offsets_deletion import decide_delete_offsets as decide_delete_committed_offsets
 from kshare_coordinator.machine.offsets_transactional import decide_transactional_commit
 from kshare_coordinator.machine.partition_growth import decide_create_partitions
-from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.records import AnyRecord, Record
 from kshare_coordinator.machine.share_group_administration import (
     decide_alter_offsets,
     decide_delete_group,
@@ -44,7 +60,7 @@ from kshare_runtime.machine import Decision
 PRODUCER_ID_BLOCK_SIZE = 1_000
 """As ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 
-AnyDecision = Decision[Record, Any, Effect]
+AnyDecision = Decision[AnyRecord, Any, Effect]
 
 
 class CoordinatorMachine:
@@ -68,6 +84,8 @@ class CoordinatorMachine:
             **_transaction_deciders(state, TransactionSettings.of(configs)),
             **_topic_deciders(state, configs, groups),
             **_share_group_deciders(state, groups),
+            **_consumer_group_deciders(state, configs, groups),
+            **_classic_group_deciders(state, ClassicSettings.of(configs)),
         }
         self._deciders: dict[type[Command[Any]], Callable[[Any], AnyDecision]] = {
             commands.Start: lambda command: decide_start(state, command),
@@ -76,6 +94,9 @@ class CoordinatorMachine:
             commands.CompleteStatePartitionMove: lambda command: decide_complete_move(state, command),
             commands.DrainShareCoordinator: lambda command: decide_drain(state, command),
             commands.IncrementalAlterConfigs: lambda command: decide_alter_configs(state, command, configs),
+            commands.ClassicHeartbeat: lambda command: decide_classic_heartbeat(state, command),
+            commands.DeleteGroup: lambda command: decide_delete(state, command),
+            commands.DeleteOffsets: lambda command: decide_delete_committed_offsets(state, command),
             commands.AllocateProducerIds: lambda command: self._allocate_producer_ids(),
         }
 
@@ -84,7 +105,7 @@ class CoordinatorMachine:
         timed = self._timed_deciders.get(type(command))
         return self._deciders[type(command)](command) if timed is None else timed(command, now_ms)
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: AnyRecord) -> None:
         self.state.replay(record)
 
     def _allocate_producer_ids(self) -> Decision[Record, range, Effect]:
@@ -118,6 +139,35 @@ def _share_group_deciders(
         commands.AlterShareGroupOffsets: lambda command, now_ms: decide_alter_offsets(state, command, groups, now_ms),
         commands.DeleteShareGroupOffsets: lambda command, now_ms: decide_delete_offsets(state, command, groups, now_ms),
         commands.DeleteShareGroup: lambda command, now_ms: decide_delete_group(state, command, groups, now_ms),
+    }
+
+
+def _consumer_group_deciders(
+    state: CoordinatorState, configs: Configs, groups: GroupSettings
+) -> dict[type[Command[Any]], Callable[[Any, int], AnyDecision]]:
+    context = ConsumerGroupContext(state, ConsumerGroupSettings(configs), TopicExpressions(state))
+
+    def expire_member(command: commands.ExpireMember, now_ms: int) -> AnyDecision:
+        if command.group_id in state.consumer_groups:
+            return decide_expire_consumer(context, command)
+        return decide_expire_member(state, command, groups, now_ms)
+
+    return {
+        commands.ConsumerGroupHeartbeat: lambda command, now_ms: decide_consumer_heartbeat(context, command, now_ms),
+        commands.ExpireRevocation: lambda command, now_ms: decide_expire_revocation(context, command),
+        commands.ExpireMember: expire_member,
+    }
+
+
+def _classic_group_deciders(
+    state: CoordinatorState, settings: ClassicSettings
+) -> dict[type[Command[Any]], Callable[[Any, int], AnyDecision]]:
+    return {
+        commands.JoinGroup: lambda command, now_ms: decide_join(state, command, settings, now_ms),
+        commands.SyncGroup: lambda command, now_ms: decide_sync(state, command, now_ms),
+        commands.LeaveGroup: lambda command, now_ms: decide_leave(state, command, settings, now_ms),
+        commands.ClassicTimerExpired: lambda command, now_ms: decide_timer_expired(state, command, settings, now_ms),
+        commands.ResumeClassicGroups: lambda command, now_ms: decide_resume(state, command, settings, now_ms),
     }
 
 

@@ -4,9 +4,10 @@
   UNKNOWN_TOPIC_ID, an unknown name or partition with UNKNOWN_TOPIC_OR_PARTITION. Where nothing is left, nobody looks
   at the group.
 - A refusal that concerns the group or the transaction is the result of every partition that is left.
-- There are no members of consumer groups here yet, so a group that exists is an empty ("simple") one: a commit with an
-  epoch below 0 is accepted, whatever its member id says, and makes the group; any other epoch belongs to nobody.
-- A share group has no committed offsets: GROUP_ID_NOT_FOUND. A fetch says that it has none.
+- Who may commit depends on the group's type, see `offsets_groups`. A commit with an epoch below 0 makes a group that
+  does not exist yet, a "simple" one without members; any other epoch belongs to nobody there.
+- How long offsets are kept depends on the group's type and state too. An empty classic group without offsets is
+  forgotten when expired offsets are looked for.
 - Transactional offsets wait in `pending` until the coordinator completes the transaction (`records_at_transaction_end`,
   in the decision that completes it).
 """
@@ -14,10 +15,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Effect, ExpireOffsets, OffsetCommit
+from kshare_coordinator.machine.offsets_groups import (
+    Committer,
+    check_commit,
+    is_subscribed,
+    records_of_forgotten_group,
+    retention_begins_ms,
+)
 from kshare_coordinator.machine.offsets_table import OffsetCommitValue
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
@@ -134,20 +142,6 @@ def _java_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def group_refusal(
-    state: CoordinatorState, settings: OffsetSettings, group_id: str, epoch: int, unknown: ErrorCode
-) -> ErrorCode:
-    """Why nobody may commit for the group with this epoch; `unknown` where an epoch is given and there is no group."""
-    if group_id in state.share_groups:
-        return ErrorCode.GROUP_ID_NOT_FOUND
-    exists = state.offsets.has_group(group_id)
-    if epoch >= 0:
-        return ErrorCode.UNKNOWN_MEMBER_ID if exists else unknown
-    if not exists and len(state.share_groups) + state.offsets.group_count() >= settings.max_groups:
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
-    return ErrorCode.NONE
-
-
 def decide_commit(
     state: CoordinatorState, command: OffsetCommit, settings: OffsetSettings, now_ms: int
 ) -> OffsetDecision:
@@ -157,15 +151,27 @@ def decide_commit(
         return Decision((), commit.answer())
     is_new = request.api_version >= GROUP_ID_NOT_FOUND_SINCE_VERSION
     unknown = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
-    epoch = request.generation_id_or_member_epoch
-    commit.refuse(group_refusal(state, settings, request.group_id, epoch, unknown))
+    verdict = check_commit(
+        state,
+        Committer(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            epoch=request.generation_id_or_member_epoch,
+            api_version=request.api_version,
+            partitions=[partition for partition, _ in commit.accepted()],
+        ),
+        settings.max_groups,
+        unknown,
+    )
+    commit.refuse(verdict.code)
     expire_ms = _expire_ms(now_ms, request.retention_time_ms) if request.has_retention_time else 0
 
     def record(partition: TopicPartition, value: OffsetCommitValue) -> Record:
         value.expire_timestamp_ms = expire_ms
         return records.committed_offset(request.group_id, partition.topic_id, partition.partition, value)
 
-    return committed(state, commit, settings, now_ms, record)
+    return replace(committed(state, commit, settings, now_ms, record), effects=verdict.effects)
 
 
 def _expire_ms(now_ms: int, retention_time_ms: int) -> int:
@@ -242,15 +248,38 @@ def records_at_topic_deletion(state: CoordinatorState, topic_ids: Iterable[bytes
 def decide_expire(
     state: CoordinatorState, command: ExpireOffsets, settings: OffsetSettings, now_ms: int
 ) -> Decision[Record, int, Effect]:
-    """Offsets whose time is over, but for those of partitions with an offset in an open transaction."""
-    found = [
-        records.committed_offset(group_id, key.topic_id, key.partition, None)
-        for group_id in command.group_ids
+    """Offsets whose time is over, but for those of partitions with an offset in an open transaction, and those of
+    topics that the group consumes. Answered with how many they are."""
+    found: list[Record] = []
+    groups: list[Record] = []
+    for group_id in command.group_ids:
+        expired = _expired(state, group_id, settings, now_ms)
+        found.extend(records.committed_offset(group_id, *key, None) for key in expired)
+        has_more = len(state.offsets.committed.get(group_id, {})) > len(expired)
+        if not has_more and group_id not in state.offsets.open_producers:
+            groups.extend(records_of_forgotten_group(state, group_id))
+    return Decision([*found, *groups], len(found))
+
+
+def _expired(state: CoordinatorState, group_id: str, settings: OffsetSettings, now_ms: int) -> list[TopicPartition]:
+    return [
+        key
         for key, value in state.offsets.committed.get(group_id, {}).items()
-        if _is_expired(value, settings.retention_ms, now_ms) and not state.offsets.is_open(group_id, key)
+        if _is_expired(state, group_id, key, value, settings.retention_ms, now_ms)
     ]
-    return Decision(found, len(found))
 
 
-def _is_expired(value: OffsetCommitValue, retention_ms: int, now_ms: int) -> bool:
-    return now_ms >= (value.expire_timestamp_ms or value.commit_timestamp_ms + retention_ms)
+def _is_expired(
+    state: CoordinatorState,
+    group_id: str,
+    key: TopicPartition,
+    value: OffsetCommitValue,
+    retention_ms: int,
+    now_ms: int,
+) -> bool:
+    begin_ms = retention_begins_ms(state, group_id, value)
+    if begin_ms is None or now_ms < (value.expire_timestamp_ms or begin_ms + retention_ms):
+        return False
+    topic = state.topics.get(key.topic_id)
+    is_kept = topic is not None and is_subscribed(state, group_id, topic.name)
+    return not is_kept and not state.offsets.is_open(group_id, key)

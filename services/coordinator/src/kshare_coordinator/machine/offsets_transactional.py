@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import AddOffsetsToTransaction, TxnOffsetCommit
-from kshare_coordinator.machine.offsets import Commit, OffsetDecision, OffsetSettings, committed, group_refusal
+from kshare_coordinator.machine.offsets import Commit, OffsetDecision, OffsetSettings, committed
+from kshare_coordinator.machine.offsets_groups import Committer, check_commit
 from kshare_coordinator.machine.offsets_table import OffsetCommitValue
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
@@ -30,8 +31,15 @@ def decide_transactional_commit(
         return Decision((), commit.answer())
     code, added = _in_transaction(state, request, now_ms)
     commit.refuse(code)
-    epoch, unknown = request.generation_id, ErrorCode.ILLEGAL_GENERATION
-    commit.refuse(group_refusal(state, settings, request.group_id, epoch, unknown))
+    committer = Committer(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        epoch=request.generation_id,
+        is_transactional=True,
+        partitions=[partition for partition, _ in commit.accepted()],
+    )
+    commit.refuse(check_commit(state, committer, settings.max_groups, ErrorCode.ILLEGAL_GENERATION).code)
 
     def record(partition: TopicPartition, value: OffsetCommitValue) -> Record:
         topic_id, number = partition

@@ -7,6 +7,7 @@ offset is answered with -1 and an empty metadata.
 from __future__ import annotations
 
 from kshare_coordinator.machine.offsets import has_id, topic_of
+from kshare_coordinator.machine.offsets_groups import check_fetch
 from kshare_coordinator.machine.offsets_table import OffsetCommitValue
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode
@@ -20,6 +21,9 @@ Result = pb.OffsetFetchResponse.Result
 
 def fetch(state: CoordinatorState, request: pb.OffsetFetchRequest) -> pb.OffsetFetchResponse:
     """All partitions with an offset by topic name and partition, or those asked in the order asked."""
+    code = check_fetch(state, request.group_id, request.member_id, request.member_epoch)
+    if code:
+        return pb.OffsetFetchResponse(error_code=code)
     results = _all(state, request) if request.all_topics else _asked(state, request)
     return pb.OffsetFetchResponse(results=results)
 

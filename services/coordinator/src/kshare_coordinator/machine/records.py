@@ -5,6 +5,7 @@ A record's key is serialized deterministically, so that one key is one row; a re
 
 from __future__ import annotations
 
+from kshare_coordinator.machine.classic_group import ClassicGroupInMemory
 from kshare_core.errors import StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
@@ -13,6 +14,9 @@ from kshare_runtime.ports import Write
 Record = records_pb.CoordinatorRecord
 Key = records_pb.CoordinatorRecordKey
 Value = records_pb.CoordinatorRecordValue
+
+AnyRecord = Record | ClassicGroupInMemory
+"""What a decision may hold: records for the store, and changes that are kept in memory only."""
 
 FAMILY = "coordinator"
 

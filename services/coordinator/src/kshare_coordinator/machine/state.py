@@ -20,7 +20,7 @@ from kshare_coordinator.machine.consumer_groups_records import REPLAY as REPLAY_
 from kshare_coordinator.machine.consumer_groups_values import ConsumerGroup
 from kshare_coordinator.machine.groups import ShareGroup, assignment_of, member_of, partitions_of
 from kshare_coordinator.machine.offsets_table import OffsetTable, PendingKey
-from kshare_coordinator.machine.records import Key, Record, Value
+from kshare_coordinator.machine.records import AnyRecord, Key, Value
 from kshare_coordinator.machine.transactions_metadata import TransactionMetadata, TransactionState, metadata_of
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -115,7 +115,7 @@ class CoordinatorState:
         self.changes.clear()
         self.open_changes = Changes()
 
-    def replay(self, record: Record | ClassicGroupInMemory) -> None:
+    def replay(self, record: AnyRecord) -> None:
         if isinstance(record, ClassicGroupInMemory):
             self.classic_groups[record.group.group_id] = record.group
             return

@@ -1,0 +1,136 @@
+"""The shell around classic groups: calls of JoinGroup and SyncGroup that wait for their answer, and timers.
+
+The machine says what to do (`classic_group_timers`). Waiting calls and timers are not stored. When the machine was
+loaded anew, because a write failed, it knows nothing of a rebalance that was under way: then whoever waits is told
+NOT_COORDINATOR and comes back, and every member gets a full session timeout; so it is after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, assert_never
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.deadlines import Deadlines
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.classic_group_timers import (
+    ClassicGroupEffect,
+    ClassicTimer,
+    ClassicTimerCancelled,
+    ClassicTimerSet,
+    TimerKind,
+    WaitingCallAnswered,
+)
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+
+STORAGE_RETRY_MS = 1_000
+"""A timer that could not be handed to the machine is tried again after this."""
+
+log = logging.getLogger(__name__)
+
+WaitingAnswer = pb.JoinGroupResponse | pb.SyncGroupResponse | ErrorCode
+
+
+class ClassicGroupCalls:
+    """See the module's text. A waiting call is answered with a message, or a code that makes clients come back."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._timers: Deadlines[ClassicTimer] = Deadlines(self._expired)
+        self._waiting: dict[int, asyncio.Future[WaitingAnswer]] = {}
+        self._last_call_id = 0
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        core.on_reload = self._reloaded
+
+    async def resume(self) -> None:
+        """After a load; StorageFailure where it cannot be written."""
+        await self._core.submit(commands.ResumeClassicGroups())
+
+    async def join(self, request: pb.JoinGroupRequest, new_member_suffix: str) -> WaitingAnswer:
+        """Waits as long as the rebalance takes; raises KafkaError or StorageFailure."""
+        call_id, waiting = self._new_call()
+        try:
+            answer = await self._core.submit(
+                commands.JoinGroup(request=request, call_id=call_id, new_member_suffix=new_member_suffix)
+            )
+            return await waiting if answer is None else answer
+        finally:
+            self._waiting.pop(call_id, None)
+
+    async def sync(self, request: pb.SyncGroupRequest) -> WaitingAnswer:
+        """Waits for the leader's assignment; raises KafkaError or StorageFailure."""
+        call_id, waiting = self._new_call()
+        try:
+            answer = await self._core.submit(commands.SyncGroup(request=request, call_id=call_id))
+            return await waiting if answer is None else answer
+        finally:
+            self._waiting.pop(call_id, None)
+
+    def _new_call(self) -> tuple[int, asyncio.Future[WaitingAnswer]]:
+        """Noted before the command is decided, whose own turn may answer it."""
+        self._last_call_id += 1
+        waiting: asyncio.Future[WaitingAnswer] = asyncio.get_running_loop().create_future()
+        self._waiting[self._last_call_id] = waiting
+        return self._last_call_id, waiting
+
+    def carry_out(self, effect: ClassicGroupEffect) -> None:
+        match effect:
+            case ClassicTimerSet(timer=timer, delay_ms=delay_ms):
+                self._timers.set(timer, max(0, delay_ms))
+            case ClassicTimerCancelled(timer=timer):
+                self._timers.remove(timer)
+            case WaitingCallAnswered(call_id=call_id, answer=answer):
+                waiting = self._waiting.get(call_id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
+            case _:
+                assert_never(effect)
+
+    def release(self) -> None:
+        """Sends everybody who waits away, to come back: the coordinator stops, or has forgotten them."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(ErrorCode.NOT_COORDINATOR)
+
+    async def stop(self) -> None:
+        self.release()
+        self._timers.stop()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._timers.stop()
+
+    def _reloaded(self) -> None:
+        self.release()
+        self._timers.stop()
+        self._start(self._resume_after_reload())
+
+    async def _resume_after_reload(self) -> None:
+        try:
+            await self.resume()
+        except StorageFailure as failure:  # the next load resumes again
+            log.error("classic groups could not be resumed: %s", failure)
+
+    def _expired(self, timers: list[ClassicTimer]) -> None:
+        for timer in timers:
+            self._start(self._expire(timer))
+
+    async def _expire(self, timer: ClassicTimer) -> None:
+        try:
+            await self._core.submit(commands.ClassicTimerExpired(timer=timer))
+        except StorageFailure as failure:
+            log.error("group %s: the end of a %s timer was not written: %s", timer.group_id, timer.kind, failure)
+            if timer not in self._timers:
+                self._timers.set(timer, STORAGE_RETRY_MS)
+            return
+        if timer.kind is TimerKind.SESSION:
+            log.info("group %s: the session timer of member %s ran out", timer.group_id, timer.member_id)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))

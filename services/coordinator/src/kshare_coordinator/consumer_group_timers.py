@@ -1,0 +1,80 @@
+"""Sessions and rebalance timeouts of members of consumer groups, at the start of a coordinator and while it runs.
+
+They are deadlines on the event loop's clock, not records: after a start every member gets a full session timeout, and a
+member that has to give partitions back its full rebalance timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.deadlines import Deadlines
+from kshare_coordinator.machine.commands import ExpireRevocation, RevocationBegun, RevocationEnded
+from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
+from kshare_coordinator.machine.consumer_groups_values import MemberState
+from kshare_core.errors import StorageFailure
+
+STORAGE_RETRY_MS = 1_000
+"""When an expiry could not be written, it is tried again after this."""
+
+log = logging.getLogger(__name__)
+
+Revocation = tuple[str, str, int]
+"""Group id, member id, and the member epoch with which partitions are to be given back."""
+
+
+class ConsumerGroupTimers:
+    """`session` sets a member's session timeout."""
+
+    def __init__(
+        self, core: Core, settings: ConsumerGroupSettings, session: Callable[[tuple[str, str], int], None]
+    ) -> None:
+        self._core = core
+        self._settings = settings
+        self._session = session
+        self._revocations: Deadlines[Revocation] = Deadlines(self._expired)
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def resume(self) -> None:
+        """The groups were loaded."""
+        state = self._core.state
+        for group_id, group in sorted(state.consumer_groups.items()):
+            timeout_ms = self._settings.intervals(state, group_id).session_timeout_ms
+            for member_id, member in sorted(group.members.items()):
+                self._session((group_id, member_id), timeout_ms)
+                current = group.current.get(member_id)
+                if current is not None and current.state is MemberState.UNREVOKED_PARTITIONS:
+                    self._revocations.set((group_id, member_id, current.member_epoch), member.rebalance_timeout_ms)
+
+    def act(self, effect: RevocationBegun | RevocationEnded) -> None:
+        revocation = (effect.group_id, effect.member_id, effect.member_epoch)
+        if isinstance(effect, RevocationBegun):
+            self._revocations.set(revocation, effect.timeout_ms)
+        else:
+            self._revocations.remove(revocation)
+
+    async def stop(self) -> None:
+        self._revocations.stop()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _expired(self, revocations: list[Revocation]) -> None:
+        for revocation in revocations:
+            task = asyncio.get_running_loop().create_task(self._expire(revocation))
+            self._tasks[task] = None
+            task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    async def _expire(self, revocation: Revocation) -> None:
+        group_id, member_id, member_epoch = revocation
+        command = ExpireRevocation(group_id=group_id, member_id=member_id, member_epoch=member_epoch)
+        try:
+            await self._core.submit(command)
+            log.info("group %s: member %s did not give partitions back in its rebalance timeout", group_id, member_id)
+        except StorageFailure as failure:
+            log.error("group %s: the end of %s could not be written: %s", group_id, member_id, failure)
+            self._revocations.set(revocation, STORAGE_RETRY_MS)

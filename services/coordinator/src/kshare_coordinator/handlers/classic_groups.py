@@ -1,0 +1,91 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, DeleteGroups, OffsetDelete."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+from kshare_coordinator.classic_group_calls import ClassicGroupCalls
+from kshare_coordinator.core import Core
+from kshare_coordinator.machine import classic_group_queries, commands
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+"""Clients look the coordinator up again and go on."""
+NO_GENERATION = -1
+
+DeletionResult = pb.DeleteGroupsResponse.Result
+DescribedGroup = pb.DescribeGroupsResponse.DescribedGroup
+
+
+class ClassicGroupHandlers:
+    def __init__(self, core: Core, calls: ClassicGroupCalls, source: random.Random) -> None:
+        self._core = core
+        self._calls = calls
+        self._random = source
+
+    async def join(self, request: pb.JoinGroupRequest, payload: memoryview) -> pb.JoinGroupResponse:
+        suffix = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        try:
+            answer = await self._calls.join(request, suffix)
+        except StorageFailure:
+            answer = UNAVAILABLE
+        if isinstance(answer, pb.JoinGroupResponse):
+            return answer
+        assert isinstance(answer, ErrorCode), "a join is answered as a join"
+        return pb.JoinGroupResponse(error_code=answer, generation_id=NO_GENERATION, member_id=request.member_id)
+
+    async def sync(self, request: pb.SyncGroupRequest, payload: memoryview) -> pb.SyncGroupResponse:
+        try:
+            answer = await self._calls.sync(request)
+        except StorageFailure:
+            answer = UNAVAILABLE
+        if isinstance(answer, pb.SyncGroupResponse):
+            return answer
+        assert isinstance(answer, ErrorCode), "a sync is answered as a sync"
+        return pb.SyncGroupResponse(error_code=answer)
+
+    async def heartbeat(self, request: pb.HeartbeatRequest, payload: memoryview) -> pb.HeartbeatResponse:
+        try:
+            return pb.HeartbeatResponse(error_code=await self._core.submit(commands.ClassicHeartbeat(request=request)))
+        except StorageFailure:
+            return pb.HeartbeatResponse(error_code=UNAVAILABLE)
+
+    async def leave(self, request: pb.LeaveGroupRequest, payload: memoryview) -> pb.LeaveGroupResponse:
+        try:
+            return await self._core.submit(commands.LeaveGroup(request=request))
+        except StorageFailure:
+            return pb.LeaveGroupResponse(error_code=UNAVAILABLE)
+
+    async def describe(self, request: pb.DescribeGroupsRequest, payload: memoryview) -> pb.DescribeGroupsResponse:
+        try:
+            return classic_group_queries.describe(self._core.state, request)
+        except StorageFailure as failure:
+            groups = [
+                DescribedGroup(group_id=group_id, error_code=UNAVAILABLE, error_message=str(failure))
+                for group_id in request.group_ids
+            ]
+            return pb.DescribeGroupsResponse(groups=groups)
+
+    async def delete(self, request: pb.DeleteGroupsRequest, payload: memoryview) -> pb.DeleteGroupsResponse:
+        """Each group for itself; one that is named twice is deleted once."""
+        results = [
+            DeletionResult(group_id=group_id, error_code=await self._delete(group_id))
+            for group_id in dict.fromkeys(request.group_ids)
+        ]
+        return pb.DeleteGroupsResponse(results=results)
+
+    async def _delete(self, group_id: str) -> ErrorCode:
+        try:
+            return await self._core.submit(commands.DeleteGroup(group_id=group_id))
+        except KafkaError as error:
+            return error.code
+        except StorageFailure:
+            return UNAVAILABLE
+
+    async def delete_offsets(self, request: pb.OffsetDeleteRequest, payload: memoryview) -> pb.OffsetDeleteResponse:
+        try:
+            return await self._core.submit(commands.DeleteOffsets(request=request))
+        except StorageFailure:
+            return pb.OffsetDeleteResponse(error_code=UNAVAILABLE)

@@ -1,0 +1,52 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+
+from __future__ import annotations
+
+import random
+
+from kshare_coordinator.core import Core
+from kshare_coordinator.handlers.catalog import random_topic_id
+from kshare_coordinator.machine import consumer_groups_view
+from kshare_coordinator.machine.commands import ConsumerGroupHeartbeat
+from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import topic_id_text
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+"""Clients look the coordinator up again and go on; for a storage error they would not."""
+
+
+class ConsumerGroupHandlers:
+    """`source` gives the ids of members that come without one."""
+
+    def __init__(self, core: Core, settings: ConsumerGroupSettings, source: random.Random) -> None:
+        self._core = core
+        self._settings = settings
+        self._random = source
+
+    async def heartbeat(
+        self, request: pb.ConsumerGroupHeartbeatRequest, payload: memoryview
+    ) -> pb.ConsumerGroupHeartbeatResponse:
+        new_member_id = "" if request.member_id else topic_id_text(random_topic_id(self._random))
+        command = ConsumerGroupHeartbeat(request=request, new_member_id=new_member_id)
+        try:
+            return await self._core.submit(command)
+        except KafkaError as error:
+            return pb.ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+        except StorageFailure as failure:
+            return pb.ConsumerGroupHeartbeatResponse(error_code=UNAVAILABLE, error_message=str(failure))
+
+    async def describe(
+        self, request: pb.ConsumerGroupDescribeRequest, payload: memoryview
+    ) -> pb.ConsumerGroupDescribeResponse:
+        try:
+            return consumer_groups_view.describe(self._core.state, self._settings, request)
+        except StorageFailure as failure:
+            groups = [
+                consumer_groups_view.DescribedGroup(
+                    group_id=group_id, error_code=UNAVAILABLE, error_message=str(failure)
+                )
+                for group_id in request.group_ids
+            ]
+            return pb.ConsumerGroupDescribeResponse(groups=groups)

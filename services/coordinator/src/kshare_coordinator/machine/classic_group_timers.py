@@ -1,0 +1,56 @@
+"""What the machine asks of the shell for classic groups: timers, and answers to calls that wait.
+
+A timer is known by its kind and what it belongs to; setting it again moves it. When it runs out, the shell hands its
+ClassicTimer back in a command. JOIN and SYNC name the generation in which they were set, so that one that comes too
+late does nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+
+
+class TimerKind(StrEnum):
+    SESSION = "session"
+    """A member is silent."""
+    INITIAL_JOIN = "initial join"
+    """The first rebalance of an empty group waits for more members (group.initial.rebalance.delay.ms)."""
+    JOIN = "join"
+    """A rebalance waits for members to join again."""
+    SYNC = "sync"
+    """A new generation waits for members to sync."""
+
+
+class ClassicTimer(NamedTuple):
+    """`member_id` of SESSION; `generation_id` of the others."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+    generation_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicTimerSet:
+    timer: ClassicTimer
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicTimerCancelled:
+    timer: ClassicTimer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingCallAnswered:
+    """The answer of a JoinGroup or SyncGroup that waited."""
+
+    call_id: int
+    answer: pb.JoinGroupResponse | pb.SyncGroupResponse
+
+
+ClassicGroupEffect = ClassicTimerSet | ClassicTimerCancelled | WaitingCallAnswered
