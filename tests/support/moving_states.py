@@ -304,6 +304,8 @@ class MovingStates:
         loads = [list(self.owners.values()).count(number + 1) for number in range(len(NODES))]
         if max(loads) - min(loads) > 1:
             return f"the loads are {loads}"
+        if not all(isinstance(self._host(name).node, ShareCoordinatorNode) for name in NODES):
+            return "not all nodes are up"
         foreign = [(name, number) for name in NODES for number in self._rows_at(name) if not self._owns(name, number)]
         return f"rows lie where nobody needs them: {foreign}" if foreign else None
 
@@ -343,17 +345,17 @@ class _Client:
         self._epochs = [1, 0]
 
     async def work(self, operations: int) -> None:
-        await self._carry_out(InitializeState(self.key, 1, -1))
+        await self.carry_out(InitializeState(self.key, 1, -1))
         for _ in range(operations):
-            await self._carry_out(self._draw())
+            await self.carry_out(self.draw())
             await asyncio.sleep(self._random.choice((0.0, 0.005, 0.05, 0.2)))
 
     async def check_at_the_end(self) -> None:
-        await self._carry_out(ReadStateSummary(self.key))
-        await self._carry_out(ReadState(self.key, -1))
+        await self.carry_out(ReadStateSummary(self.key))
+        await self.carry_out(ReadState(self.key, -1))
         assert len(self.possible) == 1, f"{self.key} may have any of {self.possible}"
 
-    def _draw(self) -> Operation:
+    def draw(self) -> Operation:
         draw = self._random
         kind = draw.choices(("write", "read", "summary", "initialize", "delete"), (12, 3, 2, 2, 1))[0]
         if draw.random() < 0.1:
@@ -379,7 +381,7 @@ class _Client:
         first = draw.randrange(150)
         return [StateBatch(first, first + draw.randrange(20), draw.choice((0, 2, 3, 4)), draw.randrange(4))]
 
-    async def _carry_out(self, operation: Operation) -> None:
+    async def carry_out(self, operation: Operation) -> None:
         """Sends it until somebody says what became of it; what each step means for the possible states is kept."""
         while True:
             result = await self._send(operation)

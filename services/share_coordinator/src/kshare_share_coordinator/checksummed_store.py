@@ -82,6 +82,10 @@ class ChecksummedStore:
             ]
         )
 
+    def write_stored(self, writes: Sequence[Write]) -> None:
+        """Writes rows in their stored form, as another store's `scan_stored` gave them."""
+        self._store.write(writes)
+
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         self._store.delete_range(family, start, end)
 

@@ -232,8 +232,9 @@ class ShareCoordinatorNode:
         return self._ownership.state_partition_of(key)
 
     def _forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
-        assert self._machine is not None and self._state_topic_index is not None
+        assert self._machine is not None and self._state_topic_index is not None and self._state_store is not None
         self._machine.forget(is_forgotten)
+        self._state_store.forget(is_forgotten)
         self._state_topic_index.forget()
 
     def _on_view(self, old: CatalogView, new: CatalogView) -> None:

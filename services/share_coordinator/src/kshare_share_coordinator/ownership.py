@@ -59,6 +59,8 @@ class Ownership:
         self._cluster_id = ""
         self._count = 0
         self._identity_problem: str | None = None
+        self.is_disk_refusing = False
+        """Whether the newest identity problem is the disk's: it may be over without any change of the catalog."""
         self._place = lru_cache(maxsize=PLACES_CACHE_LIMIT)(state_partition_of)
 
     @property
@@ -134,11 +136,13 @@ class Ownership:
 
     def _adoption_problem(self, view: CatalogView) -> str | None:
         count = view.state_partition_count
+        self.is_disk_refusing = False
         if count <= 0:
             return "the catalog has no state partitions yet"
         try:
             return self._cluster_problem(view.cluster_id) or self._count_problem(count)
         except StorageFailure as failure:
+            self.is_disk_refusing = True
             return f"whose states the store has cannot be read or written: {failure}"
 
     def _cluster_problem(self, cluster_id: str) -> str | None:

@@ -127,6 +127,10 @@ class StateStore:
         if len(self._corrupt) < REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT:
             self._corrupt.setdefault(key, f"corrupt record: {problem}")
 
+    def forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
+        """Drops what was found wrong with share-partitions that are no longer, or newly, this node's."""
+        self._corrupt = {key: problem for key, problem in self._corrupt.items() if not is_forgotten(key)}
+
     def load(self, key: SharePartitionKey) -> Sequence[Record]:
         """All records of a share-partition, in order; raises StorageFailure or CorruptRecord."""
         try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from kshare_core.errors import ErrorCode, StorageFailure
@@ -73,6 +73,7 @@ class StatePartitionReceiver:
         self._is_begun = False
         self._after_key = b""
         self._disk_failures = 0
+        self._corrupt_rows: dict[Row, str | None] = {}
         self._failures = 0
         self._newest_failure = ""
         self.is_copied = False
@@ -118,6 +119,7 @@ class StatePartitionReceiver:
         byte_count = sum(row.size for row in rows)
         if rows and rows[0].key <= self._after_key:
             raise MoveProblem(f"it sent the key {rows[0].key.hex()} after {self._after_key.hex()}")
+        self._check_checksums(rows)
         self._rows.write_piece(self._state_partition, rows, self._owner_epoch if piece.message.is_last else None)
         self._disk_failures = 0
         self._measures.received(byte_count)
@@ -127,10 +129,24 @@ class StatePartitionReceiver:
         if not self.is_copied:
             await asyncio.sleep(byte_count * self._copies() / COPY_BYTES_PER_SECOND)
 
+    def _check_checksums(self, rows: Sequence[Row]) -> None:
+        """What is corrupt is asked for again: the same bytes twice are corrupt in the sender's store, not on the way.
+
+        They are copied as they are, and the share-partition stays refused at this node as it was at the other.
+        """
+        corrupt = {row: row.corruption(self._state_partition) for row in rows}
+        corrupt = {row: problem for row, problem in corrupt.items() if problem is not None}
+        if corrupt and corrupt != self._corrupt_rows:
+            self._corrupt_rows = corrupt
+            raise MoveProblem(f"it sent rows that are not what was written: {next(iter(corrupt.values()))}")
+        for problem in corrupt.values():
+            log.error("copied from node %d as it is: %s", self._from_node_id, problem)
+        self._corrupt_rows = {}
+
     async def _begin(self) -> None:
         problem = self._ownership.identity_problem()
         if problem:
-            raise MoveProblem(problem)
+            raise StorageFailure(problem) if self._ownership.is_disk_refusing else MoveProblem(problem)
         copied_epoch = self._rows.copied_epoch(self._state_partition)
         if copied_epoch is not None and copied_epoch > self._owner_epoch:
             raise MoveProblem(

@@ -3,6 +3,10 @@
 A state partition that was copied here has a mark in the metadata family, written with its last rows: the owner epoch of
 the move. Rows without the mark of the move that is under way are a part of a copy, or old, and worth nothing. The mark
 stays as long as the rows do, because it says which views of the catalog are too old to decide about them.
+
+Rows are read and written as they are stored, with their checksums: a row that is corrupt moves as it is, and harms one
+share-partition at the new node as it did at the old one. A family whose files are damaged cannot be read, nor moved;
+where its rows are to be removed, it is dropped.
 """
 
 from __future__ import annotations
@@ -10,19 +14,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kshare_runtime.ports import KeyValueStore, Write
-from kshare_share_coordinator.state_store import METADATA_FAMILY, family_of
+from kshare_core.errors import StorageFailure
+from kshare_runtime.ports import Write
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, sealed, unsealed
+from kshare_share_coordinator.state_store import FAMILY_PREFIX, METADATA_FAMILY, family_of
 
 COPIED = b"copied-state-partition/"
 END_OF_ROWS = b"\xff"
 """Above every row's key: a record's begins with a group id's length, at most 0x7fff, the topic index's with 0x80."""
 _STATE_PARTITION_BYTES = 4
 _EPOCH_BYTES = 4
-_FAMILY_PREFIX = family_of(0).removesuffix("0")
 
 
 class Row(NamedTuple):
-    """One key of a state partition's family and its value, as the store has them."""
+    """One key of a state partition's family and its value in its stored form."""
 
     key: bytes
     value: bytes
@@ -31,11 +36,19 @@ class Row(NamedTuple):
     def size(self) -> int:
         return len(self.key) + len(self.value)
 
+    def corruption(self, state_partition: int) -> str | None:
+        """Why it is not what was written, None where it is."""
+        try:
+            unsealed(family_of(state_partition), self.key, self.value)
+        except CorruptRow as problem:
+            return str(problem)
+        return None
+
 
 class StatePartitionRows:
     """Every method may raise StorageFailure."""
 
-    def __init__(self, store: KeyValueStore) -> None:
+    def __init__(self, store: ChecksummedStore) -> None:
         self._store = store
 
     def piece(self, state_partition: int, after_key: bytes, max_bytes: int) -> tuple[list[Row], bool]:
@@ -43,7 +56,7 @@ class StatePartitionRows:
         rows: list[Row] = []
         size = 0
         start = after_key + b"\0" if after_key else b""
-        for key, value in self._store.scan(family_of(state_partition), start):
+        for key, value in self._store.scan_stored(family_of(state_partition), start):
             row = Row(key, value)
             if rows and size + row.size > max_bytes:
                 return rows, False
@@ -62,26 +75,34 @@ class StatePartitionRows:
         writes = [Write(family, row.key, row.value) for row in rows]
         if copied_epoch is not None:
             mark = copied_epoch.to_bytes(_EPOCH_BYTES, "big")
-            writes.append(Write(METADATA_FAMILY, _mark_key(state_partition), mark))
+            key = _mark_key(state_partition)
+            writes.append(Write(METADATA_FAMILY, key, sealed(key, mark)))
         if writes:
-            self._store.write(writes)
+            self._store.write_stored(writes)
 
     def remove(self, state_partition: int) -> None:
         """Removes all rows and then the mark: what a crash leaves between is found again."""
-        self._store.delete_range(family_of(state_partition), b"", END_OF_ROWS)
+        family = family_of(state_partition)
+        if self._store.maintained is not None and self._store.damage(family) is not None:
+            self._store.maintained.drop_family(family)
+        else:
+            self._store.delete_range(family, b"", END_OF_ROWS)
         if self.copied_epoch(state_partition) is not None:
             self._store.write([Write(METADATA_FAMILY, _mark_key(state_partition), None)])
 
     def state_partitions(self) -> list[int]:
-        """Those that have rows or a mark here."""
-        found: dict[int, None] = {}
-        for family in self._store.families():
-            number = family.removeprefix(_FAMILY_PREFIX)
-            if number != family and number.isdecimal() and next(self._store.scan(family, b""), None) is not None:
-                found[int(number)] = None
+        """Those that have rows or a mark here, or a family that cannot be read."""
+        numbers = [family.removeprefix(FAMILY_PREFIX) for family in self._store.families()]
+        found = dict.fromkeys(int(number) for number in numbers if number.isdecimal() and self._has_rows(int(number)))
         for key, _ in self._store.scan(METADATA_FAMILY, COPIED, COPIED + END_OF_ROWS * (_STATE_PARTITION_BYTES + 1)):
             found[int.from_bytes(key[len(COPIED) :], "big")] = None
         return sorted(found)
+
+    def _has_rows(self, state_partition: int) -> bool:
+        try:
+            return next(self._store.scan_stored(family_of(state_partition), b""), None) is not None
+        except StorageFailure:
+            return True
 
 
 def _mark_key(state_partition: int) -> bytes:

@@ -23,7 +23,7 @@ from kshare_share_coordinator.moving.receiver import StatePartitionReceiver
 from kshare_share_coordinator.moving.rows import StatePartitionRows
 from kshare_share_coordinator.ownership import Ownership
 
-REMOVAL_RETRY_MS = 1_000
+REMOVAL_RETRY_MS = 5_000
 REMOVAL_PAUSE_MS = 5
 """Between two state partitions: writes of others have their turn."""
 
@@ -64,7 +64,8 @@ class StatePartitionMoves:
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """Called with each view before it is the node's; what it starts runs when it is."""
-        if new.state_partition_owner_epochs == old.state_partition_owner_epochs and old.version:
+        owners = (new.cluster_id, new.state_partition_owner_epochs)
+        if old.version and owners == (old.cluster_id, old.state_partition_owner_epochs):
             return
         self._forget_changed(old, new)
         self._measure(old, new)
@@ -149,16 +150,33 @@ class StatePartitionMoves:
     async def _remove_foreign(self) -> None:
         while self._removal_is_due:
             self._removal_is_due = False
-            try:
-                for state_partition in self._rows.state_partitions():
-                    if self._is_foreign(state_partition):
-                        self._rows.remove(state_partition)
-                        log.info("removed the rows of state partition %d, which is another node's", state_partition)
-                        await asyncio.sleep(REMOVAL_PAUSE_MS / 1000)
-            except StorageFailure as failure:
-                log.warning("rows of other nodes' state partitions cannot be removed yet: %s", failure)
+            if self._ownership.identity_problem():  # another cluster's catalog, or a disk that refuses for now
+                refused = self._ownership.is_disk_refusing
+            else:
+                refused = not await self._remove_all_foreign()
+            if refused:
                 self._removal_is_due = True
                 await asyncio.sleep(REMOVAL_RETRY_MS / 1000)
+
+    async def _remove_all_foreign(self) -> bool:
+        try:
+            found = self._rows.state_partitions()
+            done = [await self._remove(number) for number in found if self._is_foreign(number)]
+        except StorageFailure as failure:
+            log.warning("rows of other nodes' state partitions cannot be looked for yet: %s", failure)
+            return False
+        return all(done)
+
+    async def _remove(self, state_partition: int) -> bool:
+        """Whether the disk let the rows go."""
+        try:
+            self._rows.remove(state_partition)
+        except StorageFailure as failure:
+            log.warning("the rows of state partition %d cannot be removed yet: %s", state_partition, failure)
+            return False
+        log.info("removed the rows of state partition %d, which is another node's", state_partition)
+        await asyncio.sleep(REMOVAL_PAUSE_MS / 1000)
+        return True
 
     def _is_foreign(self, state_partition: int) -> bool:
         """Whether another node certainly owns it, and it is not on its way here."""

@@ -1,0 +1,75 @@
+"""Looks at every row of a store that nobody writes: checksums, records, places.
+
+RocksDB verifies the checksum of each block on the way. What is found wrong is listed by state partition; the others are
+looked at all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kshare_core.errors import StorageFailure
+from kshare_core.identifiers import state_partition_of
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
+from kshare_share_coordinator.maintenance.exports import SLICE_ROWS, state_partitions_of
+from kshare_share_coordinator.state_store import END_OF_SHARE_PARTITIONS, METADATA_FAMILY, StateStore, family_of
+
+PROBLEMS_LIMIT = 100
+"""Listed for each state partition."""
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a state partition, or the metadata, has."""
+
+    name: str
+    share_partitions: int = 0
+    updates: int = 0
+    problems: list[str] = field(default_factory=list)
+    problem_count: int = 0
+
+    def add_problem(self, text: str) -> None:
+        self.problem_count += 1
+        if len(self.problems) < PROBLEMS_LIMIT:
+            self.problems.append(text)
+
+
+def verify(store: ChecksummedStore) -> list[Verified]:
+    """The metadata first, then each state partition that has a family."""
+    metadata = Verified("metadata")
+    state_store = StateStore(store=store, state_partition_of=lambda key: 0)
+    count: int | None = None
+    try:
+        count = state_store.state_partition_count()
+        _check_rows(store, METADATA_FAMILY, b"", metadata)
+    except StorageFailure as failure:
+        metadata.add_problem(str(failure))
+    return [metadata, *[_verify(store, state_store, number, count) for number in state_partitions_of(store)]]
+
+
+def _verify(store: ChecksummedStore, state_store: StateStore, state_partition: int, count: int | None) -> Verified:
+    verified = Verified(f"state partition {state_partition}")
+    family = family_of(state_partition)
+    start: bytes | None = b""
+    try:
+        while start is not None:
+            found, start = state_store.share_partitions(family, start, SLICE_ROWS)
+            for key, records, problem in found:
+                verified.share_partitions += 1
+                verified.updates += max(0, len(records) - 1)
+                if problem is not None:
+                    verified.add_problem(problem)
+                elif count and key is not None and state_partition_of(key, count) != state_partition:
+                    verified.add_problem(f"share-partition {key} lies here, but it belongs elsewhere")
+        _check_rows(store, family, END_OF_SHARE_PARTITIONS, verified)
+    except StorageFailure as failure:
+        verified.add_problem(str(failure))
+    return verified
+
+
+def _check_rows(store: ChecksummedStore, family: str, start: bytes, verified: Verified) -> None:
+    for key, stored in store.scan_stored(family, start):
+        try:
+            unsealed(family, key, stored)
+        except CorruptRow as problem:
+            verified.add_problem(str(problem))
