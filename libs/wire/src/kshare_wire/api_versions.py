@@ -32,12 +32,17 @@ class ApiKey(IntEnum):
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
     INCREMENTAL_ALTER_CONFIGS = 44
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
@@ -48,6 +53,8 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_STATE = 86
     READ_SHARE_GROUP_STATE_SUMMARY = 87
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class VersionRange(NamedTuple):
@@ -76,12 +83,17 @@ SUPPORTED_VERSIONS: dict[ApiKey, VersionRange] = {
     ApiKey.END_TXN: VersionRange(0, 5),
     ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 5),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+    ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
     ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
     ApiKey.DESCRIBE_PRODUCERS: VersionRange(0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
     ApiKey.LIST_TRANSACTIONS: VersionRange(0, 2),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: VersionRange(0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
+    ApiKey.LIST_CONFIG_RESOURCES: VersionRange(0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
     ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
     ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
     ApiKey.SHARE_FETCH: VersionRange(1, 2),
@@ -92,6 +104,8 @@ SUPPORTED_VERSIONS: dict[ApiKey, VersionRange] = {
     ApiKey.DELETE_SHARE_GROUP_STATE: VersionRange(0, 0),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 1),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: VersionRange(0, 1),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
 }
 
 
@@ -104,8 +118,12 @@ class Feature(NamedTuple):
     finalized: int
 
 
-FEATURES = (Feature("share.version", 0, 2, 2), Feature("transaction.version", 0, 2, 2))
-"""share.version 1: share groups (KIP-932); 2: with dead letters (KIP-1191). transaction.version 2: each transaction
+FEATURES = (
+    Feature("group.version", 0, 1, 1),
+    Feature("share.version", 0, 2, 2),
+    Feature("transaction.version", 0, 2, 2),
+)
+"""group.version 1: consumer groups of KIP-848. share.version 1: share groups (KIP-932); 2: with dead letters (KIP-1191). transaction.version 2: each transaction
 ends with a raised epoch, and leaders add partitions to transactions themselves (KIP-890)."""
 FINALIZED_FEATURES_EPOCH = 1
 """The finalized levels are fixed by the release, so their epoch is too."""

@@ -16,11 +16,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, assert_never
 
 from kshare_coordinator.classic_group_calls import ClassicGroupCalls
+from kshare_coordinator.consumer_group_timers import ConsumerGroupTimers
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.group_state import GroupStateKeeper
 from kshare_coordinator.handlers.catalog import CatalogHandlers
 from kshare_coordinator.handlers.classic_groups import ClassicGroupHandlers
+from kshare_coordinator.handlers.consumer_groups import ConsumerGroupHandlers
 from kshare_coordinator.handlers.groups import GroupHandlers
 from kshare_coordinator.handlers.offsets import OffsetHandlers
 from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
@@ -31,6 +33,7 @@ from kshare_coordinator.handlers.transactions import TransactionHandlers
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.classic_group_timers import ClassicTimerCancelled, ClassicTimerSet, WaitingCallAnswered
 from kshare_coordinator.machine.commands import Command, Effect
+from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
 from kshare_coordinator.offsets_expiry import OffsetsExpiry
@@ -58,6 +61,7 @@ class CoordinatorNode:
         self._settings = settings
         self._lease_ms = settings.configs.integer("kshare.node.lease.ms")
         self._groups = GroupSettings(settings.configs)
+        self._consumer_groups = ConsumerGroupSettings(settings.configs)
         self._leases: Deadlines[tuple[NodeId, str]] = Deadlines(self._leases_expired)
         self._sessions: Deadlines[tuple[str, str]] = Deadlines(self._sessions_expired)
         self._assignments: Deadlines[str] = Deadlines(self._assignments_due)
@@ -66,6 +70,7 @@ class CoordinatorNode:
         self._classic: ClassicGroupCalls | None = None
         self._keeper: GroupStateKeeper | None = None
         self._markers: TransactionMarkers | None = None
+        self._consumer_timers: ConsumerGroupTimers | None = None
         self._share_group_offsets: ShareGroupOffsetHandlers | None = None
         self._server: Server | None = None
 
@@ -94,6 +99,7 @@ class CoordinatorNode:
         self._markers = TransactionMarkers(
             network=self._network, state=lambda: core.state, complete=core.submit, next_epoch=core.submit
         )
+        self._consumer_timers = ConsumerGroupTimers(core, self._consumer_groups, self._sessions.set)
         await core.submit(
             commands.Start(
                 cluster_id=topic_id_text(self._environment.random.randbytes(16)),
@@ -121,6 +127,8 @@ class CoordinatorNode:
                 self._keeper.work(group_id)
             if group.awaits_assignment:
                 self._assignments.set(group_id, self._groups.assignment_interval_ms(state, group_id))
+        assert self._consumer_timers is not None
+        self._consumer_timers.resume()
         for transactional_id, transaction in sorted(state.transactions.items()):
             if transaction.state.is_ending:
                 self._markers.send(transactional_id)
@@ -128,6 +136,7 @@ class CoordinatorNode:
     def _service(self, core: Core) -> Service:
         catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random)
         groups = GroupHandlers(core)
+        consumer_groups = ConsumerGroupHandlers(core, self._consumer_groups, self._environment.random)
         offsets = OffsetHandlers(core)
         share_group_offsets = self._share_group_offsets = ShareGroupOffsetHandlers(core, self._network)
         assert self._keeper is not None
@@ -156,6 +165,8 @@ class CoordinatorNode:
             methods.OFFSET_COMMIT: offsets.commit,
             methods.OFFSET_FETCH: offsets.fetch,
             methods.TXN_OFFSET_COMMIT: offsets.transactional_commit,
+            methods.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
+            methods.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
             methods.SHARE_GROUP_HEARTBEAT: groups.heartbeat,
             methods.SHARE_GROUP_DESCRIBE: groups.describe,
             methods.DESCRIBE_SHARE_GROUP_OFFSETS: share_group_offsets.describe,
@@ -184,12 +195,9 @@ class CoordinatorNode:
             self._classic.release()
         if self._server is not None:
             await self._server.stop(grace_ms)
-        if self._keeper is not None:
-            await self._keeper.stop()
-        if self._markers is not None:
-            await self._markers.stop()
-        if self._classic is not None:
-            await self._classic.stop()
+        for part in (self._keeper, self._markers, self._consumer_timers, self._classic):
+            if part is not None:
+                await part.stop()
         if self._share_group_offsets is not None:
             await self._share_group_offsets.close()
         tasks = list(self._tasks)
@@ -208,15 +216,17 @@ class CoordinatorNode:
             self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:
-        assert self._core is not None
         assert self._keeper is not None
         assert self._markers is not None
         assert self._classic is not None
+        assert self._consumer_timers is not None
         match effect:
             case commands.SessionRenewed(group_id=group_id, member_id=member_id, session_timeout_ms=timeout_ms):
                 self._sessions.set((group_id, member_id), timeout_ms)
             case commands.SessionEnded(group_id=group_id, member_id=member_id):
                 self._sessions.remove((group_id, member_id))
+            case commands.RevocationBegun() | commands.RevocationEnded():
+                self._consumer_timers.act(effect)
             case commands.GroupStatePending(group_id=group_id, is_news=is_news):
                 self._keeper.work(group_id, is_news=is_news)
             case commands.AssignmentPending(group_id=group_id, delay_ms=delay_ms):
@@ -226,14 +236,20 @@ class CoordinatorNode:
             case commands.TransactionEnding(transactional_id=transactional_id):
                 self._markers.send(transactional_id)
             case commands.CatalogChanged(nodes=nodes):
-                self._core.wake_watchers()
-                self._markers.catalog_changed()
-                if nodes:
-                    self._keeper.nodes_changed()
+                self._catalog_changed(nodes)
             case ClassicTimerSet() | ClassicTimerCancelled() | WaitingCallAnswered():
                 self._classic.carry_out(effect)
             case _:
                 assert_never(effect)
+
+    def _catalog_changed(self, nodes: bool) -> None:
+        assert self._core is not None
+        assert self._keeper is not None
+        assert self._markers is not None
+        self._core.wake_watchers()
+        self._markers.catalog_changed()
+        if nodes:
+            self._keeper.nodes_changed()
 
     def _leases_expired(self, keys: list[tuple[NodeId, str]]) -> None:
         for key in keys:

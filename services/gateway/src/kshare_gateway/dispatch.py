@@ -9,16 +9,22 @@ from kshare_core.errors import KafkaError
 from kshare_gateway.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_configs,
+    alter_share_group_offsets,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_records,
+    delete_share_group_offsets,
     delete_share_group_state,
     delete_topics,
     describe_cluster,
     describe_configs,
     describe_producers,
     describe_share_group_offsets,
+    describe_topic_partitions,
     describe_transactions,
     end_txn,
     fetch,
@@ -26,6 +32,7 @@ from kshare_gateway.handlers import (
     incremental_alter_configs,
     init_producer_id,
     initialize_share_group_state,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_transactions,
@@ -94,6 +101,7 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.DESCRIBE_CONFIGS: Handler(
         name="DescribeConfigs", handle=describe_configs.handle, failed=describe_configs.failed
     ),
+    ApiKey.ALTER_CONFIGS: Handler(name="AlterConfigs", handle=alter_configs.handle, failed=alter_configs.failed),
     ApiKey.CREATE_PARTITIONS: Handler(
         name="CreatePartitions", handle=create_partitions.handle, failed=create_partitions.failed
     ),
@@ -113,6 +121,22 @@ HANDLERS: dict[ApiKey, Handler] = {
     ),
     ApiKey.LIST_TRANSACTIONS: Handler(
         name="ListTransactions", handle=list_transactions.handle, failed=list_transactions.failed
+    ),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Handler(
+        name="ConsumerGroupHeartbeat",
+        handle=consumer_group_heartbeat.handle,
+        failed=consumer_group_heartbeat.failed,
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Handler(
+        name="ConsumerGroupDescribe", handle=consumer_group_describe.handle, failed=consumer_group_describe.failed
+    ),
+    ApiKey.LIST_CONFIG_RESOURCES: Handler(
+        name="ListConfigResources", handle=list_config_resources.handle, failed=list_config_resources.failed
+    ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(
+        name="DescribeTopicPartitions",
+        handle=describe_topic_partitions.handle,
+        failed=describe_topic_partitions.failed,
     ),
     ApiKey.SHARE_GROUP_HEARTBEAT: Handler(
         name="ShareGroupHeartbeat", handle=share_group_heartbeat.handle, failed=share_group_heartbeat.failed
@@ -153,5 +177,15 @@ HANDLERS: dict[ApiKey, Handler] = {
         name="DescribeShareGroupOffsets",
         handle=describe_share_group_offsets.handle,
         failed=describe_share_group_offsets.failed,
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Handler(
+        name="AlterShareGroupOffsets",
+        handle=alter_share_group_offsets.handle,
+        failed=alter_share_group_offsets.failed,
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Handler(
+        name="DeleteShareGroupOffsets",
+        handle=delete_share_group_offsets.handle,
+        failed=delete_share_group_offsets.failed,
     ),
 }

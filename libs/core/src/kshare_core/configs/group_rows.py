@@ -9,9 +9,27 @@ from kshare_core.configs.definition import ConfigDefinition
 from kshare_core.configs.rows import auto_offset_reset_problem, boolean, integer, string
 
 GROUP_ROWS: tuple[ConfigDefinition, ...] = (
-    integer("consumer.assignment.interval.ms", 1000, low=0, broker_synonym="group.consumer.assignment.interval.ms"),
-    integer("consumer.heartbeat.interval.ms", 5000, low=1, broker_synonym="group.consumer.heartbeat.interval.ms"),
-    integer("consumer.session.timeout.ms", 45000, low=1, broker_synonym="group.consumer.session.timeout.ms"),
+    integer(
+        "consumer.assignment.interval.ms",
+        1000,
+        low=0,
+        text="How long the target assignment stands at least before it is computed anew.",
+        broker_synonym="group.consumer.assignment.interval.ms",
+    ),
+    integer(
+        "consumer.heartbeat.interval.ms",
+        5000,
+        low=1,
+        text="How often members heartbeat.",
+        broker_synonym="group.consumer.heartbeat.interval.ms",
+    ),
+    integer(
+        "consumer.session.timeout.ms",
+        45000,
+        low=1,
+        text="Silence after which a member is taken out.",
+        broker_synonym="group.consumer.session.timeout.ms",
+    ),
     integer("share.assignment.interval.ms", 1000, low=0, broker_synonym="group.share.assignment.interval.ms"),
     string(
         "share.auto.offset.reset",

@@ -91,9 +91,7 @@ class Seat(NamedTuple):
     replaced: str | None = None
 
 
-def decide_heartbeat(
-    context: ConsumerGroupContext, command: ConsumerGroupHeartbeat, now_ms: int
-) -> HeartbeatDecision:
+def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartbeat, now_ms: int) -> HeartbeatDecision:
     """Joins, stays or leaves; KafkaError where the request is refused."""
     request, state, settings = command.request, context.state, context.settings
     check_request(request, settings)

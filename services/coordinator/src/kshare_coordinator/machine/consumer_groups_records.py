@@ -38,7 +38,9 @@ def metadata_gone(group_id: str) -> Record:
 
 def member(group_id: str, member_id: str, value: Member | None) -> Record:
     key = Key(consumer_group_member=Key.Member(group_id=group_id, member_id=member_id))
-    return Record(key=key) if value is None else Record(key=key, value=Value(consumer_group_member=member_record(value)))
+    if value is None:
+        return Record(key=key)
+    return Record(key=key, value=Value(consumer_group_member=member_record(value)))
 
 
 def assignment_epoch(group_id: str, epoch: int, timestamp_ms: int) -> Record:
@@ -68,9 +70,7 @@ def current(group_id: str, member_id: str, value: CurrentAssignment | None) -> R
 
 
 def expression(group_id: str, regex: str, value: ResolvedExpression | None) -> Record:
-    key = Key(
-        consumer_group_regular_expression=Key.RegularExpressionKey(group_id=group_id, regular_expression=regex)
-    )
+    key = Key(consumer_group_regular_expression=Key.RegularExpressionKey(group_id=group_id, regular_expression=regex))
     if value is None:
         return Record(key=key)
     return Record(key=key, value=Value(consumer_group_regular_expression=expression_record(value)))

@@ -123,6 +123,5 @@ def owned_partitions(request: Request) -> frozenset[TopicPartition] | None:
     """What the member says it owns; None where it says nothing."""
     if not request.has_owned_partitions:
         return None
-    return frozenset(
-        TopicPartition(topic.topic_id, partition) for topic in request.owned_partitions for partition in topic.partitions
-    )
+    topics = request.owned_partitions
+    return frozenset(TopicPartition(topic.topic_id, partition) for topic in topics for partition in topic.partitions)

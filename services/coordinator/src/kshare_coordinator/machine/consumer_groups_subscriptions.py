@@ -91,7 +91,7 @@ def existing_topics(state: CoordinatorState, names: Iterable[str]) -> dict[bytes
 
 
 def metadata_hash(state: CoordinatorState, names: Iterable[str]) -> int:
-    """Changes when one of these topics appears, goes away, is made anew or gets more partitions; 0 where none exists."""
+    """Changes when one of these topics appears, goes away, is made anew or gets more partitions; 0: none exists."""
     topics = sorted(existing_topics(state, names).items())
     if not topics:
         return 0

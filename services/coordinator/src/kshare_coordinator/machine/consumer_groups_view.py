@@ -90,7 +90,7 @@ def listed(state: CoordinatorState, group_id: str) -> pb.ListGroupsResponse.List
 
 
 def decide_delete(state: CoordinatorState, group_id: str) -> Decision[Record, ErrorCode, Effect]:
-    """The group, which exists, with all its offsets, those in open transactions too; NON_EMPTY_GROUP: it has members."""
+    """The group, which exists, with all offsets, those in open transactions too; NON_EMPTY_GROUP: it has members."""
     group = state.consumer_groups[group_id]
     if group.members:
         return Decision((), ErrorCode.NON_EMPTY_GROUP)

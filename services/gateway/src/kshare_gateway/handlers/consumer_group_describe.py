@@ -1,0 +1,77 @@
+"""ConsumerGroupDescribe (key 69), versions 0 and 1: handed to the coordinator. Authorized operations are not given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import CONSUMER_GROUP_DESCRIBE
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+CONSUMER_MEMBER_TYPE = 1
+"""A member that uses the consumer protocol; 0 is one of the classic protocol. Version 0 does not say it."""
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.ConsumerGroupDescribeRequest(group_ids=request.group_ids)
+    try:
+        answer = await context.gateway.call_coordinator(CONSUMER_GROUP_DESCRIBE, wanted)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    return {"groups": [_group(group) for group in answer.groups]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    groups = [
+        {
+            "error_code": error.code,
+            "error_message": error.message,
+            "group_id": group_id,
+            "authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        }
+        for group_id in request.group_ids
+    ]
+    return {"groups": groups}
+
+
+def _group(group: coordinator_pb2.ConsumerGroupDescribeResponse.DescribedGroup) -> Body:
+    return {
+        "error_code": group.error_code,
+        "error_message": group.error_message or None,
+        "group_id": group.group_id,
+        "group_state": group.group_state,
+        "group_epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor_name,
+        "members": [_member(member) for member in group.members],
+        "authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+    }
+
+
+def _member(member: coordinator_pb2.ConsumerGroupDescribeResponse.Member) -> Body:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id or None,
+        "rack_id": member.rack_id or None,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": list(member.subscribed_topic_names),
+        "subscribed_topic_regex": member.subscribed_topic_regex,
+        "assignment": _assignment(member.assignment),
+        "target_assignment": _assignment(member.target_assignment),
+        "member_type": CONSUMER_MEMBER_TYPE,
+    }
+
+
+def _assignment(topics: Iterable[coordinator_pb2.TopicPartitions]) -> Body:
+    return {
+        "topic_partitions": [
+            {"topic_id": topic.topic_id, "topic_name": topic.topic_name, "partitions": list(topic.partitions)}
+            for topic in topics
+        ]
+    }

@@ -1,0 +1,68 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: handed to the coordinator with the client's id and address.
+
+Null and an empty text or list mean different things in this request, so the coordinator is told which fields are null.
+Where it gives no answer the member gets COORDINATOR_NOT_AVAILABLE and asks again.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import CONSUMER_GROUP_HEARTBEAT
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    try:
+        answer = await context.gateway.call_coordinator(CONSUMER_GROUP_HEARTBEAT, _wanted(context, request))
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    assignment = {
+        "topic_partitions": [
+            {"topic_id": topic.topic_id, "partitions": list(topic.partitions)} for topic in answer.assignment
+        ]
+    }
+    return {
+        "error_code": answer.error_code,
+        "error_message": answer.error_message or None,
+        "member_id": answer.member_id or None,
+        "member_epoch": answer.member_epoch,
+        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
+        "assignment": assignment if answer.has_assignment else None,
+    }
+
+
+def _wanted(context: RequestContext, request: Message) -> coordinator_pb2.ConsumerGroupHeartbeatRequest:
+    names = request.subscribed_topic_names
+    regex = request.subscribed_topic_regex
+    owned = request.topic_partitions
+    return coordinator_pb2.ConsumerGroupHeartbeatRequest(
+        api_version=context.version,
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        has_instance_id=request.instance_id is not None,
+        instance_id=request.instance_id or "",
+        has_rack_id=request.rack_id is not None,
+        rack_id=request.rack_id or "",
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        has_subscribed_topic_names=names is not None,
+        subscribed_topic_names=names or (),
+        has_subscribed_topic_regex=regex is not None,
+        subscribed_topic_regex=regex or "",
+        has_server_assignor=request.server_assignor is not None,
+        server_assignor=request.server_assignor or "",
+        has_owned_partitions=owned is not None,
+        owned_partitions=[
+            coordinator_pb2.TopicPartitions(topic_id=topic.topic_id, partitions=topic.partitions)
+            for topic in owned or ()
+        ],
+        client_id=context.client_id,
+        client_host=context.client_host,
+    )
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code, "error_message": error.message}
