@@ -269,7 +269,7 @@ class RocksStore:
             problem = f"{damage_text} (it belongs to {family})"
         if problem is None:
             return
-        if not self._read_only and _is_locked(self._path):  # what others are writing is not to be judged
+        if not self._read_only and is_open_elsewhere(self._path):  # what others are writing is not to be judged
             problem = "lock hold by another process"
         raise StorageFailure(f"cannot open the store {self._path}: {problem}. {_advice(problem)}")
 
@@ -403,7 +403,7 @@ class _Scan:
         self._store.scan_ended(self)
 
 
-def _is_locked(path: Path) -> bool:
+def is_open_elsewhere(path: Path) -> bool:
     """Whether another process has the store open."""
     try:
         with (path / "LOCK").open("rb+") as file:

@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from kshare.commands.state.backup import back_up_state, default_name
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.state.drain import drain_share_coordinator, undo_drain
 from kshare.commands.state.dump import dump_group_state
+from kshare.commands.state.export import export_state
+from kshare.commands.state.import_ import import_state
 from kshare.commands.state.partitions import show_state_partitions
+from kshare.commands.state.state_store_place import node_address, store_place
+from kshare.commands.state.verify import verify_state
 
 state_app = typer.Typer(help="Where share-group state lies, and what is in it.", no_args_is_help=True)
 
@@ -62,3 +67,65 @@ def state_dump(
 ) -> None:
     """Explains what is stored about a share group: offsets, epochs, states and delivery counts."""
     dump_group_state(bootstrap, group, topic, as_json=as_json, shown_runs=runs, console=Console())
+
+
+StoreDir = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir",
+        envvar="KSHARE_DATA_DIR",
+        help="The directory of a kshare up, of a share coordinator, or of a backup.",
+    ),
+]
+NodeId = Annotated[int, typer.Option("--node", min=1, help="Which share coordinator of a kshare up.")]
+ShareCoordinator = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The share coordinator that serves the store, if not of a kshare up."),
+]
+
+
+@state_app.command("backup")
+def state_backup(
+    name: Annotated[str | None, typer.Argument(help="Without it the time.")] = None,
+    data_dir: DataDir = None,
+    node: NodeId = 1,
+    share_coordinator: ShareCoordinator = None,
+) -> None:
+    """Copies a share coordinator's store to backups/NAME beside it, while it serves, and verifies the copy."""
+    place = None if data_dir is None else store_place(data_dir, node)
+    back_up_state(node_address(share_coordinator, place), name or default_name(), typer.echo)
+
+
+@state_app.command("verify")
+def state_verify(data_dir: StoreDir, node: NodeId = 1, share_coordinator: ShareCoordinator = None) -> None:
+    """Reads every row of a store with all checksums, stopped or serving; exit code 1 where something is damaged."""
+    verify_state(store_place(data_dir, node), share_coordinator, typer.echo)
+
+
+@state_app.command("export")
+def state_export(
+    data_dir: StoreDir,
+    output: Annotated[Path | None, typer.Option(help="A new file; without it stdout.")] = None,
+    node: NodeId = 1,
+    share_coordinator: ShareCoordinator = None,
+) -> None:
+    """Writes all share-partitions of a store as lines of JSON; exit code 1 where some could not be read."""
+    export_state(store_place(data_dir, node), share_coordinator, output, lambda text: typer.echo(text, err=True))
+
+
+@state_app.command("import")
+def state_import(
+    file: Annotated[Path, typer.Argument(help="An export.")],
+    data_dir: StoreDir,
+    replace: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Empty state partition N, damaged or not, and import only it; repeatable."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace states that are there already.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")] = False,
+    node: NodeId = 1,
+) -> None:
+    """Writes an export into the store of a share coordinator that is stopped; exit code 2 where it does not fit."""
+    import_state(
+        store_place(data_dir, node), file, typer.echo, replace=replace or [], overwrite=overwrite, dry_run=dry_run
+    )

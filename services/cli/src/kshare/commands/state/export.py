@@ -1,0 +1,34 @@
+"""`kshare state export`: a store's share-partitions as lines of JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from kshare.commands.state.state_store_place import StorePlace, readable_store
+from kshare.failure import BAD_USE, CommandFailed
+from kshare_core.errors import StorageFailure
+from kshare_share_coordinator.maintenance.exports import StateExport
+
+
+def export_state(place: StorePlace, told_address: str | None, output: Path | None, tell: Callable[[str], None]) -> None:
+    """Writes the export to a file or to stdout; CommandFailed where something had to be left out."""
+    with readable_store(place, told_address) as store:
+        export = StateExport(store)
+        try:
+            if output is None:
+                for line in export.lines():
+                    sys.stdout.write(line + "\n")
+            else:
+                with output.open("x", encoding="utf-8") as file:
+                    file.writelines(line + "\n" for line in export.lines())
+        except FileExistsError:
+            raise CommandFailed(f"{output} is there already", BAD_USE) from None
+        except (StorageFailure, OSError) as failure:
+            raise CommandFailed(f"the export is not whole: {failure}") from None
+    tell(f"exported {export.share_partitions} share-partitions")
+    for problem in export.problems:
+        tell(f"left out: {problem}")
+    if export.problems:
+        raise CommandFailed(f"{len(export.problems)} could not be read and are not in the export")

@@ -1,0 +1,123 @@
+"""Where a share coordinator's store is, and how it is read: as it lies there, or by a copy while the node serves it.
+
+RocksDB's files may be read by others only when nobody writes them. So a store that is being served is copied first, by
+its own node (BackupState): hard links, whose tables are the very same files on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kshare.addresses import Address, parse_address
+from kshare.failure import BAD_USE, CommandFailed
+from kshare.up.plan import SHARE_COORDINATOR, PlannedNode
+from kshare_core.errors import StorageFailure
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.methods import BACKUP_STATE
+from kshare_rpc.network import CallFailed
+from kshare_runtime.rocks_store import RocksStore, is_open_elsewhere
+from kshare_share_coordinator.checksummed_store import ChecksummedStore
+from kshare_share_coordinator.maintenance.opening import STORE_NAME
+
+BACKUP_TIMEOUT_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """A store's directory, and where its node says how it can be reached."""
+
+    directory: Path
+    ready_file: Path
+
+
+def store_place(data_dir: Path, node_id: int) -> StorePlace:
+    """`data_dir` is the directory of a `kshare up`, of one share coordinator, or a store or backup itself."""
+    if (data_dir / "CURRENT").exists():
+        return StorePlace(data_dir, data_dir / "ready")
+    node = PlannedNode(SHARE_COORDINATOR, node_id)
+    return StorePlace(node.data_dir(data_dir) / STORE_NAME, data_dir / "run" / f"{node.name}.ready")
+
+
+def node_address(told: str | None, place: StorePlace | None) -> Address:
+    """`--share-coordinator HOST:PORT`, else what the node's ready file says; CommandFailed without either."""
+    if told is not None:
+        return parse_address(told, what="--share-coordinator")
+    if place is not None and place.ready_file.exists():
+        lines = place.ready_file.read_text(encoding="utf-8").splitlines()
+        found = dict(line.partition("=")[::2] for line in lines)
+        return parse_address(found.get("address", ""), what=f"address= in {place.ready_file}")
+    where = "" if place is None else f" that serves {place.directory}"
+    raise CommandFailed(
+        f"where is the share coordinator{where}? Give --share-coordinator HOST:PORT, or the --data-dir of a kshare up",
+        BAD_USE,
+    )
+
+
+def back_up(address: Address, name: str) -> Path:
+    """The directory of a new backup on the node's machine; CommandFailed."""
+
+    async def call() -> messages.BackupStateResponse:
+        channel = GrpcNetwork().connect(str(address))
+        try:
+            request = messages.BackupStateRequest(name=name)
+            answer, _ = await channel.call(BACKUP_STATE, request, timeout_ms=BACKUP_TIMEOUT_MS)
+        finally:
+            await channel.close()
+        return answer
+
+    try:
+        answer = asyncio.run(call())
+    except CallFailed as failure:
+        raise CommandFailed(f"the share coordinator at {address} does not answer: {failure}") from None
+    if answer.error_code:
+        raise CommandFailed(f"the share coordinator at {address} made no backup: {answer.error_message}")
+    return Path(answer.directory)
+
+
+@contextmanager
+def readable_store(place: StorePlace, told_address: str | None) -> Iterator[ChecksummedStore]:
+    """The store to read from: itself, or a copy that is removed afterwards; CommandFailed."""
+    if not is_open_elsewhere(place.directory):
+        with _opened(place.directory) as store:
+            yield store
+        return
+    copy = back_up(node_address(told_address, place), f"for-reading-{os.getpid()}")
+    try:
+        with _opened(copy) as store:
+            yield store
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+@contextmanager
+def stopped_store(place: StorePlace, *, read_only: bool) -> Iterator[ChecksummedStore]:
+    """The store of a share coordinator that does not run; made where there is none, to be written. CommandFailed."""
+    if is_open_elsewhere(place.directory):
+        raise CommandFailed(f"{place.directory} is being served: stop its share coordinator first", BAD_USE)
+    try:
+        store = ChecksummedStore(RocksStore(place.directory, isolate_damage=True, read_only=read_only))
+    except StorageFailure as failure:
+        raise CommandFailed(f"{failure}", BAD_USE) from None
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[ChecksummedStore]:
+    try:
+        store = ChecksummedStore(RocksStore(directory, isolate_damage=True, read_only=True))
+    except StorageFailure as failure:
+        raise CommandFailed(str(failure)) from None
+    try:
+        yield store
+    finally:
+        store.close()
