@@ -37,7 +37,7 @@ class OffsetsExpiry:
 
     async def _look(self) -> int:
         state = self._core.state
-        group_ids = sorted({*state.offsets.group_ids(), *state.classic_groups})
+        group_ids = sorted({*state.offsets.group_ids(), *state.classic_groups, *state.consumer_groups})
         count = 0
         for first in range(0, len(group_ids), GROUPS_AT_ONCE):
             portion = tuple(group_ids[first : first + GROUPS_AT_ONCE])

@@ -39,6 +39,7 @@ from kshare_coordinator.machine.commands import (
     ResumeClassicGroups,
     SyncGroup,
 )
+from kshare_coordinator.machine.consumer_groups_records import records_without_group
 from kshare_coordinator.machine.group_namespace import GroupType, classic_group, group_type, is_full
 from kshare_coordinator.machine.offsets_groups import member_refusal
 from kshare_coordinator.machine.records import AnyRecord
@@ -103,6 +104,8 @@ def decide_join(state: CoordinatorState, command: JoinGroup, settings: ClassicSe
     group = classic_group(state, request.group_id)
     is_new_group = group is None
     draft = ClassicGroupDraft(group or ClassicGroup(group_id=request.group_id, state_timestamp_ms=now_ms), now_ms)
+    if _is_empty_consumer_group(state, request.group_id):
+        draft.records += records_without_group(state.consumer_groups[request.group_id])
     prefix = request.group_instance_id or request.client_id
     join = _Join(
         request=request,
@@ -132,11 +135,19 @@ def _join_refusal(state: CoordinatorState, request: pb.JoinGroupRequest, setting
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     kind = group_type(state, request.group_id)
+    if _is_empty_consumer_group(state, request.group_id):
+        return ErrorCode.UNKNOWN_MEMBER_ID if request.member_id else ErrorCode.NONE
     if kind is None:
         if request.member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.GROUP_MAX_SIZE_REACHED if is_full(state, settings.max_groups) else ErrorCode.NONE
     return ErrorCode.NONE if kind is GroupType.CLASSIC else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def _is_empty_consumer_group(state: CoordinatorState, group_id: str) -> bool:
+    """Whether a consumer group of KIP-848 makes room for a classic one; its committed offsets stay."""
+    group = state.consumer_groups.get(group_id)
+    return group is not None and not group.members
 
 
 def _protocols(request: pb.JoinGroupRequest) -> tuple[Protocol, ...]:

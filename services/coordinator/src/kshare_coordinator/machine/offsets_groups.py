@@ -18,6 +18,7 @@ from kshare_coordinator.machine.consumer_groups_offsets import (
     fetch_refusal,
     transactional_commit_refusal,
 )
+from kshare_coordinator.machine.consumer_groups_records import records_without_group
 from kshare_coordinator.machine.group_namespace import GroupType, classic_group, group_type, is_full
 from kshare_coordinator.machine.offsets_table import OffsetCommitValue
 from kshare_coordinator.machine.records import Record
@@ -88,6 +89,9 @@ def retention_begins_ms(state: CoordinatorState, group_id: str, value: OffsetCom
 
 def records_of_forgotten_group(state: CoordinatorState, group_id: str) -> list[Record]:
     """What takes a group out that has no offset left, where it has no member either."""
+    consumer_group = state.consumer_groups.get(group_id)
+    if consumer_group is not None:
+        return [] if consumer_group.members else records_without_group(consumer_group)
     group = state.classic_groups.get(group_id)
     if group is None or not group.is_empty or group.pending_members:
         return []
