@@ -50,16 +50,18 @@ def test_metadata_of_all_topics(version: int) -> None:
         answer = await harness.client().ask(ApiKey.METADATA, version, topics=() if version == 0 else None)
         (broker,) = answer.brokers
         assert (broker.node_id, broker.host, broker.port) == (7, "gateway.example", 9092)
-        assert [entry.name for entry in answer.topics] == ["mixed", "orders"]
-        partitions = answer.topics[1].partitions
+        assert [entry.name for entry in answer.topics] == ["__consumer_offsets", "mixed", "orders"]
+        partitions = answer.topics[2].partitions
         assert [partition.partition_index for partition in partitions] == [0, 1, 2]
         assert {partition.leader_id for partition in partitions} == {7}
         if version >= 7:
             assert {partition.leader_epoch for partition in partitions} == {3}
         if version >= 10:
-            assert answer.topics[1].topic_id == uuid.UUID(bytes=TOPIC_ID)
+            assert answer.topics[2].topic_id == uuid.UUID(bytes=TOPIC_ID)
+        assert len(answer.topics[0].partitions) == 50
         if version >= 1:
             assert answer.controller_id == 7
+            assert [entry.is_internal for entry in answer.topics] == [True, False, False]
 
     run(scenario)
 
@@ -144,7 +146,12 @@ def test_describe_cluster(version: int) -> None:
             (7, "gateway.example", 9092)
         ]
         if version >= 1:
-            assert int((await client.ask(ApiKey.DESCRIBE_CLUSTER, version, endpoint_type=2)).error_code) == 115
+            for endpoint_type, code in (
+                (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+                (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+            ):
+                answer = await client.ask(ApiKey.DESCRIBE_CLUSTER, version, endpoint_type=endpoint_type)
+                assert int(answer.error_code) == code
 
     run(scenario)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from kshare_core.configs import InvalidConfig, config_text, effective_topic_config
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
-from kshare_gateway.handlers.internal_topics import STATE_TOPIC, topic_named
+from kshare_gateway.handlers.internal_topics import INTERNAL_TOPICS, topic_named
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_TOPICS
@@ -46,9 +46,9 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 
 def _problem(gateway: Gateway, topic: Message) -> Body | None:
-    """What is wrong with a manual assignment, or the state topic; the coordinator checks all else."""
-    if topic.name == STATE_TOPIC and topic_named(gateway, topic.name) is not None:
-        return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {STATE_TOPIC} already exists")
+    """What is wrong with a manual assignment, or an internal topic; the coordinator checks all else."""
+    if topic.name in INTERNAL_TOPICS and topic_named(gateway, topic.name) is not None:
+        return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
     if not topic.assignments:
         return None
     live = {node.node_id for node in gateway.view.gateways()}

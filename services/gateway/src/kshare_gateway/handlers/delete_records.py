@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
-from kshare_gateway.handlers.internal_topics import STATE_TOPIC
+from kshare_gateway.handlers.internal_topics import INTERNAL_TOPICS
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import DELETE_RECORDS
@@ -36,7 +36,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
         partition = entry.partition_index
         topic = gateway.view.topics_by_name.get(name)
         if topic is None:
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION if name == STATE_TOPIC else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            is_internal = name in INTERNAL_TOPICS
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION if is_internal else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             results[(name, partition)] = _refusal(partition, code)
             continue
         address, code = gateway.leader_of(TopicPartition(topic.topic_id, partition))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
-from kshare_gateway.handlers.internal_topics import STATE_TOPIC, STATE_TOPIC_ID
+from kshare_gateway.handlers.internal_topics import internal_name
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DELETE_TOPICS
@@ -26,9 +26,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
         if (name is None) == (topic_id == ZERO_ID):
             text = "A topic to delete needs either a name or an id"
             refused.append(_result(name, topic_id, ErrorCode.INVALID_REQUEST, text))
-        elif topic_id == STATE_TOPIC_ID:
-            text = f"Topic {STATE_TOPIC} is internal and cannot be deleted by clients"
-            refused.append(_result(STATE_TOPIC, topic_id, ErrorCode.INVALID_REQUEST, text))
+        elif (internal := internal_name(topic_id)) is not None:
+            text = f"Topic {internal} is internal and cannot be deleted by clients"
+            refused.append(_result(internal, topic_id, ErrorCode.INVALID_REQUEST, text))
         elif name is None:
             wanted.topics.add(topic_id=topic_id)
         else:

@@ -1,23 +1,28 @@
-"""IncrementalAlterConfigs (key 44), versions 0 and 1: topics and groups, checked and done by the coordinator.
+"""IncrementalAlterConfigs (key 44), versions 0 and 1: topics, groups and brokers, checked and done by the coordinator.
 
-Broker configs cannot be altered while a broker runs; the coordinator says so. Answered when this gateway has the new
-values. Where the coordinator gives no answer the resources get REQUEST_TIMED_OUT.
+A broker is named by its id, which must be this one's (a client is told so, and asks the right one), or by an empty name
+for all brokers. Answered when this gateway has the new values. Where the coordinator gives no answer the resources get
+REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_gateway.gateway import CALL_TIMEOUT_MS
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import INCREMENTAL_ALTER_CONFIGS
 from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
+BROKER = 4
+
+Resource = coordinator_pb2.IncrementalAlterConfigsRequest.Resource
+Wanted = coordinator_pb2.IncrementalAlterConfigsRequest
+
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    gateway = context.gateway
-    wanted = coordinator_pb2.IncrementalAlterConfigsRequest(validate_only=request.validate_only)
+    wanted = Wanted(validate_only=request.validate_only)
     for resource in request.resources:
         entry = wanted.resources.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
         for config in resource.configs:
@@ -27,32 +32,72 @@ async def handle(context: RequestContext, request: Message) -> Body:
                 value=config.value or "",
                 value_is_null=config.value is None,
             )
-    try:
-        answer = await gateway.call_coordinator(INCREMENTAL_ALTER_CONFIGS, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator gave no answer: {failure}") from failure
-    if not request.validate_only:
-        await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
-    results = [
-        {
-            "error_code": result.error_code,
-            "error_message": result.error_message or None,
-            "resource_type": result.resource_type,
-            "resource_name": result.resource_name,
-        }
-        for result in answer.results
-    ]
-    return {"responses": results}
+    return await alter(context, wanted)
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    results = [
-        {
-            "error_code": error.code,
-            "error_message": error.message,
-            "resource_type": resource.resource_type,
-            "resource_name": resource.resource_name,
-        }
-        for resource in request.resources
+    return refused(request, error)
+
+
+async def alter(context: RequestContext, wanted: Wanted) -> Body:
+    """The answer to a request that may be AlterConfigs, too; KafkaError where the coordinator gives none."""
+    gateway = context.gateway
+    here = [_problem(gateway, resource) for resource in wanted.resources]
+    handed_on = Wanted(
+        validate_only=wanted.validate_only,
+        resources=[resource for resource, problem in zip(wanted.resources, here, strict=True) if problem is None],
+    )
+    results: list[Body] = []
+    if handed_on.resources:
+        try:
+            answer = await gateway.call_coordinator(INCREMENTAL_ALTER_CONFIGS, handed_on)
+        except CallFailed as failure:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator gave no answer: {failure}") from failure
+        if not wanted.validate_only:
+            await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
+        results = [
+            {
+                "error_code": result.error_code,
+                "error_message": result.error_message or None,
+                "resource_type": result.resource_type,
+                "resource_name": result.resource_name,
+            }
+            for result in answer.results
+        ]
+    results += [
+        _refusal(resource.resource_type, resource.resource_name, problem)
+        for resource, problem in zip(wanted.resources, here, strict=True)
+        if problem is not None
     ]
     return {"responses": results}
+
+
+def refused(request: Message, error: KafkaError) -> Body:
+    """Every resource with the same error."""
+    return {
+        "responses": [_refusal(resource.resource_type, resource.resource_name, error) for resource in request.resources]
+    }
+
+
+def _refusal(resource_type: int, resource_name: str, error: KafkaError) -> Body:
+    return {
+        "error_code": error.code,
+        "error_message": error.message,
+        "resource_type": resource_type,
+        "resource_name": resource_name,
+    }
+
+
+def _problem(gateway: Gateway, resource: Resource) -> KafkaError | None:
+    """What is wrong with the name of a broker (ConfigAdminManager); the coordinator checks all else."""
+    name = resource.resource_name
+    if resource.resource_type != BROKER or not name:
+        return None
+    try:
+        broker_id = int(name)
+    except ValueError:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"A broker is named by its id, an integer; {name[:300]!r} is none")
+    if broker_id != gateway.node_id:
+        text = f"This is broker {gateway.node_id}; configs of broker {name} are altered by a request to that one"
+        return KafkaError(ErrorCode.INVALID_REQUEST, text)
+    return None

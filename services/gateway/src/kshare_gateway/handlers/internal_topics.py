@@ -1,6 +1,10 @@
-"""`__share_group_state`, which every client can see and read although no leader has it.
+"""`__share_group_state` and `__consumer_offsets`, which every client can see although no leader has them.
 
-It is in no list of the catalog's topics. There is one as soon as the catalog has state partitions, with as many
+They are in no list of the catalog's topics. `__consumer_offsets` is there with the partitions and configs that Kafka
+gives it (offsets.topic.*), but its content cannot be read: committed offsets and groups are rows of the coordinator,
+not records. ListOffsets and Fetch of it are TOPIC_AUTHORIZATION_FAILED, which ends a consumer with a clear word.
+
+`__share_group_state` can be read. There is one as soon as the catalog has state partitions, with as many
 partitions. Its id is the same in every cluster and its configs are those that Kafka gives it
 (ShareCoordinatorService.shareGroupStateTopicConfigs of 4.3.1). Each partition's leader is a gateway, as with any topic,
 with epoch 0 for ever: which share coordinator answers changes nothing for clients. The share coordinators give the
@@ -13,7 +17,7 @@ Kafka's ReplicaManager; DeleteTopics and CreatePartitions, which Kafka lets an a
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from kshare_core.configs import config_text
@@ -27,6 +31,10 @@ from kshare_rpc.network import Method
 
 STATE_TOPIC = "__share_group_state"
 STATE_TOPIC_ID = b"__share_group_st"
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+CONSUMER_OFFSETS_TOPIC_ID = b"__consumer_offse"
+INTERNAL_TOPICS = {STATE_TOPIC: STATE_TOPIC_ID, CONSUMER_OFFSETS_TOPIC: CONSUMER_OFFSETS_TOPIC_ID}
+"""Ids by name."""
 LEADER_EPOCH = 0
 NO_LEADER_ROLE = -1
 
@@ -43,23 +51,34 @@ class RecordSource(NamedTuple):
 
 def topic_named(gateway: Gateway, name: str) -> Topic | None:
     """The topic as clients see it, internal or not."""
-    return _state_topic(gateway) if name == STATE_TOPIC else gateway.view.topics_by_name.get(name)
+    topic_id = INTERNAL_TOPICS.get(name)
+    return gateway.view.topics_by_name.get(name) if topic_id is None else topic_with_id(gateway, topic_id)
 
 
 def topic_with_id(gateway: Gateway, topic_id: bytes) -> Topic | None:
     """The topic as clients see it, internal or not."""
-    return _state_topic(gateway) if topic_id == STATE_TOPIC_ID else gateway.view.topics_by_id.get(topic_id)
+    if topic_id == STATE_TOPIC_ID:
+        return _state_topic(gateway)
+    if topic_id == CONSUMER_OFFSETS_TOPIC_ID:
+        return _consumer_offsets_topic(gateway)
+    return gateway.view.topics_by_id.get(topic_id)
+
+
+def internal_name(asked: str | bytes) -> str | None:
+    """The name of an internal topic by its name or id; None for all others."""
+    return next((name for name, topic_id in INTERNAL_TOPICS.items() if asked in (name, topic_id)), None)
 
 
 def all_topics(gateway: Gateway) -> list[Topic]:
     """Every topic that clients see, by name."""
-    state_topic = _state_topic(gateway)
-    found = [*gateway.view.topics_by_name.values(), *([] if state_topic is None else [state_topic])]
-    return sorted(found, key=lambda topic: topic.name)
+    internal = [topic for topic_id in INTERNAL_TOPICS.values() if (topic := topic_with_id(gateway, topic_id))]
+    return sorted([*gateway.view.topics_by_name.values(), *internal], key=lambda topic: topic.name)
 
 
 def record_source(gateway: Gateway, key: TopicPartition) -> tuple[RecordSource | None, ErrorCode]:
     """Where a partition's records can be read, or why they cannot: the code that makes clients look again."""
+    if key.topic_id == CONSUMER_OFFSETS_TOPIC_ID:
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if key.topic_id != STATE_TOPIC_ID:
         address, code = gateway.leader_of(key)
         return (None, code) if code else (RecordSource(address), ErrorCode.NONE)
@@ -81,10 +100,10 @@ def state_partition_address(view: CatalogView, state_partition: int) -> str | No
     return node.rpc_address if node else None
 
 
-def state_topic_broker(view: CatalogView, partition: int) -> int:
-    """The gateway that clients are told for a partition of `__share_group_state`, -1 where there is none."""
+def internal_topic_broker(view: CatalogView, topic: Topic, partition: int) -> int:
+    """The gateway that clients are told for a partition of an internal topic, -1 where there is none."""
     gateways = view.gateways()
-    if not gateways or state_partition_address(view, partition) is None:
+    if not gateways or (topic.topic_id == STATE_TOPIC_ID and state_partition_address(view, partition) is None):
         return -1
     return gateways[crc32(partition.to_bytes(4, "big")) % len(gateways)].node_id
 
@@ -93,30 +112,35 @@ def _state_topic(gateway: Gateway) -> Topic | None:
     count = gateway.view.state_partition_count
     if count <= 0:
         return None
-    configs = gateway.configs
-    return _build(
-        count,
-        str(config_text(configs["share.coordinator.state.topic.segment.bytes"])),
-        str(config_text(configs["share.coordinator.state.topic.min.isr"])),
-    )
-
-
-@lru_cache(maxsize=4)
-def _build(partition_count: int, segment_bytes: str, min_insync_replicas: str) -> Topic:
-    configs: dict[str, Any] = {
+    configs = {
         "cleanup.policy": "delete",
         "compression.type": "producer",
-        "min.insync.replicas": min_insync_replicas,
+        "min.insync.replicas": str(config_text(gateway.configs["share.coordinator.state.topic.min.isr"])),
         "retention.ms": "-1",
-        "segment.bytes": segment_bytes,
+        "segment.bytes": str(config_text(gateway.configs["share.coordinator.state.topic.segment.bytes"])),
     }
+    return _build(STATE_TOPIC, count, tuple(configs.items()))
+
+
+def _consumer_offsets_topic(gateway: Gateway) -> Topic:
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config_text(gateway.configs["offsets.topic.segment.bytes"])),
+    }
+    count = gateway.configs.integer("offsets.topic.num.partitions")
+    return _build(CONSUMER_OFFSETS_TOPIC, count, tuple(configs.items()))
+
+
+@lru_cache(maxsize=8)
+def _build(name: str, partition_count: int, configs: tuple[tuple[str, str], ...]) -> Topic:
     return Topic(
-        topic_id=STATE_TOPIC_ID,
-        name=STATE_TOPIC,
+        topic_id=INTERNAL_TOPICS[name],
+        name=name,
         partitions=[
             Topic.Partition(partition=index, leader_node_id=NO_LEADER_ROLE, leader_epoch=LEADER_EPOCH)
             for index in range(partition_count)
         ],
-        configs=[coordinator_pb2.ConfigEntry(name=name, value=value) for name, value in configs.items()],
+        configs=[coordinator_pb2.ConfigEntry(name=key, value=value) for key, value in configs],
         internal=True,
     )

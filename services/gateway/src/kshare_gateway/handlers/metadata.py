@@ -4,7 +4,7 @@ All topics (null; in version 0 an empty list), by name, or by id (from version 1
 the request (version 4 on; before, always) and auto.create.topics.enable allow it, and answered when this gateway knows
 it. A partition without a live leader has LEADER_NOT_AVAILABLE. The leader that clients are told is a gateway
 (`client_broker`); replicas and in-sync replicas are that one gateway. Authorized operations are not given. For
-`__share_group_state` see `internal_topics`.
+internal topics see `internal_topics`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, client_broker, log
 from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN, controller_id, metadata_brokers
 from kshare_gateway.handlers.internal_topics import (
-    STATE_TOPIC_ID,
     all_topics,
-    state_topic_broker,
+    internal_topic_broker,
     topic_named,
     topic_with_id,
 )
@@ -83,7 +82,7 @@ def _asked_topic(gateway: Gateway, entry: Message) -> Body:
 def _describe(gateway: Gateway, topic: coordinator_pb2.Topic) -> Body:
     partitions = []
     for index, partition in enumerate(topic.partitions):
-        broker, reachable = _broker(gateway, topic, index)
+        broker, reachable = partition_broker(gateway, topic, index)
         partitions.append(
             {
                 "error_code": ErrorCode.NONE if reachable else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -103,11 +102,11 @@ def _describe(gateway: Gateway, topic: coordinator_pb2.Topic) -> Body:
     }
 
 
-def _broker(gateway: Gateway, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
+def partition_broker(gateway: Gateway, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
     """The gateway that is told for a partition, -1 for none, and whether the partition can be reached there."""
     view = gateway.view
-    if topic.topic_id == STATE_TOPIC_ID:
-        broker = state_topic_broker(view, index)
+    if topic.internal:
+        broker = internal_topic_broker(view, topic, index)
         return broker, broker >= 0
     broker = client_broker(view, topic, index)
     return broker, broker >= 0 and view.leader_address(TopicPartition(topic.topic_id, index)) is not None

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, log
-from kshare_gateway.handlers.internal_topics import STATE_TOPIC, STATE_TOPIC_ID
+from kshare_gateway.handlers.internal_topics import internal_name
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import PRODUCE
@@ -79,8 +79,8 @@ def _place(
         return nowhere, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; allowed are -1, 0 and 1")
     if not partition.records:
         return nowhere, KafkaError(ErrorCode.INVALID_RECORD, "A partition needs at least one record batch")
-    if asked in (STATE_TOPIC, STATE_TOPIC_ID):
-        return nowhere, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {STATE_TOPIC} is internal: only read it")
+    if (internal := internal_name(asked)) is not None:
+        return nowhere, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {internal} is internal: only read it")
     topic_id = asked if isinstance(asked, bytes) else None
     if isinstance(asked, str):
         known = context.gateway.view.topics_by_name.get(asked)

@@ -1,0 +1,58 @@
+"""AlterShareGroupOffsets (key 91), version 0: handed to the coordinator, and answered when the state was replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import ALTER_SHARE_GROUP_OFFSETS
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+CALL_TIMEOUT_MS = 25_000
+"""The coordinator itself asks share coordinators and leaders."""
+
+Result = coordinator_pb2.AlterShareGroupOffsetsResponse.Result
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.AlterShareGroupOffsetsRequest(group_id=request.group_id)
+    for topic in request.topics:
+        entry = wanted.topics.add(topic_name=topic.topic_name)
+        for partition in topic.partitions:
+            entry.partitions.add(partition=partition.partition_index, start_offset=partition.start_offset)
+    try:
+        answer = await context.gateway.call_coordinator(ALTER_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    return {
+        "error_code": answer.error_code,
+        "error_message": answer.error_message or None,
+        "responses": _topics(answer.results),
+    }
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code, "error_message": error.message, "responses": []}
+
+
+def _topics(results: Iterable[Result]) -> list[Body]:
+    """Results of one topic stand together, in the request's order."""
+    return [
+        {
+            "topic_name": name,
+            "topic_id": topic_id,
+            "partitions": [
+                {
+                    "partition_index": result.partition,
+                    "error_code": result.error_code,
+                    "error_message": result.error_message or None,
+                }
+                for result in found
+            ],
+        }
+        for (name, topic_id), found in groupby(results, key=lambda each: (each.topic_name, each.topic_id))
+    ]

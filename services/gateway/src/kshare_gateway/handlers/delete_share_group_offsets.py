@@ -1,0 +1,41 @@
+"""DeleteShareGroupOffsets (key 92), version 0: handed to the coordinator, and answered when the state is deleted."""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import DELETE_SHARE_GROUP_OFFSETS
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+CALL_TIMEOUT_MS = 25_000
+"""The coordinator itself asks share coordinators and leaders."""
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.DeleteShareGroupOffsetsRequest(
+        group_id=request.group_id, topic_names=[topic.topic_name for topic in request.topics]
+    )
+    try:
+        answer = await context.gateway.call_coordinator(DELETE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    responses = [
+        {
+            "topic_name": result.topic_name,
+            "topic_id": result.topic_id,
+            "error_code": result.error_code,
+            "error_message": result.error_message or None,
+        }
+        for result in answer.results
+    ]
+    return {
+        "error_code": answer.error_code,
+        "error_message": answer.error_message or None,
+        "responses": responses,
+    }
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code, "error_message": error.message, "responses": []}
