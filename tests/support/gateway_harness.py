@@ -35,6 +35,7 @@ from kshare_wire.messages import is_flexible
 
 COORDINATOR = "coordinator:1"
 LEADERS = {1: "leader:1", 2: "leader:2"}
+SHARE_COORDINATORS = {5: "share-coordinator:5", 6: "share-coordinator:6"}
 TOPIC_ID = bytes(range(16))
 OTHER_TOPIC_ID = bytes(range(16, 32))
 MEMBER = "d1f2a3b4-0000-4000-8000-000000000001"
@@ -109,6 +110,10 @@ class FakeCatalog(ScriptedRole):
         self.topics: dict[str, coordinator_pb2.Topic] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
         self.leaders = dict(LEADERS)
+        self.share_coordinators = dict(SHARE_COORDINATORS)
+        self.state_partition_owners: dict[int, int] = {}
+        """Node id by state partition."""
+        self.state_partition_count = 0
         self.extra_gateways: list[coordinator_pb2.Node] = []
         self.gateway: coordinator_pb2.Node | None = None
         self._changed = asyncio.Event()
@@ -132,6 +137,9 @@ class FakeCatalog(ScriptedRole):
         nodes = [self.gateway, *self.extra_gateways]
         for node_id, address in self.leaders.items():
             nodes.append(coordinator_pb2.Node(role=coordinator_pb2.ROLE_LEADER, node_id=node_id, rpc_address=address))
+        for node_id, address in self.share_coordinators.items():
+            role = coordinator_pb2.ROLE_SHARE_COORDINATOR
+            nodes.append(coordinator_pb2.Node(role=role, node_id=node_id, rpc_address=address))
         return coordinator_pb2.WatchCatalogResponse(
             version=self.version,
             full=True,
@@ -146,6 +154,11 @@ class FakeCatalog(ScriptedRole):
             nodes_changed=True,
             nodes=nodes,
             cluster_id="test-cluster",
+            state_partition_count=self.state_partition_count,
+            state_partition_owners=[
+                coordinator_pb2.StatePartitionOwner(state_partition=state_partition, node_id=node_id, owner_epoch=1)
+                for state_partition, node_id in self.state_partition_owners.items()
+            ],
         )
 
 
@@ -297,6 +310,7 @@ class GatewayHarness:
         self.network = InProcessNetwork()
         self.catalog = FakeCatalog()
         self.leaders = {node_id: ScriptedRole("Leader") for node_id in LEADERS}
+        self.share_coordinators = {node_id: ScriptedRole("ShareCoordinator") for node_id in SHARE_COORDINATORS}
         self.node: GatewayNode
 
     async def __aenter__(self) -> GatewayHarness:
@@ -304,6 +318,9 @@ class GatewayHarness:
         for node_id, leader in self.leaders.items():
             leader.answers.setdefault("ReleaseShareSession", lambda r, p: leader_pb2.ReleaseShareSessionResponse())
             await self.network.serve(LEADERS[node_id], [leader.as_service(_methods("Leader"))])
+        for node_id, share_coordinator in self.share_coordinators.items():
+            service = share_coordinator.as_service(_methods("ShareCoordinator"))
+            await self.network.serve(SHARE_COORDINATORS[node_id], [service])
         settings = GatewaySettings(
             node_id=7,
             client_listen="",
@@ -318,7 +335,7 @@ class GatewayHarness:
 
     async def __aexit__(self, *_: object) -> None:
         await self.node.stop(100)
-        for address in (COORDINATOR, *LEADERS.values()):
+        for address in (COORDINATOR, *LEADERS.values(), *SHARE_COORDINATORS.values()):
             server = self.network.server(address)
             assert server is not None
             await server.stop(0)
