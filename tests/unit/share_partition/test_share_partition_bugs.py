@@ -6,6 +6,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.states import RecordState
+from kshare_leader.machine.acknowledgement import AcknowledgementBatch, check_batches
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
@@ -266,8 +267,6 @@ def test_a_bad_acknowledgement_changes_nothing(batches: str, code: ErrorCode) ->
 
 
 def test_unknown_type_and_renew_without_leave_are_invalid_requests() -> None:
-    from kshare_leader.machine.acknowledgement import AcknowledgementBatch, check_batches
-
     for types in (b"\x05", b"\xff", b"\x04"):
         with pytest.raises(KafkaError) as refused:
             check_batches([AcknowledgementBatch(0, 0, types)], renew_allowed=False)
@@ -408,4 +407,42 @@ def test_a_lock_is_not_ended_by_the_deadline_that_it_had_before_it_was_renewed()
         "start 0 end 10",
         "  0-9 ACQUIRED count 1 by c1",
         "waits for write 1",
+    ]
+
+
+def test_a_single_offset_between_what_is_stored_and_what_changed_is_stored_too() -> None:
+    output = play("log 0 1-9\nfetch c1\nack c1 1-9:A\nstore")
+    assert output[-2:] == ["  0 0 (AVAILABLE) count 0", "  1-9 2 (ACKNOWLEDGED) count 1"]
+
+
+def test_an_acknowledgement_of_a_newer_acquisition_than_was_delivered_is_refused() -> None:
+    machine = SharePartition(start_offset=0)
+    limits = FetchLimits(
+        owner=Owner("c1"),
+        max_records=9,
+        batch_size=9,
+        lock_duration_ms=10,
+        max_record_locks=100,
+        delivery_count_limit=9,
+        fetch_number=7,
+    )
+    machine.acquire(limits, 0, 0, [(0, 9)], 10)
+    batch = [AcknowledgementBatch(0, 9, b"\x01")]
+    with pytest.raises(KafkaError, match="not delivered yet") as refused:
+        machine.acknowledge(
+            limits.owner, 1, batch, delivery_count_limit=5, lock_duration_ms=10, delivered_fetch_number=6
+        )
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+    assert machine.acknowledge(
+        limits.owner, 1, batch, delivery_count_limit=5, lock_duration_ms=10, delivered_fetch_number=7
+    )
+
+
+def test_acknowledgements_in_any_order_are_written_in_the_order_of_offsets() -> None:
+    output = play("log 0-9\nfetch c1\nack c1 5-7:R\nack c1 1-4:A\nack c1 0:R\nstore")
+    assert output[-4:] == [
+        "write start_offset=-1 done=4",
+        "  0 0 (AVAILABLE) count 1",
+        "  1-4 2 (ACKNOWLEDGED) count 1",
+        "  5-7 0 (AVAILABLE) count 1",
     ]
