@@ -16,12 +16,14 @@ from kshare_gateway.handlers import (
     consumer_group_heartbeat,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_share_group_offsets,
     delete_share_group_state,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_producers,
     describe_share_group_offsets,
     describe_topic_partitions,
@@ -29,15 +31,19 @@ from kshare_gateway.handlers import (
     end_txn,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
     initialize_share_group_state,
+    join_group,
+    leave_group,
     list_config_resources,
     list_groups,
     list_offsets,
     list_transactions,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     produce,
     read_share_group_state,
@@ -46,6 +52,7 @@ from kshare_gateway.handlers import (
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    sync_group,
     txn_offset_commit,
     write_share_group_state,
 )
@@ -80,6 +87,13 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.FIND_COORDINATOR: Handler(
         name="FindCoordinator", handle=find_coordinator.handle, failed=find_coordinator.failed
     ),
+    ApiKey.JOIN_GROUP: Handler(name="JoinGroup", handle=join_group.handle, failed=join_group.failed),
+    ApiKey.HEARTBEAT: Handler(name="Heartbeat", handle=heartbeat.handle, failed=heartbeat.failed),
+    ApiKey.LEAVE_GROUP: Handler(name="LeaveGroup", handle=leave_group.handle, failed=leave_group.failed),
+    ApiKey.SYNC_GROUP: Handler(name="SyncGroup", handle=sync_group.handle, failed=sync_group.failed),
+    ApiKey.DESCRIBE_GROUPS: Handler(
+        name="DescribeGroups", handle=describe_groups.handle, failed=describe_groups.failed
+    ),
     ApiKey.LIST_GROUPS: Handler(name="ListGroups", handle=list_groups.handle, failed=list_groups.failed),
     ApiKey.API_VERSIONS: Handler(name="ApiVersions", answer_now=api_versions.answer_now),
     ApiKey.CREATE_TOPICS: Handler(name="CreateTopics", handle=create_topics.handle, failed=create_topics.failed),
@@ -105,6 +119,8 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.CREATE_PARTITIONS: Handler(
         name="CreatePartitions", handle=create_partitions.handle, failed=create_partitions.failed
     ),
+    ApiKey.DELETE_GROUPS: Handler(name="DeleteGroups", handle=delete_groups.handle, failed=delete_groups.failed),
+    ApiKey.OFFSET_DELETE: Handler(name="OffsetDelete", handle=offset_delete.handle, failed=offset_delete.failed),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(
         name="IncrementalAlterConfigs",
         handle=incremental_alter_configs.handle,

@@ -1,0 +1,54 @@
+"""DescribeGroups (key 15), versions 0 to 6: groups of the classic protocol, from the coordinator.
+
+A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND from version 6 on; before, it is a group
+without members in state Dead. Authorized operations are not given.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import DESCRIBE_GROUPS
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+FIRST_VERSION_WITH_NOT_FOUND = 6
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.DescribeGroupsRequest(group_ids=request.groups)
+    try:
+        answer = await context.gateway.call_coordinator(DESCRIBE_GROUPS, wanted)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    return {"groups": [_group(context, group) for group in answer.groups]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"groups": [{"group_id": group_id, "error_code": error.code} for group_id in request.groups]}
+
+
+def _group(context: RequestContext, group: coordinator_pb2.DescribeGroupsResponse.DescribedGroup) -> Body:
+    is_missing = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    is_silent = is_missing and context.version < FIRST_VERSION_WITH_NOT_FOUND
+    return {
+        "error_code": ErrorCode.NONE if is_silent else group.error_code,
+        "error_message": group.error_message or None,
+        "group_id": group.group_id,
+        "group_state": group.group_state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol_data,
+        "members": [_member(member) for member in group.members],
+    }
+
+
+def _member(member: coordinator_pb2.DescribeGroupsResponse.Member) -> Body:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id or None,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
+    }

@@ -1,0 +1,28 @@
+"""Heartbeat (key 12), versions 0 to 4: handed to the coordinator."""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import HEARTBEAT
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.HeartbeatRequest(
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id or "",
+    )
+    try:
+        answer = await context.gateway.call_coordinator(HEARTBEAT, wanted)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    return {"error_code": answer.error_code}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code}

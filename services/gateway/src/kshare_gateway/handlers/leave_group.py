@@ -1,0 +1,48 @@
+"""LeaveGroup (key 13), versions 0 to 5: handed to the coordinator. One member below version 3, several from then on."""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import LEAVE_GROUP
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+FIRST_VERSION_WITH_MEMBERS = 3
+
+Identity = coordinator_pb2.LeaveGroupRequest.MemberIdentity
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    has_members = context.version >= FIRST_VERSION_WITH_MEMBERS
+    members = _members(request) if has_members else [Identity(member_id=request.member_id)]
+    wanted = coordinator_pb2.LeaveGroupRequest(group_id=request.group_id, members=members)
+    try:
+        answer = await context.gateway.call_coordinator(LEAVE_GROUP, wanted)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    if not has_members:
+        return {"error_code": answer.error_code or answer.members[0].error_code}
+    results = [
+        {
+            "member_id": result.member_id,
+            "group_instance_id": result.group_instance_id or None,
+            "error_code": result.error_code,
+        }
+        for result in answer.members
+    ]
+    return {"error_code": answer.error_code, "members": results}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code}
+
+
+def _members(request: Message) -> list[Identity]:
+    return [
+        Identity(
+            member_id=member.member_id, group_instance_id=member.group_instance_id or "", reason=member.reason or ""
+        )
+        for member in request.members
+    ]

@@ -1,0 +1,41 @@
+"""OffsetDelete (key 47), version 0: handed to the coordinator."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import OFFSET_DELETE
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Message
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    topics = [
+        coordinator_pb2.NamedPartitions(
+            topic_name=topic.name, partitions=[partition.partition_index for partition in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    wanted = coordinator_pb2.OffsetDeleteRequest(group_id=request.group_id, topics=topics)
+    try:
+        answer = await context.gateway.call_coordinator(OFFSET_DELETE, wanted)
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    by_topic = groupby(answer.results, key=lambda result: result.topic_name)
+    found = [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": result.partition, "error_code": result.error_code} for result in results
+            ],
+        }
+        for name, results in by_topic
+    ]
+    return {"error_code": answer.error_code, "topics": found}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code}
