@@ -143,7 +143,7 @@ class CoordinatorNode:
         administration = ShareGroupAdministrationHandlers(core, self._keeper)
         state_partitions = StatePartitionHandlers(core)
         assert self._classic is not None
-        classic = ClassicGroupHandlers(core, self._classic, self._environment.random)
+        classic = ClassicGroupHandlers(core, self._classic, self._environment.random, administration.finish_deletion)
         producer_ids = ProducerIdHandlers(core)
         transactions = TransactionHandlers(core, self._environment.clock)
         handlers: dict[Method[Any, Any], Handler] = {

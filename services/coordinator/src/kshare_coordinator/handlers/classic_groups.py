@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
+from collections.abc import Awaitable, Callable
 
 from kshare_coordinator.classic_group_calls import ClassicGroupCalls
 from kshare_coordinator.core import Core
@@ -20,10 +22,19 @@ DescribedGroup = pb.DescribeGroupsResponse.DescribedGroup
 
 
 class ClassicGroupHandlers:
-    def __init__(self, core: Core, calls: ClassicGroupCalls, source: random.Random) -> None:
+    """`finish_deletion` waits for what a deleted group leaves behind elsewhere: the state of a share group."""
+
+    def __init__(
+        self,
+        core: Core,
+        calls: ClassicGroupCalls,
+        source: random.Random,
+        finish_deletion: Callable[[str], Awaitable[ErrorCode]],
+    ) -> None:
         self._core = core
         self._calls = calls
         self._random = source
+        self._finish_deletion = finish_deletion
 
     async def join(self, request: pb.JoinGroupRequest, payload: memoryview) -> pb.JoinGroupResponse:
         suffix = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
@@ -70,15 +81,17 @@ class ClassicGroupHandlers:
 
     async def delete(self, request: pb.DeleteGroupsRequest, payload: memoryview) -> pb.DeleteGroupsResponse:
         """Each group for itself; one that is named twice is deleted once."""
+        group_ids = list(dict.fromkeys(request.group_ids))
+        codes = await asyncio.gather(*(self._delete(group_id) for group_id in group_ids))
         results = [
-            DeletionResult(group_id=group_id, error_code=await self._delete(group_id))
-            for group_id in dict.fromkeys(request.group_ids)
+            DeletionResult(group_id=group_id, error_code=code) for group_id, code in zip(group_ids, codes, strict=True)
         ]
         return pb.DeleteGroupsResponse(results=results)
 
     async def _delete(self, group_id: str) -> ErrorCode:
         try:
-            return await self._core.submit(commands.DeleteGroup(group_id=group_id))
+            code = await self._core.submit(commands.DeleteGroup(group_id=group_id))
+            return code or await self._finish_deletion(group_id)
         except KafkaError as error:
             return error.code
         except StorageFailure:

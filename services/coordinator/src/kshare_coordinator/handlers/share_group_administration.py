@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets, DeleteShareGroupOffsets and the deletion of share groups, each in two stages.
+"""AlterShareGroupOffsets, DeleteShareGroupOffsets and the end of a share group's deletion: each has two stages.
 
 First the machine notes durably what is wanted; from then on it will be done, whoever crashes. Then the share
 coordinators and leaders have to do it (`group_state`), and the client is answered when they have. Where that takes too
@@ -68,17 +68,11 @@ class ShareGroupAdministrationHandlers:
             return pb.DeleteShareGroupOffsetsResponse(error_code=UNAVAILABLE, error_message=str(failure))
         return answer
 
-    async def delete_group(self, group_id: str) -> ErrorCode:
-        """One share group of DeleteGroups."""
-        try:
-            await self._core.submit(commands.DeleteShareGroup(group_id=group_id))
-            is_gone = await self._keeper.wait_until(
-                lambda: not self._is_being_deleted(group_id), timeout_ms=SECOND_STAGE_TIMEOUT_MS
-            )
-        except KafkaError as error:
-            return error.code
-        except StorageFailure:
-            return UNAVAILABLE
+    async def finish_deletion(self, group_id: str) -> ErrorCode:
+        """After a group was deleted: NONE once nothing of it is left. StorageFailure where that cannot be known."""
+        is_gone = await self._keeper.wait_until(
+            lambda: not self._is_being_deleted(group_id), timeout_ms=SECOND_STAGE_TIMEOUT_MS
+        )
         return ErrorCode.NONE if is_gone else UNAVAILABLE
 
     def _is_being_deleted(self, group_id: str) -> bool:

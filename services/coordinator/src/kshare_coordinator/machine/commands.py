@@ -116,13 +116,6 @@ class DeleteShareGroupOffsets(Command[pb.DeleteShareGroupOffsetsResponse]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteShareGroup(Command[None]):
-    """Answered when it is noted; the group is gone then, or goes when its state is deleted."""
-
-    group_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Initialized:
     """A share-partition whose state is there.
 

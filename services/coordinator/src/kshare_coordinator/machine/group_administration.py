@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kshare_coordinator.machine import classic_group_queries, consumer_groups_view, group_queries
+from kshare_coordinator.machine import (
+    classic_group_queries,
+    consumer_groups_view,
+    group_queries,
+    share_group_administration,
+)
 from kshare_coordinator.machine.commands import DeleteGroup, Effect
 from kshare_coordinator.machine.group_namespace import GroupType, group_ids, group_type
 from kshare_coordinator.machine.records import Record
@@ -30,9 +35,10 @@ LISTED: dict[GroupType, Callable[[CoordinatorState, str], ListedGroup]] = {
 DELETED: dict[GroupType, Callable[[CoordinatorState, str], DeletionDecision]] = {
     GroupType.CLASSIC: classic_group_queries.decide_delete,
     GroupType.CONSUMER: consumer_groups_view.decide_delete,
+    GroupType.SHARE: share_group_administration.decide_delete,
 }
 """What deleting a group of the type takes, with its committed offsets; the group exists. NON_EMPTY_GROUP: it has
-members."""
+members. A share group goes when its state is deleted, after the decision."""
 
 
 def list_groups(state: CoordinatorState, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:

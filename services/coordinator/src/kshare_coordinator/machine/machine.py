@@ -32,7 +32,6 @@ from kshare_coordinator.machine.partition_growth import decide_create_partitions
 from kshare_coordinator.machine.records import AnyRecord, Record
 from kshare_coordinator.machine.share_group_administration import (
     decide_alter_offsets,
-    decide_delete_group,
     decide_delete_offsets,
 )
 from kshare_coordinator.machine.share_groups import (
@@ -138,7 +137,6 @@ def _share_group_deciders(
         ),
         commands.AlterShareGroupOffsets: lambda command, now_ms: decide_alter_offsets(state, command, groups, now_ms),
         commands.DeleteShareGroupOffsets: lambda command, now_ms: decide_delete_offsets(state, command, groups, now_ms),
-        commands.DeleteShareGroup: lambda command, now_ms: decide_delete_group(state, command, groups, now_ms),
     }
 
 

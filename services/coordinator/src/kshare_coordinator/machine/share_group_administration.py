@@ -21,19 +21,20 @@ from collections.abc import Iterable
 
 from kshare_coordinator.machine.commands import (
     AlterShareGroupOffsets,
-    DeleteShareGroup,
     DeleteShareGroupOffsets,
     Effect,
 )
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.groups import ShareGroup
 from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.share_group_draft import AssignmentTime, ShareGroupDraft
 from kshare_coordinator.machine.share_groups import (
     check_not_deleting,
     draft_of,
     existing_group,
     existing_or_new_group,
     records_at_the_end,
+    topic_lookup,
 )
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError
@@ -43,6 +44,8 @@ from kshare_runtime.machine import Decision
 
 ZERO_TOPIC_ID = bytes(TOPIC_ID_LENGTH)
 UNINITIALIZED_START_OFFSET = -1
+NOTHING_TO_ASSIGN = AssignmentTime(now_ms=0, interval_ms=0)
+"""Of groups that nobody is in."""
 
 AlterDecision = Decision[Record, pb.AlterShareGroupOffsetsResponse, Effect]
 DeleteOffsetsDecision = Decision[Record, pb.DeleteShareGroupOffsetsResponse, Effect]
@@ -132,16 +135,14 @@ def decide_delete_offsets(
     return Decision(draft.records(), answer, draft.effects())
 
 
-def decide_delete_group(
-    state: CoordinatorState, command: DeleteShareGroup, settings: GroupSettings, now_ms: int
-) -> Decision[Record, None, Effect]:
-    """KafkaError where the group may not be deleted; a group that is being deleted already may."""
-    group = existing_group(state, command.group_id)
-    _check_empty(group)
-    draft = draft_of(state, group, settings, now_ms)
+def decide_delete(state: CoordinatorState, group_id: str) -> Decision[Record, ErrorCode, Effect]:
+    """One share group of DeleteGroups. NONE: the group is gone, or goes when its state is deleted."""
+    group = existing_group(state, group_id)
+    if group.members:
+        return Decision((), ErrorCode.NON_EMPTY_GROUP)
+    draft = ShareGroupDraft(group, topic_lookup(state), NOTHING_TO_ASSIGN)
     draft.delete()
-    draft.settle()
-    return Decision([*draft.records(), *records_at_the_end(state, draft)], None, draft.effects())
+    return Decision([*draft.records(), *records_at_the_end(state, draft)], ErrorCode.NONE, draft.effects())
 
 
 def _check_group_id(group_id: str) -> None:
@@ -150,14 +151,10 @@ def _check_group_id(group_id: str) -> None:
 
 
 def _check_unused(group: ShareGroup) -> None:
-    _check_empty(group)
-    check_not_deleting(group)
-
-
-def _check_empty(group: ShareGroup) -> None:
     if group.members:
         text = f"Share group {group.group_id} has {len(group.members)} members; they must leave first"
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
+    check_not_deleting(group)
 
 
 def is_being_altered(state: CoordinatorState, group_id: str, topic_id: bytes, partition: int) -> bool:
