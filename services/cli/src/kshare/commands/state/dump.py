@@ -129,7 +129,8 @@ def sentence(state: SharePartitionState) -> str:
         words = "without a state" if look is _NO_STATE else _in_words(run)
         counts[words] = counts.get(words, 0) + run.count
     parts = ", ".join(f"{count} {words}" for words, count in counts.items())
-    return f"{_window(state)} offsets from {state.start_offset} to {state.end_offset}: {parts}"
+    offsets = "1 offset" if _window(state) == 1 else f"{_window(state)} offsets"
+    return f"{offsets} from {state.start_offset} to {state.end_offset}: {parts}"
 
 
 def strip(state: SharePartitionState, width: int) -> Text:
@@ -200,7 +201,7 @@ def _times(count: int) -> str:
 
 def _window(state: SharePartitionState) -> int:
     """Offsets from the start offset to the end offset."""
-    return max(0, state.end_offset - state.start_offset + 1)
+    return max(0, state.end_offset - state.start_offset + 1) if state.runs else 0
 
 
 def _covered(state: SharePartitionState) -> Iterator[tuple[Run, Look]]:
