@@ -426,6 +426,17 @@ def _records_writer(flexible: bool) -> _Write:
     return write
 
 
+def _bytes_writer(flexible: bool) -> _Write:
+    """Bytes that are no records, and small: they are copied."""
+    write_length = _length_writer(flexible, _INT32)
+
+    def write(target: _Output, value: bytes | None) -> None:
+        write_length(target, -1 if value is None else len(value))
+        target.buffer += value or b""
+
+    return write
+
+
 def _fixed_writer(kind: str) -> _Write:
     pack = struct.Struct(">" + _FIXED_CODES[kind]).pack
 
@@ -440,7 +451,9 @@ def _value_writer(plan: _FieldPlan, api_key: int) -> _Write:
         return _struct_writer(plan.struct_type, api_key)
     if plan.kind == "string":
         return _text_writer(plan.flexible)
-    if plan.kind in ("bytes", "records"):
+    if plan.kind == "bytes":
+        return _bytes_writer(plan.flexible)
+    if plan.kind == "records":
         return _records_writer(plan.flexible)
     return _fixed_writer(plan.kind)
 
