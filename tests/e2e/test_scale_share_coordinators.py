@@ -26,12 +26,13 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.administration import create_topic, read_from_earliest
 from support.kshare_cluster import KshareCluster
 from support.state_of_group import wait_until_drained
-from support.workload import POLL_S, Account, PolledBatch, WorkerPool, WorkerTask, produce_numbered
+from support.workload import Account, PolledBatch, WorkerPool, WorkerTask, produce_numbered
 
-PARTITIONS = 24
+PARTITIONS = 60
+"""So many that each share coordinator gets some of the states."""
 STATE_PARTITIONS = 50
 WORKERS = 3
-STEP = 400
+STEP = 600
 STEADY_S = 3.0
 FAILED_FOR_AT_MOST_S = 2.0
 READY_WITHIN_S = 30.0
@@ -78,7 +79,7 @@ class ShareCoordinatorProcess:
 
 
 class TimedAccount(Account):
-    """Also knows how long acknowledgements took, from the end of the wait for records."""
+    """Also knows how long a poll and the acknowledgement of what it gave took together, at most."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class TimedAccount(Account):
 
     def add(self, batch: PolledBatch) -> None:
         super().add(batch)
-        self.longest_s = max(self.longest_s, batch.confirmed_at - batch.polled_at - POLL_S)
+        self.longest_s = max(self.longest_s, batch.confirmed_at - batch.polled_at)
         missing = {*batch.partitions} - batch.confirmed_partitions
         if missing:
             self.failed.append(f"worker {batch.worker} at {batch.confirmed_at:.1f}: partitions {sorted(missing)}")

@@ -10,9 +10,17 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from support.simulation.cluster import Cluster
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import DRAIN_SHARE_COORDINATOR
+from kshare_rpc.network import CallFailed
+from support.simulation.cluster import COORDINATOR, RPC_PORT, Cluster
 from support.simulation.history import FaultEvent
 from support.simulation.hosts import SimulatedHost
+from support.simulation.loop import Incarnation
+from support.simulation.network import SimulatedNetwork
+
+DRAIN_TIMEOUT_MS = 1_000
+DRAIN_RETRY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,14 @@ def _clock(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
     return Fault(at, "clock-jump", _some(draw, hosts, 1), strength=skew_s)
 
 
+def _drain(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
+    """A share coordinator shall be empty, and after a while it may have state partitions again."""
+    share_coordinators = [host for host in hosts if host.startswith("share-coordinator")]
+    if len(share_coordinators) < 2:
+        return _crash(draw, hosts, at)
+    return Fault(at, "drain", _some(draw, share_coordinators, 1), draw.choice((0.05, 0.5, 5.0)) * (0.5 + draw.random()))
+
+
 KINDS: tuple[tuple[int, Draw], ...] = (
     (6, _crash),
     (3, _power_loss),
@@ -113,6 +129,7 @@ KINDS: tuple[tuple[int, Draw], ...] = (
     (2, _drops),
     (3, _disk),
     (1, _clock),
+    (3, _drain),
 )
 """How often each kind is drawn, relative to the others."""
 
@@ -132,6 +149,8 @@ class FaultInjector:
         self._random = randomness
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._operator = SimulatedNetwork(cluster.fabric, Incarnation("operator", 1))
+        self._drained: dict[str, None] = {}
 
     def start(self, faults: Sequence[Fault]) -> None:
         loop = self._cluster.loop
@@ -151,6 +170,9 @@ class FaultInjector:
             host.resume()
             if not host.running:
                 host.start()
+        for name in list(self._drained):
+            while not await self._ask_to_drain(name, undo=True):
+                await asyncio.sleep(DRAIN_RETRY_S)
         self._note("all faults end", tuple(cluster.hosts), "")
 
     def _note(self, name: str, hosts: tuple[str, ...], text: str) -> None:
@@ -256,6 +278,26 @@ class FaultInjector:
         for host in self._hosts(fault):
             host.clock.skew_ms += int(fault.strength * 1000)
 
+    async def _begin_drain(self, fault: Fault) -> None:
+        for name in fault.hosts:
+            self._drained[name] = None
+            await self._ask_to_drain(name, undo=False)
+
+    async def _end_drain(self, fault: Fault) -> None:
+        for name in fault.hosts:
+            await self._ask_to_drain(name, undo=True)
+
+    async def _ask_to_drain(self, name: str, *, undo: bool) -> bool:
+        """Whether the coordinator answered."""
+        node_id = int(name.rpartition("-")[2])
+        request = coordinator_pb2.DrainShareCoordinatorRequest(node_id=node_id, undo=undo)
+        channel = self._operator.connect(f"{COORDINATOR}:{RPC_PORT}")
+        try:
+            await channel.call(DRAIN_SHARE_COORDINATOR, request, timeout_ms=DRAIN_TIMEOUT_MS)
+        except CallFailed:
+            return False
+        return True
+
     _Action = Callable[["FaultInjector", Fault], Awaitable[None]]
     _actions: dict[str, tuple[_Action, _Action | None]] = {
         "crash": (_crash, _restart),
@@ -273,4 +315,5 @@ class FaultInjector:
         "drops": (_drop, _keep),
         "disk-failure": (_fail_disk, _mend_disk),
         "clock-jump": (_jump, None),
+        "drain": (_begin_drain, _end_drain),
     }

@@ -83,7 +83,7 @@ def draw_plan(seed: int) -> Plan:
     return Plan(
         seed=seed,
         shape=Shape(
-            share_coordinators=draw.choice((1, 1, 2)),
+            share_coordinators=draw.choice((1, 2, 3)),
             leaders=draw.choice((1, 1, 2)),
             gateways=draw.choice((1, 2)),
             configs={
