@@ -12,6 +12,7 @@ from kshare_share_coordinator.machine.operations import (
     Operation,
     ReadState,
     ReadStateSummary,
+    SnapshotColdState,
     WriteState,
 )
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
@@ -56,6 +57,8 @@ class NaiveShareCoordinator:
                 return self._read(operation, state)
             case DeleteState():
                 self.states.pop(operation.key, None)
+                return ErrorCode.NONE, None
+            case SnapshotColdState():
                 return ErrorCode.NONE, None
             case ReadStateSummary():
                 return ErrorCode.NONE, state.copy() if state else NaiveState(0, 0, -1, -1)

@@ -195,3 +195,33 @@ def test_a_caller_that_gave_up_harms_nobody() -> None:
             await stays
 
     run(play)
+
+
+def test_a_barrier_is_done_when_all_that_was_submitted_before_is_written() -> None:
+    async def play(scene: Scene) -> None:
+        assert scene.runner.barrier().done(), "nothing waits"
+        answers = [scene.runner.submit("1"), scene.runner.submit("2")]
+        barrier = scene.runner.barrier()
+        after = scene.runner.submit("3")
+        assert not barrier.done()
+        await barrier
+        assert [answer.result() for answer in answers] == [1, 3]
+        assert scene.did[0] == "append [1, 2, 3]"
+        assert await after == 6
+
+    run(play)
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_barrier_is_done_after_a_turn_that_failed_too(given_up: bool) -> None:
+    async def play(scene: Scene) -> None:
+        answer = scene.runner.submit("1")
+        abandoned, barrier = scene.runner.barrier(), scene.runner.barrier()
+        if given_up:
+            abandoned.cancel()
+        scene.append_error = StorageFailure("full")
+        await barrier
+        with pytest.raises(StorageFailure, match="full"):
+            answer.result()
+
+    run(play)

@@ -15,6 +15,7 @@ from kshare_rpc.methods import SHARE_COORDINATOR, TRANSFER_STATE_PARTITION
 from kshare_rpc.network import Service
 from kshare_runtime.machine import MachineRunner
 from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.ports import Write
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import InitializeState, Operation, Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
@@ -23,7 +24,7 @@ from kshare_share_coordinator.moving.measures import MoveMeasures
 from kshare_share_coordinator.moving.rows import StatePartitionRows
 from kshare_share_coordinator.moving.sender import PIECE_BYTES_LIMIT, StatePartitionSender
 from kshare_share_coordinator.ownership import Ownership
-from kshare_share_coordinator.state_store import StateStore
+from kshare_share_coordinator.state_store import StateStore, family_of
 from support.share_coordinator_peers import (
     CLUSTER,
     GROUP,
@@ -337,6 +338,52 @@ def test_a_sender_that_sends_nonsense_changes_nothing(name: str, caplog: pytest.
         assert len(asked) > 5 and set(asked) == {b""}
         assert peers.two.content(MOVED) == {} and peers.catalog.completed == []
         assert any("cannot be copied from node 1: it sent" in problem for problem in peers.two.node.problems())
+
+    run_peers(test)
+
+
+def test_a_corrupt_row_moves_as_it_is_and_harms_its_share_partition_only() -> None:
+    async def test(peers: Peers) -> None:
+        family = family_of(MOVED)
+        assert peers.one.store is not None
+        victim = next(key for key, _ in peers.one.store.scan(family, b""))
+        peers.one.store.write([Write(family, victim, b"not what was written")])
+        await peers.one.restart()
+        peers.move(MOVED, 5)
+        await until(lambda: peers.two.rows.copied_epoch(MOVED) == 5)
+        assert peers.two.content(MOVED) == peers.one.content(MOVED)
+        peers.give(MOVED, 6, 2)
+        await until(lambda: not peers.one.content(MOVED))
+        codes = [code for code, _ in await states(peers.two, MOVING)]
+        assert sorted(codes)[:-1] == [0] * (len(MOVING) - 1) and max(codes) != 0
+
+    run_peers(test)
+
+
+def test_rows_that_are_broken_on_the_way_are_asked_for_again() -> None:
+    async def test(peers: Peers) -> None:
+        address = peers.one.node.address
+        rows = sorted(peers.one.content(MOVED).items())
+        await peers.one.node.stop(0)
+        answers = 0
+
+        async def transfer(
+            request: messages.TransferStatePartitionRequest, _: memoryview
+        ) -> tuple[messages.TransferStatePartitionResponse, list[bytes]]:
+            nonlocal answers
+            answers += 1
+            answer = messages.TransferStatePartitionResponse(is_last=True)
+            for key, value in rows:
+                answer.rows.add(key_length=len(key), value_length=len(value))
+            payload = bytearray(b"".join(key + value for key, value in rows))
+            if answers <= 3:
+                payload[-answers] ^= 1
+            return answer, [bytes(payload)]
+
+        await peers.network.serve(address, [Service(SHARE_COORDINATOR, {TRANSFER_STATE_PARTITION: transfer})])
+        peers.move(MOVED, 5)
+        await until(lambda: peers.catalog.completed != [])
+        assert answers == 4 and peers.two.content(MOVED) == dict(rows)
 
     run_peers(test)
 
