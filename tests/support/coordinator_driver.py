@@ -24,7 +24,7 @@ class CoordinatorDriver:
     def __init__(self, configs: Mapping[str, str] | None = None, *, state_partitions: int = 50) -> None:
         self.configs = Configs(PROCESS_CONFIGS, configs or {})
         self.rows: dict[bytes, bytes] = {}
-        self.machine = CoordinatorMachine(self.configs)
+        self.machine = CoordinatorMachine(self.configs, broker_id=1)
         self.effects: list[Effect] = []
         self.record_count = 0
         """Stored records of the newest command."""
@@ -54,7 +54,8 @@ class CoordinatorDriver:
 
     def load(self) -> CoordinatorMachine:
         """A machine made of the rows, in the order that a store gives them."""
-        return CoordinatorMachine(self.configs, [records.record_of(*row) for row in sorted(self.rows.items())])
+        stored = [records.record_of(*row) for row in sorted(self.rows.items())]
+        return CoordinatorMachine(self.configs, stored, broker_id=1)
 
     def restart(self) -> None:
         self.machine = self.load()

@@ -9,6 +9,7 @@ import pytest
 
 from kshare_core.configs import TOPIC_CONFIGS
 from kshare_core.errors import ErrorCode
+from kshare_gateway.handlers.describe_configs import NO_EFFECT
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey
 from support.gateway_harness import (
@@ -315,7 +316,7 @@ def test_describe_configs(version: int) -> None:
             )
             told = {entry.name: entry.documentation for entry in answer.results[0].configs}
             assert told == {
-                name: definition.documentation
+                name: definition.documentation or NO_EFFECT
                 for name, definition in TOPIC_CONFIGS.items()
                 if not definition.is_internal
             }

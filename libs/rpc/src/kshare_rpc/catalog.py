@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kshare_core.configs import DynamicConfigs
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -31,6 +32,8 @@ class CatalogView:
     topics_by_id: Mapping[bytes, coordinator_pb2.Topic] = field(default_factory=dict)
     topics_by_name: Mapping[str, coordinator_pb2.Topic] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What administrators gave to one broker, by its id, or to all of them (the empty id)."""
     nodes: tuple[coordinator_pb2.Node, ...] = ()
     state_partition_owners: Mapping[int, int] = field(default_factory=dict)
     state_partition_moves: Mapping[int, coordinator_pb2.StatePartitionOwner] = field(default_factory=dict)
@@ -81,6 +84,9 @@ def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -
     groups = {} if answer.full else dict(view.group_configs)
     for group in answer.group_configs:
         groups[group.group_id] = {entry.name: entry.value for entry in group.configs}
+    brokers = {} if answer.full else dict(view.broker_configs)
+    for broker in answer.broker_configs:
+        brokers[broker.broker_id] = {entry.name: entry.value for entry in broker.configs}
     changed = replace(
         view,
         version=answer.version,
@@ -88,6 +94,7 @@ def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -
         topics_by_id=topics,
         topics_by_name={topic.name: topic for topic in topics.values()},
         group_configs=groups,
+        broker_configs=brokers,
     )
     if answer.full or answer.nodes_changed:
         owners = {owner.state_partition: owner.node_id for owner in answer.state_partition_owners}
@@ -104,6 +111,12 @@ def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -
             state_partition_count=answer.state_partition_count,
         )
     return changed
+
+
+def alter_configs(configs: DynamicConfigs, view: CatalogView, broker_id: int) -> bool:
+    """Gives a broker the values that administrators gave it; whether that changed anything."""
+    of_all, of_one = view.broker_configs.get("", {}), view.broker_configs.get(str(broker_id), {})
+    return configs.alter(of_all, of_one)
 
 
 class RegistrationRefused(Exception):

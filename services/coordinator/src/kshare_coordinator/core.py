@@ -39,8 +39,16 @@ class UnavailableMachine:
 class Core:
     """Opens the store and loads the machine; StorageFailure where that fails. `act` carries out effects."""
 
-    def __init__(self, *, environment: Environment, configs: Configs, act: Callable[[Sequence[Effect]], None]) -> None:
+    def __init__(
+        self,
+        *,
+        environment: Environment,
+        configs: Configs,
+        act: Callable[[Sequence[Effect]], None],
+        broker_id: int = -1,
+    ) -> None:
         self._configs = configs
+        self._broker_id = broker_id
         self._store = environment.open_store(STORE_NAME)
         self._reload: asyncio.TimerHandle | None = None
         self.catalog_changed = asyncio.Event()
@@ -99,7 +107,8 @@ class Core:
 
     def _load_now(self) -> CoordinatorMachine:
         rows = self._store.scan(records.FAMILY, b"")
-        return CoordinatorMachine(self._configs, (records.record_of(key, value) for key, value in rows))
+        stored = (records.record_of(key, value) for key, value in rows)
+        return CoordinatorMachine(self._configs, stored, broker_id=self._broker_id)
 
     def _load(self) -> Machine[Command[Any], AnyRecord, Any, Effect]:
         if self._is_loaded:

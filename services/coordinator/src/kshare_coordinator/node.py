@@ -87,7 +87,7 @@ class CoordinatorNode:
     async def start(self) -> None:
         """Loads the store and serves; StorageFailure where the store cannot be read or written."""
         configs = self._settings.configs
-        core = Core(environment=self._environment, configs=configs, act=self._act)
+        core = Core(environment=self._environment, configs=configs, act=self._act, broker_id=self._settings.node_id)
         self._core = core
         self._classic = ClassicGroupCalls(core)
         self._keeper = GroupStateKeeper(

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
+from kshare_core.configs import DynamicConfigs
 from kshare_gateway.connection import ClientConnection, ConnectionEnvironment
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share_fetching import ShareFetcher
-from kshare_rpc.catalog import CatalogFollower, CatalogView
+from kshare_rpc.catalog import CatalogFollower, CatalogView, alter_configs
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
@@ -30,7 +32,8 @@ class GatewayNode:
     """A gateway; see DESIGN.md section 2 for what every node has."""
 
     def __init__(self, *, environment: Environment, network: Network, settings: GatewaySettings) -> None:
-        self._settings = settings
+        self._configs = DynamicConfigs(settings.configs)
+        settings = self._settings = replace(settings, configs=self._configs)
         self._incarnation = f"{environment.random.getrandbits(128):032x}"
         self._catalog_problem: str | None = None
         self._catalog = CatalogFollower(
@@ -48,7 +51,6 @@ class GatewayNode:
         self._is_started = False
         self._is_stopping = False
         configs = settings.configs
-        self._connection_limit = configs.integer("max.connections")
         self._environment = ConnectionEnvironment(
             maximum_frame_length=configs.integer("socket.request.max.bytes"),
             maximum_idle_ms=configs.integer("connections.max.idle.ms"),
@@ -141,8 +143,9 @@ class GatewayNode:
     def _admit(self, connection: ClientConnection) -> str | None:
         if self._is_stopping:
             return "the gateway is stopping"
-        if len(self._connections) >= self._connection_limit:
-            return f"there are {self._connection_limit} connections already (max.connections)"
+        limit = self._configs.integer("max.connections")
+        if len(self._connections) >= limit:
+            return f"there are {limit} connections already (max.connections)"
         self._connections[connection.connection_id] = connection
         return None
 
@@ -157,6 +160,7 @@ class GatewayNode:
 
     def _new_view(self, old: CatalogView, new: CatalogView) -> None:
         self._catalog_problem = None
+        alter_configs(self._configs, new, self._settings.node_id)
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
                 self._gateway.cache.drop_topic(topic_id)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
+from kshare_core.configs import DynamicConfigs
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
@@ -22,7 +24,7 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_leader.settings import LeaderSettings
 from kshare_leader.share.service import ShareService
-from kshare_rpc.catalog import CatalogFollower, CatalogView
+from kshare_rpc.catalog import CatalogFollower, CatalogView, alter_configs
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
     APPEND_DEAD_LETTERS,
@@ -52,7 +54,8 @@ class LeaderNode:
     def __init__(self, *, environment: Environment, network: Network, settings: LeaderSettings) -> None:
         self._environment = environment
         self._network = network
-        self._settings = settings
+        self._configs = DynamicConfigs(settings.configs)
+        self._settings = replace(settings, configs=self._configs)
         self._catalog_problem: str | None = None
         self._follower = CatalogFollower(
             network=network,
@@ -183,7 +186,10 @@ class LeaderNode:
     def _on_view(self, old: CatalogView, new: CatalogView) -> None:
         # Logs first: share-partitions ask for theirs by the new view.
         assert self._logs is not None and self._share is not None
+        are_configs_new = alter_configs(self._configs, new, self._settings.node_id)
         self._logs.on_view(old, new)
+        if are_configs_new:
+            self._logs.refresh_settings()
         self._share.on_view(old, new)
         self._catalog_problem = None
 

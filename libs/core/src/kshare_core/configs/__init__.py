@@ -2,7 +2,8 @@
 
 Read first: `definition` (what one config is, and how a text becomes a value), then `broker`, `topic`, `group` and
 `kshare_own` (the tables; their rows are in `broker_*`, `topic_rows` and `group_rows`), `process` (all that a process
-may be told). `Configs` is a set of values over a table; ask it by name: `configs.integer("num.partitions")`.
+may be told), `dynamic` (what administrators alter while brokers run). `Configs` is a set of values over a table; ask it
+by name: `configs.integer("num.partitions")`.
 """
 
 from kshare_core.configs.broker import BROKER_CONFIGS, check_broker_configs
@@ -16,6 +17,7 @@ from kshare_core.configs.definition import (
     config_text,
     find_config,
 )
+from kshare_core.configs.dynamic import DynamicConfigs, check_dynamic_configs
 from kshare_core.configs.group import GROUP_CONFIGS, check_group_config, check_group_configs, effective_group_config
 from kshare_core.configs.kshare_own import KSHARE_CONFIGS
 from kshare_core.configs.process import PROCESS_CONFIGS, process_configs
@@ -32,8 +34,10 @@ __all__ = [
     "ConfigType",
     "ConfigValue",
     "Configs",
+    "DynamicConfigs",
     "InvalidConfig",
     "check_broker_configs",
+    "check_dynamic_configs",
     "check_group_config",
     "check_group_configs",
     "check_topic_configs",

@@ -67,7 +67,12 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
     integer("max.connections.per.ip", MAX_INT, low=0, dynamic=True),
     string("max.connections.per.ip.overrides", "", dynamic=True),
     integer("max.incremental.fetch.session.cache.slots", 1000, low=0),
-    integer("max.request.partition.size.limit", 2000, low=1),
+    integer(
+        "max.request.partition.size.limit",
+        2000,
+        low=1,
+        text="Partitions in one answer to DescribeTopicPartitions.",
+    ),
     string("metadata.log.dir", None),
     long("metadata.log.max.record.bytes.between.snapshots", 20971520, low=1),
     long("metadata.log.max.snapshot.interval.ms", 3600000, low=0),

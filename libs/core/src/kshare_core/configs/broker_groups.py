@@ -78,7 +78,13 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     integer(
         "group.min.session.timeout.ms", 6000, text="The shortest session timeout that a classic member may ask for."
     ),
-    integer("group.share.assignment.interval.ms", 1000, low=0, dynamic=True),
+    integer(
+        "group.share.assignment.interval.ms",
+        1000,
+        low=0,
+        text="How long a share group's target assignment stands at least before it is computed anew.",
+        dynamic=True,
+    ),
     listing("group.share.assignors", ("simple",)),
     integer(
         "group.share.delivery.count.limit",
@@ -95,7 +101,7 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         text="How long an unanswered initialisation of share-partitions waits before it is tried again.",
         internal=True,
     ),
-    integer("group.share.max.assignment.interval.ms", 15000, low=0),
+    integer("group.share.max.assignment.interval.ms", 15000, low=0, text="The most that a group may set."),
     integer("group.share.max.delivery.count.limit", 10, low=5, high=25, text="The most that a group may set."),
     integer("group.share.max.heartbeat.interval.ms", 15000, low=1, text="The most that a group may set."),
     integer(
@@ -107,7 +113,7 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     integer("group.share.max.session.timeout.ms", 60000, low=1, text="The most that a group may set."),
     integer("group.share.max.share.sessions", 2000, low=1, text="Share sessions that a gateway keeps at once."),
     integer("group.share.max.size", 200, low=1, high=1000, text="Members of one share group."),
-    integer("group.share.min.assignment.interval.ms", 0, low=0),
+    integer("group.share.min.assignment.interval.ms", 0, low=0, text="The least that a group may set."),
     integer("group.share.min.delivery.count.limit", 2, low=2, high=5, text="The least that a group may set."),
     integer("group.share.min.heartbeat.interval.ms", 5000, low=1, text="The least that a group may set."),
     integer(
@@ -175,9 +181,19 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         text="How long a committed offset of a group without members is kept after its last commit.",
     ),
     integer("offsets.topic.compression.codec", 0),
-    integer("offsets.topic.num.partitions", 50, low=1),
+    integer(
+        "offsets.topic.num.partitions",
+        50,
+        low=1,
+        text="How many partitions clients see of `__consumer_offsets`, which they cannot read.",
+    ),
     short("offsets.topic.replication.factor", 3, low=1),
-    integer("offsets.topic.segment.bytes", 104857600, low=1),
+    integer(
+        "offsets.topic.segment.bytes",
+        104857600,
+        low=1,
+        text="What clients see as segment.bytes of `__consumer_offsets`; it has no segments.",
+    ),
     integer(
         "producer.id.expiration.check.interval.ms",
         600000,
@@ -210,7 +226,12 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         text="ShareUpdate records after which a ShareSnapshot is written.",
     ),
     integer("share.coordinator.state.topic.compression.codec", 0),
-    short("share.coordinator.state.topic.min.isr", 2, low=1),
+    short(
+        "share.coordinator.state.topic.min.isr",
+        2,
+        low=1,
+        text="What clients see as min.insync.replicas of `__share_group_state`; there is one copy.",
+    ),
     integer(
         "share.coordinator.state.topic.num.partitions",
         50,
@@ -219,7 +240,12 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     ),
     integer("share.coordinator.state.topic.prune.interval.ms", 300000, low=1, internal=True),
     short("share.coordinator.state.topic.replication.factor", 3, low=1),
-    integer("share.coordinator.state.topic.segment.bytes", 104857600, low=1),
+    integer(
+        "share.coordinator.state.topic.segment.bytes",
+        104857600,
+        low=1,
+        text="What clients see as segment.bytes of `__share_group_state`; it has no segments.",
+    ),
     integer("share.coordinator.threads", 1, low=1),
     integer(
         "share.coordinator.write.timeout.ms", 5000, low=1, text="How long a write of share-partition state may take."

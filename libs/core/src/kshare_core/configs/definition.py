@@ -144,8 +144,12 @@ def config_text(value: ConfigValue) -> str | None:
 class Configs:
     """Values over a table of definitions: those that were set, else inherited ones, else the definition's default.
 
-    Immutable. `inherited` holds values that come from elsewhere: for topics and groups, those set at the broker.
+    Immutable, but for `DynamicConfigs`. `inherited` holds values that come from elsewhere: for topics and groups, those
+    set at the broker.
     """
+
+    generation = 0
+    """Grows when values change: who keeps what was worked out from them looks at it."""
 
     def __init__(
         self,

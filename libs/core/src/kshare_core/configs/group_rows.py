@@ -30,7 +30,13 @@ GROUP_ROWS: tuple[ConfigDefinition, ...] = (
         text="Silence after which a member is taken out.",
         broker_synonym="group.consumer.session.timeout.ms",
     ),
-    integer("share.assignment.interval.ms", 1000, low=0, broker_synonym="group.share.assignment.interval.ms"),
+    integer(
+        "share.assignment.interval.ms",
+        1000,
+        low=0,
+        text="How long a group's target assignment stands at least before it is computed anew.",
+        broker_synonym="group.share.assignment.interval.ms",
+    ),
     string(
         "share.auto.offset.reset",
         "latest",

@@ -21,6 +21,7 @@ def catalog_answer(state: CoordinatorState, after_version: int) -> pb.WatchCatal
         answer.full = True
         answer.topics.extend(topic_view(state, topic) for _, topic in sorted(state.topics.items()))
         answer.group_configs.extend(_group_config(state, group_id) for group_id in sorted(state.group_configs))
+        answer.broker_configs.extend(_broker_config(state, broker_id) for broker_id in sorted(state.broker_configs))
         _add_nodes(state, answer)
         return answer
     for topic_id in sorted(changes.topics):
@@ -30,6 +31,7 @@ def catalog_answer(state: CoordinatorState, after_version: int) -> pb.WatchCatal
         else:
             answer.topics.append(topic_view(state, topic))
     answer.group_configs.extend(_group_config(state, group_id) for group_id in sorted(changes.groups))
+    answer.broker_configs.extend(_broker_config(state, broker_id) for broker_id in sorted(changes.brokers))
     if changes.nodes:
         _add_nodes(state, answer)
     return answer
@@ -44,6 +46,7 @@ def _changes_since(state: CoordinatorState, after_version: int) -> Changes | Non
     for changes in list(state.changes)[-behind:]:
         together.topics.update(changes.topics)
         together.groups.update(changes.groups)
+        together.brokers.update(changes.brokers)
         together.leaders.update(changes.leaders)
         together.nodes = together.nodes or changes.nodes
     if together.leaders:
@@ -75,6 +78,13 @@ def _group_config(state: CoordinatorState, group_id: str) -> pb.GroupConfig:
     texts = state.group_configs.get(group_id, {})
     entries = [pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())]
     return pb.GroupConfig(group_id=group_id, configs=entries)
+
+
+def _broker_config(state: CoordinatorState, broker_id: str) -> pb.BrokerConfig:
+    """Without entries where the broker has none any more."""
+    texts = state.broker_configs.get(broker_id, {})
+    entries = [pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())]
+    return pb.BrokerConfig(broker_id=broker_id, configs=entries)
 
 
 def _add_nodes(state: CoordinatorState, answer: pb.WatchCatalogResponse) -> None:

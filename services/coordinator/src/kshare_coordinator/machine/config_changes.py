@@ -1,8 +1,12 @@
-"""IncrementalAlterConfigs of topics and groups, validated as in ConfigurationControlManager of Kafka 4.3.1.
+"""IncrementalAlterConfigs and AlterConfigs, validated as in ConfigurationControlManager of Kafka 4.3.1.
 
-Each resource is changed as a whole or not at all. Group configs may be set before the group exists; a group's values
-must lie within the bounds of the broker configs (group.share.min.… and group.share.max.…). A dead-letter topic need not
-exist, nor have the right prefix, when a group names it; that is looked at when a dead letter is due (KIP-1191).
+Each resource is changed as a whole or not at all. What a topic or group shall have in the end is checked before it is
+looked up: INVALID_CONFIG comes before UNKNOWN_TOPIC_OR_PARTITION. What is wrong with a broker's configs is
+INVALID_REQUEST, and names that Kafka does not know are accepted there (see `kshare_core.configs.dynamic`).
+
+Group configs may be set before the group exists; a group's values must lie within the bounds of the broker configs
+(group.share.min.… and group.share.max.…). A dead-letter topic need not exist, nor have the right prefix, when a group
+names it; that is looked at when a dead letter is due (KIP-1191).
 """
 
 from __future__ import annotations
@@ -15,19 +19,20 @@ from kshare_coordinator.machine.commands import CatalogChanged, Effect, Incremen
 from kshare_coordinator.machine.nodes import next_version
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_coordinator.machine.topic_names import check_topic_name
+from kshare_coordinator.machine.topic_names import check_not_internal, check_topic_name
 from kshare_coordinator.machine.topics import check_config_lengths
 from kshare_core.configs import (
+    BROKER_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     Configs,
     ConfigTable,
     ConfigType,
     InvalidConfig,
+    check_dynamic_configs,
     check_group_configs,
     check_topic_configs,
     config_text,
-    find_config,
 )
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -35,6 +40,11 @@ from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 from kshare_runtime.machine import Decision
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
+
+BROKER_LIMIT = 1_000
+"""Brokers with configs of their own."""
+BROKER_CONFIG_LIMIT = 1_000
+"""Altered configs of one broker, or of all together."""
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
@@ -85,20 +95,25 @@ def _alter(state: CoordinatorState, resource: Resource, configs: Configs) -> Rec
         case ResourceType.GROUP:
             return _alter_group(state, resource, configs)
         case ResourceType.BROKER:
-            text = "Broker configs come from the config file of each process and cannot be altered while it runs"
+            return _alter_broker(state, resource, configs)
         case _:
-            text = f"Resource type {resource.resource_type} is not known; 2 is TOPIC, 32 is GROUP"
+            text = f"Resource type {resource.resource_type} is not supported; 2 is TOPIC, 4 is BROKER, 32 is GROUP"
     raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
 def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
-    topic = state.topic_named(resource.resource_name)
-    if topic is None:
-        text = f"There is no topic {resource.resource_name[:300]}"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-    before = {entry.name: entry.value for entry in topic.configs}
+    name = resource.resource_name
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic name is empty; configs of all topics are broker configs")
+    check_not_internal(name, "altered")
+    topic = state.topic_named(name)
+    before = {entry.name: entry.value for entry in topic.configs} if topic else {}
     after = _changed(before, _values(check_topic_configs, configs, {}), resource, TOPIC_CONFIGS)
+    if topic is None:
+        check_topic_name(name)
     _values(check_topic_configs, configs, after)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:300]}")
     changed = records_pb.TopicRecord()
     changed.CopyFrom(topic)
     del changed.configs[:]
@@ -119,6 +134,27 @@ def _alter_group(state: CoordinatorState, resource: Resource, configs: Configs) 
     _values(check_group_configs, configs, after)
     _check_dead_letter_topic(after.get(DEAD_LETTER_TOPIC, "").strip())
     return records.group_config(pb.GroupConfig(group_id=group_id, configs=_entries(after)))
+
+
+def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
+    broker_id = resource.resource_name
+    if broker_id and not (broker_id.isascii() and broker_id.isdigit()):
+        text = f"A broker is named by its id, a number from 0 on; {broker_id[:300]!r} is none"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    if broker_id not in state.broker_configs and len(state.broker_configs) >= BROKER_LIMIT:
+        text = f"{BROKER_LIMIT} brokers have configs of their own, which is the limit"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+    before = state.broker_configs.get(broker_id, {})
+    after = _changed(before, Configs(BROKER_CONFIGS), resource, BROKER_CONFIGS)
+    if len(after) > BROKER_CONFIG_LIMIT:
+        text = f"A broker may have {BROKER_CONFIG_LIMIT} altered configs; these would be {len(after)}"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+    of_all = after if not broker_id else state.broker_configs.get("", {})
+    try:
+        check_dynamic_configs(configs, of_all, after if broker_id else {}, per_broker=bool(broker_id))
+    except InvalidConfig as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    return records.broker_config(pb.BrokerConfig(broker_id=broker_id, configs=_entries(after)))
 
 
 def _check_dead_letter_topic(name: str) -> None:
@@ -152,22 +188,21 @@ def _changed(before: Mapping[str, str], defaults: Configs, resource: Resource, t
     names = [change.name for change in resource.configs]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name}: a config is given more than once")
-    after = dict(before)
+    nulls = [change.name for change in resource.configs if change.value_is_null and change.config_operation != DELETE]
+    if nulls:
+        text = f"The values of {', '.join(nulls)} are null; only DELETE has no value"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    after = {} if resource.replaces_all else dict(before)
     for change in resource.configs:
-        try:
-            is_list = find_config(table, change.name).type is ConfigType.LIST
-        except InvalidConfig as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         if change.config_operation == DELETE:
             after.pop(change.name, None)
-            continue
-        if change.value_is_null:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {change.name} is null; only DELETE has no value")
-        if change.config_operation == SET:
+        elif change.config_operation == SET:
             after[change.name] = change.value
         elif change.config_operation in (APPEND, SUBTRACT):
-            current = after.get(change.name, config_text(defaults[change.name]) or "")
-            after[change.name] = _list_change(current, change, is_list)
+            definition = table.get(change.name)
+            is_list = definition is not None and definition.type is ConfigType.LIST
+            default = config_text(defaults[change.name]) if is_list else ""
+            after[change.name] = _list_change(after.get(change.name, default or ""), change, is_list)
         else:
             known = "0 SET, 1 DELETE, 2 APPEND, 3 SUBTRACT"
             text = f"Operation {change.config_operation} on {change.name} is not known; {known}"

@@ -18,7 +18,7 @@ class Intervals(NamedTuple):
 
 
 class ConsumerGroupSettings:
-    """Answers from the broker configs; values of groups with configs of their own are kept until those change."""
+    """Answers from the broker configs, which may be dynamic; what was worked out is kept until one of them changes."""
 
     def __init__(self, configs: Configs) -> None:
         self._configs = configs
@@ -28,11 +28,16 @@ class ConsumerGroupSettings:
         self.max_groups = configs.integer("kshare.max.groups")
         self.assignors = _names(configs, "group.consumer.assignors")
         """The first one is for groups whose members ask for none."""
+        self._generation = configs.generation
         self._broker = self._intervals({})
         self._own: dict[str, tuple[Mapping[str, str], Intervals]] = {}
 
     def intervals(self, state: CoordinatorState, group_id: str) -> Intervals:
         """The group's own configs within the broker's bounds, else the broker's."""
+        if self._configs.generation != self._generation:
+            self._generation = self._configs.generation
+            self._broker = self._intervals({})
+            self._own.clear()
         texts = state.group_configs.get(group_id)
         if texts is None:
             self._own.pop(group_id, None)

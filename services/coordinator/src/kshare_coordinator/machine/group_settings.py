@@ -16,12 +16,13 @@ class Intervals(NamedTuple):
 
 
 class GroupSettings:
-    """Answers from the broker configs; values of groups with configs of their own are kept until those change."""
+    """Answers from the broker configs, which may be dynamic; what was worked out is kept until one of them changes."""
 
     def __init__(self, configs: Configs) -> None:
         self._configs = configs
         self.max_members = configs.integer("group.share.max.size")
         self.max_groups = configs.integer("kshare.max.groups")
+        self._generation = configs.generation
         self._broker = self._intervals({})
         self._own: dict[str, tuple[Mapping[str, str], Intervals]] = {}
 
@@ -38,6 +39,10 @@ class GroupSettings:
         return self._of(state, group_id).assignment_interval_ms
 
     def _of(self, state: CoordinatorState, group_id: str) -> Intervals:
+        if self._configs.generation != self._generation:
+            self._generation = self._configs.generation
+            self._broker = self._intervals({})
+            self._own.clear()
         texts = state.group_configs.get(group_id)
         if texts is None:
             self._own.pop(group_id, None)

@@ -53,7 +53,7 @@ from kshare_coordinator.machine.transactions_ending import (
     decide_init_producer,
     decide_next_coordinator_epoch,
 )
-from kshare_core.configs import Configs
+from kshare_core.configs import Configs, DynamicConfigs
 from kshare_runtime.machine import Decision
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
@@ -63,13 +63,19 @@ AnyDecision = Decision[AnyRecord, Any, Effect]
 
 
 class CoordinatorMachine:
-    """Implements kshare_runtime.machine.Machine; `configs` are the broker's and kshare's own."""
+    """Implements kshare_runtime.machine.Machine; `static_configs` are the process's, a broker's and kshare's own.
 
-    def __init__(self, configs: Configs, stored: Iterable[Record] = ()) -> None:
+    `configs` are those together with what administrators altered, for the broker `broker_id`.
+    """
+
+    def __init__(self, static_configs: Configs, stored: Iterable[Record] = (), *, broker_id: int = -1) -> None:
         self.state = CoordinatorState()
+        self._broker_id = str(broker_id)
+        configs = self.configs = DynamicConfigs(static_configs)
         for record in stored:
             self.state.replay(record)
         self.state.forget_changes()
+        self._alter_configs()
         lease_ms = configs.integer("kshare.node.lease.ms")
         groups = GroupSettings(configs)
         offsets = OffsetSettings.of(configs)
@@ -106,6 +112,12 @@ class CoordinatorMachine:
 
     def replay(self, record: AnyRecord) -> None:
         self.state.replay(record)
+        if isinstance(record, Record) and record.key.WhichOneof("kind") == "broker_config":
+            self._alter_configs()
+
+    def _alter_configs(self) -> None:
+        found = self.state.broker_configs
+        self.configs.alter(found.get("", {}), found.get(self._broker_id, {}))
 
     def _allocate_producer_ids(self) -> Decision[Record, range, Effect]:
         first = self.state.numbers.get(records.NEXT_PRODUCER_ID, 0)

@@ -1,13 +1,18 @@
-"""DescribeConfigs (key 32), versions 1 to 4: topics, groups and brokers (gateways), from tables and the catalog.
+"""DescribeConfigs (key 32), versions 1 to 4: topics, groups and this broker (gateway), from tables and the catalog.
 
-Sources: a value set for the topic (1) or group (8), set in a broker's properties (4), or a default (5); synonyms give
-the whole chain. Brokers are those of the catalog, or "" for all of them, whose configs are never set; every gateway
-answers with its own properties. Broker loggers and client metrics are INVALID_REQUEST.
+Where a value comes from (ConfigHelper of Kafka 4.3.1): its own resource (1 topic, 8 group), what an administrator gave
+to this broker (2) or to all brokers (3), the process's properties (4), or the default (5). Synonyms give the whole
+chain, nearest first, beginning with the first one that has the config's own name; the source is that of the first one.
+
+A broker is named by its id, which must be this one's (clients ask each broker for itself), or by an empty name: that
+has only what was given to all brokers. Broker loggers and client metrics are INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from kshare_core.configs import (
     BROKER_CONFIGS,
@@ -17,6 +22,8 @@ from kshare_core.configs import (
     Configs,
     ConfigTable,
     ConfigType,
+    DynamicConfigs,
+    InvalidConfig,
     config_text,
     effective_group_config,
     effective_topic_config,
@@ -28,7 +35,28 @@ from kshare_gateway.request_context import RequestContext
 from kshare_wire.messages import Body, Message
 
 TOPIC, BROKER, GROUP = 2, 4, 32
-TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8
+TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = range(1, 6)
+GROUP_CONFIG = 8
+LARGER_UNITS = {
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+    "log.retention.hours": ("log.retention.ms", "log.retention.minutes"),
+    "log.retention.minutes": ("log.retention.ms", "log.retention.hours"),
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.hours": ("log.roll.ms",),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+    "log.roll.ms": ("log.roll.hours",),
+}
+"""Broker configs that say the same in another unit (DynamicBrokerConfig.brokerConfigSynonyms)."""
+NO_EFFECT = "Known to Kafka and accepted; nothing here depends on it."
+
+
+class Synonym(NamedTuple):
+    """One place that a value may come from."""
+
+    name: str
+    value: str | None
+    source: int
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
@@ -99,10 +127,19 @@ def _describe_group(gateway: Gateway, group_id: str) -> list[Body]:
 
 def _describe_broker(gateway: Gateway, name: str) -> list[Body]:
     if not name:
-        return []
-    if name not in {str(node.node_id) for node in gateway.view.gateways()}:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"No broker has the id {name!r}")
-    return [_broker_entry(gateway.configs, definition) for definition in _visible(BROKER_CONFIGS)]
+        of_all, _ = _altered(gateway.configs)
+        return [
+            _altered_entry(name, text, [Synonym(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG)]) for name, text in of_all
+        ]
+    if name != str(gateway.node_id):
+        text = f"This is broker {gateway.node_id}; configs of broker {name[:300]!r} are described by that one"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    entries = [_broker_entry(gateway.configs, definition) for definition in _visible(BROKER_CONFIGS)]
+    of_all, of_one = _altered(gateway.configs)
+    for name in sorted({name for name, _ in (*of_all, *of_one)} - BROKER_CONFIGS.keys()):
+        synonyms = _broker_synonyms(gateway.configs, name)
+        entries.append(_altered_entry(name, synonyms[0].value, synonyms))
+    return entries
 
 
 _DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[Body]]] = {
@@ -112,52 +149,90 @@ _DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[Body]]] = {
 }
 
 
+def _altered(configs: Configs) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What administrators gave to all brokers, and to this one."""
+    if not isinstance(configs, DynamicConfigs):
+        return [], []
+    return sorted(configs.of_all_brokers.items()), sorted(configs.of_this_broker.items())
+
+
+def _broker_synonyms(configs: Configs, name: str) -> list[Synonym]:
+    """Where the value of a broker config comes from, nearest first; see the module's text."""
+    of_all, of_one = map(dict, _altered(configs))
+    static = configs.static if isinstance(configs, DynamicConfigs) else configs
+    names = _in_kafkas_order(name)
+    found = [
+        *(Synonym(each, of_one[each], DYNAMIC_BROKER_CONFIG) for each in names if each in of_one),
+        *(Synonym(each, of_all[each], DYNAMIC_DEFAULT_BROKER_CONFIG) for each in names if each in of_all),
+        *(Synonym(each, config_text(static[each]), STATIC_BROKER_CONFIG) for each in names if static.is_set(each)),
+    ]
+    for each in names:
+        default = static.table[each].default if each in static.table else None
+        if default is not None:
+            found.append(Synonym(each, config_text(default), DEFAULT_CONFIG))
+    while found and found[0].name != name:
+        del found[0]
+    return found
+
+
+def _in_kafkas_order(name: str) -> Sequence[str]:
+    """The config and those that say the same in other units; the smallest unit first."""
+    others = LARGER_UNITS.get(name)
+    if others is None:
+        return (name,)
+    return sorted((name, *others), key=lambda each: (not each.endswith(".ms"), each.endswith(".hours"), each))
+
+
 def _entry(
     gateway: Gateway, definition: ConfigDefinition, configs: Configs, texts: Mapping[str, str], own_source: int
 ) -> Body:
+    """One config of a topic or group."""
     name = definition.name
-    if name in texts:
-        source = own_source
-    else:
-        source = STATIC_BROKER_CONFIG if configs.is_inherited(name) else DEFAULT_CONFIG
-    synonyms: list[Body] = []
-    if name in texts:
-        synonyms.append({"name": name, "value": _shown(definition, texts[name]), "source": own_source})
-    synonym = definition.broker_synonym
-    if synonym is not None:
-        if gateway.configs.is_set(synonym):
-            value = config_text(gateway.configs[synonym])
-            synonyms.append({"name": synonym, "value": value, "source": STATIC_BROKER_CONFIG})
-        default = gateway.configs.table[synonym].default
-        if default is not None:
-            synonyms.append({"name": synonym, "value": config_text(default), "source": DEFAULT_CONFIG})
-    elif own_source == GROUP_CONFIG:  # as in Kafka, where a topic's config has the broker's synonyms only
-        synonyms.append({"name": name, "value": config_text(definition.default), "source": DEFAULT_CONFIG})
-    return _body(definition, config_text(configs[name]), source, synonyms, read_only=False)
+    value = config_text(configs[name])
+    synonyms = [Synonym(name, value, own_source)] if name in texts else []
+    if definition.broker_synonym is not None:
+        synonyms += _broker_synonyms(gateway.configs, definition.broker_synonym)
+    elif own_source == GROUP_CONFIG:  # a topic's config has the broker's synonyms only
+        synonyms.append(Synonym(name, config_text(definition.default), DEFAULT_CONFIG))
+    return _body(definition, value, synonyms, read_only=False)
 
 
 def _broker_entry(configs: Configs, definition: ConfigDefinition) -> Body:
-    name = definition.name
-    default = {"name": name, "value": _shown(definition, config_text(definition.default)), "source": DEFAULT_CONFIG}
-    if not configs.is_set(name):
-        return _body(definition, config_text(configs[name]), DEFAULT_CONFIG, [default], read_only=True)
-    value = config_text(configs[name])
-    own = {"name": name, "value": _shown(definition, value), "source": STATIC_BROKER_CONFIG}
-    return _body(definition, value, STATIC_BROKER_CONFIG, [own, default], read_only=True)
+    synonyms = _broker_synonyms(configs, definition.name)
+    return _body(definition, config_text(configs[definition.name]), synonyms, read_only=definition.read_only)
 
 
-def _body(
-    definition: ConfigDefinition, value: str | None, source: int, synonyms: list[Body], *, read_only: bool
-) -> Body:
+def _altered_entry(name: str, value: str | None, synonyms: Sequence[Synonym]) -> Body:
+    """A config that an administrator gave to brokers, as it was given; Kafka may not know it."""
+    definition = BROKER_CONFIGS.get(name)
+    if definition is not None:
+        with contextlib.suppress(InvalidConfig):
+            value = config_text(definition.parse(value or ""))
+        return _body(definition, value, synonyms, read_only=definition.read_only)
+    return {
+        "name": name,
+        "value": None,
+        "read_only": True,
+        "config_source": synonyms[0].source,
+        "is_sensitive": True,
+        "synonyms": [{"name": each.name, "value": None, "source": each.source} for each in synonyms],
+        "config_type": ConfigType.UNKNOWN,
+        "documentation": None,
+    }
+
+
+def _body(definition: ConfigDefinition, value: str | None, synonyms: Sequence[Synonym], *, read_only: bool) -> Body:
     return {
         "name": definition.name,
         "value": _shown(definition, value),
         "read_only": read_only,
-        "config_source": source,
+        "config_source": synonyms[0].source if synonyms else DEFAULT_CONFIG,
         "is_sensitive": definition.type == ConfigType.PASSWORD,
-        "synonyms": synonyms,
+        "synonyms": [
+            {"name": each.name, "value": _shown(definition, each.value), "source": each.source} for each in synonyms
+        ],
         "config_type": definition.type,
-        "documentation": definition.documentation,
+        "documentation": definition.documentation or NO_EFFECT,
     }
 
 

@@ -112,28 +112,29 @@ def _state_topic(gateway: Gateway) -> Topic | None:
     count = gateway.view.state_partition_count
     if count <= 0:
         return None
-    configs = {
-        "cleanup.policy": "delete",
-        "compression.type": "producer",
-        "min.insync.replicas": str(config_text(gateway.configs["share.coordinator.state.topic.min.isr"])),
-        "retention.ms": "-1",
-        "segment.bytes": str(config_text(gateway.configs["share.coordinator.state.topic.segment.bytes"])),
-    }
-    return _build(STATE_TOPIC, count, tuple(configs.items()))
+    configs = (
+        "cleanup.policy=delete",
+        "compression.type=producer",
+        f"min.insync.replicas={config_text(gateway.configs['share.coordinator.state.topic.min.isr'])}",
+        "retention.ms=-1",
+        f"segment.bytes={config_text(gateway.configs['share.coordinator.state.topic.segment.bytes'])}",
+    )
+    return _build(STATE_TOPIC, count, configs)
 
 
 def _consumer_offsets_topic(gateway: Gateway) -> Topic:
-    configs = {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": str(config_text(gateway.configs["offsets.topic.segment.bytes"])),
-    }
+    configs = (
+        "cleanup.policy=compact",
+        "compression.type=producer",
+        f"segment.bytes={config_text(gateway.configs['offsets.topic.segment.bytes'])}",
+    )
     count = gateway.configs.integer("offsets.topic.num.partitions")
-    return _build(CONSUMER_OFFSETS_TOPIC, count, tuple(configs.items()))
+    return _build(CONSUMER_OFFSETS_TOPIC, count, configs)
 
 
 @lru_cache(maxsize=8)
-def _build(name: str, partition_count: int, configs: tuple[tuple[str, str], ...]) -> Topic:
+def _build(name: str, partition_count: int, configs: tuple[str, ...]) -> Topic:
+    """`configs` as `key=value`, by name."""
     return Topic(
         topic_id=INTERNAL_TOPICS[name],
         name=name,
@@ -141,6 +142,10 @@ def _build(name: str, partition_count: int, configs: tuple[tuple[str, str], ...]
             Topic.Partition(partition=index, leader_node_id=NO_LEADER_ROLE, leader_epoch=LEADER_EPOCH)
             for index in range(partition_count)
         ],
-        configs=[coordinator_pb2.ConfigEntry(name=key, value=value) for key, value in configs],
+        configs=[coordinator_pb2.ConfigEntry(name=key, value=value) for key, _, value in map(_parted, configs)],
         internal=True,
     )
+
+
+def _parted(config: str) -> tuple[str, str, str]:
+    return config.partition("=")

@@ -45,9 +45,7 @@ class LogHousekeeping:
         self._report = report
         self._first_delay_s = configs.integer("log.initial.task.delay.ms") / 1000
         self._retention_interval_s = configs.integer("log.retention.check.interval.ms") / 1000
-        self._cleaner_backoff_s = configs.integer("log.cleaner.backoff.ms") / 1000
-        self._cleaner_rate = configs.number("log.cleaner.io.max.bytes.per.second")
-        self._keys_limit = max(1, configs.integer("log.cleaner.dedupe.buffer.size") // KEY_BYTES)
+        self._configs = configs
         self._cleaner_enabled = configs.boolean("log.cleaner.enable")
         self._uncleanable: dict[TopicPartition, PartitionLog] = {}
 
@@ -68,7 +66,7 @@ class LogHousekeeping:
         while True:
             cleaned = await self.clean_one()
             await self.retain_all(compacted=True)
-            await asyncio.sleep(0 if cleaned else self._cleaner_backoff_s)
+            await asyncio.sleep(0 if cleaned else self._configs.integer("log.cleaner.backoff.ms") / 1000)
 
     async def retain_all(self, *, compacted: bool | None) -> None:
         """Retention of all logs whose topics are compacted, are not, or (None) of all."""
@@ -102,7 +100,9 @@ class LogHousekeeping:
 
     async def _compact(self, log: PartitionLog, now_ms: int) -> bool:
         loop = asyncio.get_running_loop()
-        run = LogCompaction(log, plan_compaction(log, now_ms), now_ms=now_ms, keys_limit=self._keys_limit)
+        keys_limit = max(1, self._configs.integer("log.cleaner.dedupe.buffer.size") // KEY_BYTES)
+        rate = self._configs.number("log.cleaner.io.max.bytes.per.second")
+        run = LogCompaction(log, plan_compaction(log, now_ms), now_ms=now_ms, keys_limit=keys_limit)
         slices = run.slices()
         while True:
             began = loop.time()
@@ -112,7 +112,7 @@ class LogHousekeeping:
                 return False
             if read_bytes is None:
                 return True
-            await asyncio.sleep(max(loop.time() - began, read_bytes / self._cleaner_rate))
+            await asyncio.sleep(max(loop.time() - began, read_bytes / rate))
 
     def _retain(self, log: PartitionLog) -> None:
         if log.is_closed or self._logs.find(log.topic_partition) is not log:

@@ -285,6 +285,12 @@ class PartitionLogs:
             if was_foreign or topic is not old.topics_by_id.get(topic_id):
                 self._open_topic(topic)
 
+    def refresh_settings(self) -> None:
+        """Broker configs changed, which topics take their defaults from."""
+        if self._foreign_cluster is None:
+            for topic in self._view.topics_by_id.values():
+                self._open_topic(topic)
+
     def retry_and_expire(self) -> None:
         """What is due from time to time: expired producers, and removals that failed before."""
         self._remove_topics()
