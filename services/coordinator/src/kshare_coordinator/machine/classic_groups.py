@@ -6,6 +6,8 @@ Rules (GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
   id it goes on under a new one, without a rebalance where it can; whoever still uses the old id is FENCED_INSTANCE_ID.
 - A join that changes the group calls for a rebalance and waits for its end, see `classic_group_rebalance`. A member
   that joins again with what is known already is answered at once.
+- A group id that a share group has, or a consumer group with members, is INCONSISTENT_GROUP_PROTOCOL: members of both
+  consumer protocols cannot be in one group at a time (no online migration).
 - A sync waits for the leader's assignment. Members heartbeat with their generation and hear REBALANCE_IN_PROGRESS when
   they have to join again.
 - A member that is silent for its session timeout is taken out; a call of it that waits counts as a sign of life.
@@ -15,7 +17,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kshare_coordinator.machine.classic_group import ClassicGroup, ClassicGroupState, ClassicMember, Protocol
+from kshare_coordinator.machine import records
+from kshare_coordinator.machine.classic_group import (
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+    Protocol,
+    metadata_record,
+)
 from kshare_coordinator.machine.classic_group_draft import ClassicGroupDraft, refused_join
 from kshare_coordinator.machine.classic_group_rebalance import (
     complete_join,
@@ -101,11 +110,7 @@ def decide_join(state: CoordinatorState, command: JoinGroup, settings: ClassicSe
     code = _join_refusal(state, request, settings)
     if code:
         return Decision((), refused_join("" if code in _WITHOUT_MEMBER_ID else request.member_id, code))
-    group = classic_group(state, request.group_id)
-    is_new_group = group is None
-    draft = ClassicGroupDraft(group or ClassicGroup(group_id=request.group_id, state_timestamp_ms=now_ms), now_ms)
-    if _is_empty_consumer_group(state, request.group_id):
-        draft.records += records_without_group(state.consumer_groups[request.group_id])
+    draft = _draft(state, request.group_id, now_ms)
     prefix = request.group_instance_id or request.client_id
     join = _Join(
         request=request,
@@ -121,8 +126,20 @@ def decide_join(state: CoordinatorState, command: JoinGroup, settings: ClassicSe
         return draft.decision(refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
     if not draft.group.supports(request.protocol_type, join.protocols):
         return join.refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    draft.is_stored = is_new_group  # so that it exists from now on
     return _join_known(join) if request.member_id else _join_unknown(join)
+
+
+def _draft(state: CoordinatorState, group_id: str, now_ms: int) -> ClassicGroupDraft:
+    """A group that is new is written as an empty one, so that it exists from now on."""
+    known = classic_group(state, group_id)
+    if known is not None:
+        return ClassicGroupDraft(known, now_ms)
+    group = ClassicGroup(group_id=group_id, state_timestamp_ms=now_ms)
+    draft = ClassicGroupDraft(group, now_ms)
+    if _is_empty_consumer_group(state, group_id):
+        draft.records += records_without_group(state.consumer_groups[group_id])
+    draft.records.append(records.classic_group(group_id, metadata_record(group)))
+    return draft
 
 
 _WITHOUT_MEMBER_ID = (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_MAX_SIZE_REACHED)
