@@ -219,6 +219,13 @@ def test_a_static_member_comes_back_to_what_it_had_without_a_rebalance(driver: C
     assert assigned(beat(driver, "b", instance_id="j")) is None
 
 
+def test_a_static_member_whose_answer_was_lost_joins_again(driver: CoordinatorDriver, topic: bytes) -> None:
+    """Kafka answers UNRELEASED_INSTANCE_ID, which ends the client."""
+    send(driver, join_request("a", ["t"], instance_id="i"))
+    answer = send(driver, join_request("a", ["t"], instance_id="i"))
+    assert (answer.member_epoch, assigned(answer)) == (2, {topic: [0, 1, 2, 3]})
+
+
 def test_a_static_member_that_does_not_come_back_is_expired(driver: CoordinatorDriver, topic: bytes) -> None:
     send(driver, join_request("a", ["t"], instance_id="i"))
     send(driver, request_of("a", LEFT_FOR_A_WHILE_EPOCH, instance_id="i"))

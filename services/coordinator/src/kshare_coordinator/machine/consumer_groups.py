@@ -6,7 +6,9 @@ Rules of ConsumerGroupHeartbeat (GroupCoordinatorService and GroupMetadataManage
   until its session ends. Otherwise the epoch must be the member's; the one before it is right too where the member
   owns nothing that it should not (its newest answer was lost). Anything else is FENCED_MEMBER_EPOCH.
 - An instance id belongs to one member. Another one may take it over when that one left with -2 (else
-  UNRELEASED_INSTANCE_ID), and gets its assignment. From then on the former one is FENCED_INSTANCE_ID.
+  UNRELEASED_INSTANCE_ID), and gets its assignment. From then on the former one is FENCED_INSTANCE_ID. The member itself
+  may always join again: Kafka answers UNRELEASED_INSTANCE_ID to a static member whose joining answer was lost, or that
+  was fenced, which is the end of that client.
 - A heartbeat first brings the group up to date (`ConsumerGroupDraft`): subscriptions, topics, targets. Then the member
   takes one step towards its target (`consumer_groups_reconciliation`).
 - The answer has the assignment when the member joins, sends all of its fields, or got another assignment.
@@ -185,6 +187,8 @@ def _static_seat(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest
     if holder is None:
         return Seat(member_id, group.members.get(member_id, Member()), group.current.get(member_id, NEW))
     current = group.current.get(holder, NEW)
+    if current.member_epoch != LEFT_FOR_A_WHILE_EPOCH and holder == member_id:
+        return Seat(holder, group.members[holder], current)
     if current.member_epoch != LEFT_FOR_A_WHILE_EPOCH:
         text = (
             f"Instance id {request.instance_id} of group {group.group_id} belongs to member {holder}, which has not "
