@@ -42,6 +42,7 @@ class ClassicGroupCalls:
         self._timers: Deadlines[ClassicTimer] = Deadlines(self._expired)
         self._waiting: dict[int, asyncio.Future[WaitingAnswer]] = {}
         self._last_call_id = 0
+        self._is_stopping = False
         self._tasks: dict[asyncio.Task[None], None] = {}
         core.on_reload = self._reloaded
 
@@ -56,7 +57,7 @@ class ClassicGroupCalls:
             answer = await self._core.submit(
                 commands.JoinGroup(request=request, call_id=call_id, new_member_suffix=new_member_suffix)
             )
-            return await waiting if answer is None else answer
+            return await self._wait(waiting) if answer is None else answer
         finally:
             self._waiting.pop(call_id, None)
 
@@ -65,9 +66,14 @@ class ClassicGroupCalls:
         call_id, waiting = self._new_call()
         try:
             answer = await self._core.submit(commands.SyncGroup(request=request, call_id=call_id))
-            return await waiting if answer is None else answer
+            return await self._wait(waiting) if answer is None else answer
         finally:
             self._waiting.pop(call_id, None)
+
+    async def _wait(self, waiting: asyncio.Future[WaitingAnswer]) -> WaitingAnswer:
+        if self._is_stopping:
+            self.release()
+        return await waiting
 
     def _new_call(self) -> tuple[int, asyncio.Future[WaitingAnswer]]:
         """Noted before the command is decided, whose own turn may answer it."""
@@ -95,8 +101,13 @@ class ClassicGroupCalls:
             if not waiting.done():
                 waiting.set_result(ErrorCode.NOT_COORDINATOR)
 
-    async def stop(self) -> None:
+    def begin_stop(self) -> None:
+        """Nobody waits any more."""
+        self._is_stopping = True
         self.release()
+
+    async def stop(self) -> None:
+        self.begin_stop()
         self._timers.stop()
         tasks = list(self._tasks)
         for task in tasks:

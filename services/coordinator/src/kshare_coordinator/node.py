@@ -192,7 +192,7 @@ class CoordinatorNode:
         if self._core is not None:
             self._core.wake_watchers()
         if self._classic is not None:
-            self._classic.release()
+            self._classic.begin_stop()
         if self._server is not None:
             await self._server.stop(grace_ms)
         for part in (self._keeper, self._markers, self._consumer_timers, self._classic):
