@@ -48,6 +48,8 @@ _AT_LEAST = (
     ("group.share.max.share.sessions", "group.share.max.size"),
 )
 
+_LEAST_TIMES = (("log.roll.ms", 1), ("log.roll.jitter.ms", 0))
+
 _GREATER = tuple(
     (f"group.{kind}.session.timeout.ms", f"group.{kind}.heartbeat.interval.ms")
     for kind in ("share", "consumer", "streams")
@@ -61,6 +63,12 @@ def check_broker_configs(broker: Configs) -> None:
             raise InvalidConfig(
                 f"{name} must be greater than or equal to {least}; they are {broker[name]} and {broker[least]}"
             )
+    for name, least_ms in _LEAST_TIMES:
+        value = broker[name]
+        if isinstance(value, int) and value < least_ms:
+            raise InvalidConfig(f"{name} must be at least {least_ms}; it is {value}")
+    if 0 in (broker["log.retention.ms"], broker["log.retention.minutes"], broker["log.retention.hours"]):
+        raise InvalidConfig("The retention time of logs must be above 0, or negative for no limit; it is 0")
     for name, less in _GREATER:
         if broker.integer(name) <= broker.integer(less):
             raise InvalidConfig(f"{name} must be greater than {less}; they are {broker[name]} and {broker[less]}")

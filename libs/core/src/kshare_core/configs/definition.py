@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import IntEnum
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
@@ -138,7 +139,17 @@ def config_text(value: ConfigValue) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float):
+        return _double_text(value)
     return str(value)
+
+
+def _double_text(value: float) -> str:
+    """As Java's Double.toString writes it: 0.5, but 1.0E7 from ten million on and 5.0E-4 below a thousandth."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    digits, exponent = f"{Decimal(repr(value)).normalize():E}".split("E")
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
 
 
 class Configs:

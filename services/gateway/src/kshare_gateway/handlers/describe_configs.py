@@ -31,6 +31,7 @@ from kshare_core.configs import (
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import Gateway
 from kshare_gateway.handlers.internal_topics import topic_named
+from kshare_gateway.handlers.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.messages import Body, Message
 
@@ -110,6 +111,8 @@ def _visible(table: ConfigTable) -> list[ConfigDefinition]:
 
 def _describe_topic(gateway: Gateway, name: str) -> list[Body]:
     topic = topic_named(gateway, name)
+    if not is_valid_topic_name(name):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"No topic can have the name {name[:300]!r}")
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {name}")
     texts = {entry.name: entry.value for entry in topic.configs}
