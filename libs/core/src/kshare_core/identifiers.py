@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from functools import lru_cache
+from operator import mul
 from typing import NamedTuple
 
 TOPIC_ID_LENGTH = 16
@@ -52,11 +54,15 @@ def parse_topic_id(text: str) -> bytes:
 
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode: signed, 32 bits, over UTF-16 code units."""
-    value = 0
-    units = text.encode("utf-16-be")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    units: Sequence[int] = text.encode() if text.isascii() else memoryview(text.encode("utf-16")[2:]).cast("H")
+    while len(_POWERS_OF_31) < len(units):
+        _POWERS_OF_31.append(_POWERS_OF_31[-1] * 31 & 0xFFFFFFFF)
+    value: int = sum(map(mul, units[::-1], _POWERS_OF_31)) & 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
+
+
+_POWERS_OF_31 = [1]
+"""Their lower 32 bits, as many as were needed so far."""
 
 
 @lru_cache(maxsize=STATE_PARTITIONS_CACHED)
