@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test check bench bench-machine model-slow simulate protos format
+.PHONY: setup demo up test check bench bench-machine bench-share-coordinator model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -50,6 +50,10 @@ bench: setup
 # What one operation of the share-partition machine costs, in microseconds.
 bench-machine: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.machine
+
+# What a write of share-partition state costs as the store grows, and how many 1, 2 and 3 share coordinators take.
+bench-share-coordinator: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.share_coordinator $(BENCH)
 
 # The share-partition machine against its naive model, 100,000 steps.
 model-slow: setup

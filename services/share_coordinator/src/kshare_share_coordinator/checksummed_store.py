@@ -54,6 +54,11 @@ class ChecksummedStore:
         """The store below where it lies on a disk."""
         return self._maintained
 
+    @property
+    def has_damage(self) -> bool:
+        """Whether anything is known against some family."""
+        return self._maintained is not None and bool(self._maintained.damaged_families())
+
     def damage(self, family: str) -> str | None:
         """Why the family cannot be read, None where nothing is known against it."""
         return None if self._maintained is None else self._maintained.damaged_families().get(family)

@@ -176,6 +176,8 @@ class StateStore:
 
     def damage(self, key: SharePartitionKey) -> str | None:
         """Why nothing of the share-partition's state partition is served, None where it is."""
+        if not self._store.has_damage:
+            return None
         state_partition = self._state_partition_of(key)
         problem = self._store.damage(family_of(state_partition))
         return None if problem is None else damage_text(state_partition, problem)

@@ -3,7 +3,8 @@
 States are loaded on demand: `load` gives the stored records of one share-partition (it must always give what was made
 durable last), and they are replayed exactly like live ones. What was loaded or changed is kept, up to a limit; the
 least recently used states that are durable are dropped first, which changes nothing but the time of the next look-up.
-The shell calls `records_are_durable` after each append.
+What was used when is only kept track of while more than half of the limit is in use: moving an entry in a large table
+costs as much as all the rest of a look-up. The shell calls `records_are_durable` after each append.
 
 The rules, where they go beyond Kafka 4.3.1's ShareCoordinatorShard:
 - An epoch that grows makes a ShareSnapshot, because a ShareUpdate cannot carry the state epoch (KAFKA-19337), and never
@@ -96,8 +97,9 @@ class ShareCoordinatorMachine:
         self._updates_per_snapshot = snapshot_update_records_per_snapshot
         self._cached_states_limit = cached_states_limit
         self._cached_state_batches_limit = cached_state_batches_limit
+        self._tracked_states = cached_states_limit // 2
         self._states: OrderedDict[SharePartitionKey, ShareGroupOffset | None] = OrderedDict()
-        """Least recently used first."""
+        """Least recently used first, among those that were touched while more than half of the limit was in use."""
         self._cached_state_batches = 0
         self._not_durable: dict[SharePartitionKey, None] = {}
 
@@ -136,9 +138,15 @@ class ShareCoordinatorMachine:
             self._forget(key)
 
     def _state(self, key: SharePartitionKey) -> ShareGroupOffset | None:
-        if key in self._states:
+        try:
+            state = self._states[key]
+        except KeyError:
+            return self._load_state(key)
+        if len(self._states) > self._tracked_states:
             self._states.move_to_end(key)
-            return self._states[key]
+        return state
+
+    def _load_state(self, key: SharePartitionKey) -> ShareGroupOffset | None:
         state = None
         for record in self._load(key):
             state = apply(state, record)
@@ -147,7 +155,10 @@ class ShareCoordinatorMachine:
         return state
 
     def _keep(self, key: SharePartitionKey, state: ShareGroupOffset | None) -> None:
-        self._forget(key)
+        if len(self._states) > self._tracked_states:
+            self._forget(key)
+        elif former := self._states.get(key):
+            self._cached_state_batches -= len(former.state_batches)
         self._states[key] = state
         self._cached_state_batches += len(state.state_batches) if state else 0
 
