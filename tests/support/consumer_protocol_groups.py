@@ -74,7 +74,8 @@ def assigned(response: Response) -> dict[bytes, list[int]] | None:
 class ProtocolMember:
     """A client that keeps to the protocol: it gives back what is not in its assignment any more, and then says so.
 
-    `owned` is what it consumes right now. An answer that is lost changes nothing here.
+    `owned` is what it consumes right now. Giving back takes a while: until `give_back` it consumes all that it had, and
+    says so. An answer that is lost changes nothing here.
     """
 
     def __init__(self, member_id: str, **subscription: object) -> None:
@@ -82,13 +83,12 @@ class ProtocolMember:
         self.subscription = subscription
         self.epoch = 0
         self.owned: set[tuple[bytes, int]] = set()
+        self._wanted: set[tuple[bytes, int]] = set()
         self._reported: set[tuple[bytes, int]] | None = None
         self._must_report_all = True
 
     def next_request(self) -> Request:
         """All fields when it joins or an answer was lost; else what it owns, where that changed."""
-        if self.epoch == 0:
-            self.owned = set()
         fields: dict[str, object] = {}
         if self._must_report_all or self.epoch == 0:
             fields = {"rebalance_timeout_ms": 60_000, **self.subscription}
@@ -108,12 +108,18 @@ class ProtocolMember:
         self._must_report_all = True
 
     def take(self, response: Response) -> None:
-        """Partitions that are not assigned any more are given back at once, new ones are owned at once."""
+        """New partitions are consumed at once, but not before the others are given back."""
         self.epoch = response.member_epoch
         self._must_report_all = False
         wanted = assigned(response)
         if wanted is not None:
-            self.owned = {(topic_id, partition) for topic_id, numbers in wanted.items() for partition in numbers}
+            self._wanted = {(topic_id, partition) for topic_id, numbers in wanted.items() for partition in numbers}
+        if self.owned <= self._wanted:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """It has committed and stopped what is not assigned any more."""
+        self.owned = set(self._wanted)
 
     def lose_answer(self) -> None:
         self._must_report_all = True
@@ -121,5 +127,10 @@ class ProtocolMember:
     def be_fenced(self) -> None:
         """FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID: it gives everything up and joins again."""
         self.epoch = 0
-        self.owned = set()
+        self.stop()
         self._must_report_all = True
+
+    def stop(self) -> None:
+        """It consumes nothing any more, but does not know that it must join again."""
+        self.owned = set()
+        self._wanted = set()

@@ -75,6 +75,11 @@ class ConsumerGroupsModel(RuleBasedStateMachine):
         self.heartbeat(data.draw(st.sampled_from(sorted(self.members))), lost)
 
     @precondition(lambda self: self.members)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        self.members[data.draw(st.sampled_from(sorted(self.members)))].give_back()
+
+    @precondition(lambda self: self.members)
     @rule(data=st.data(), subscription=SUBSCRIPTIONS)
     def subscribe(self, data: st.DataObject, subscription: dict[str, object]) -> None:
         member_id = data.draw(st.sampled_from(sorted(self.members)))
@@ -143,14 +148,10 @@ class ConsumerGroupsModel(RuleBasedStateMachine):
     @precondition(lambda self: self.members)
     @rule(data=st.data())
     def session_ends(self, data: st.DataObject) -> None:
-        """The client notices at its next heartbeat; in Kafka too it goes on consuming until then."""
+        """A client whose heartbeats do not get through stops by itself before its session ends."""
         member_id = data.draw(st.sampled_from(sorted(self.members)))
-        self.expire_now(member_id)
-        self.members[member_id].owned = set()  # the client stops by itself: its own timer is the shorter one
-
-    def expire_now(self, member_id: str) -> None:
         self.driver.run(commands.ExpireMember(group_id="group", member_id=member_id))
-        self.members[member_id].owned = set()
+        self.members[member_id].stop()
 
     @rule()
     def revocations_time_out(self) -> None:
@@ -161,7 +162,7 @@ class ConsumerGroupsModel(RuleBasedStateMachine):
             )
             self.driver.run(command)
             if self.driver.record_count and member_id in self.members:
-                self.members[member_id].owned = set()
+                self.members[member_id].stop()
 
     @rule(passed_ms=st.sampled_from([1, 999, 1000, -5000]))
     def time_passes(self, passed_ms: int) -> None:
@@ -232,7 +233,8 @@ class ConsumerGroupsModel(RuleBasedStateMachine):
             self.driver.run(commands.ExpireMember(group_id="group", member_id=member.member_id))
         for _ in range(STEPS_TO_SETTLE):
             self.driver.now_ms += 10_000
-            for member_id in sorted(self.members):
+            for member_id, member in sorted(self.members.items()):
+                member.give_back()
                 self.heartbeat(member_id, False)
                 self.no_partition_is_consumed_twice()
         if not self.members:
