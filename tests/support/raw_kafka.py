@@ -6,6 +6,7 @@ import datetime
 import io
 import socket
 import struct
+import time
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -60,6 +61,7 @@ def produce_raw(connection: socket.socket, topic: str, records: bytes) -> int:
 
 
 def one_record_batch() -> bytearray:
+    """A batch of one record of now: retention removes older ones."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -69,5 +71,5 @@ def one_record_batch() -> bytearray:
         base_sequence=-1,
         batch_size=10_000,
     )
-    builder.append(0, timestamp=1_700_000_000_000, key=None, value=b"value", headers=[])
+    builder.append(0, timestamp=time.time_ns() // 1_000_000, key=None, value=b"value", headers=[])
     return bytearray(builder.build())

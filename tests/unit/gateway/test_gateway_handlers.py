@@ -35,11 +35,12 @@ def test_api_versions(version: int) -> None:
         if version >= 3:
             least = 0 if version >= 4 else 1
             supported = {entry.name: (entry.min_version, entry.max_version) for entry in answer.supported_features}
-            assert supported == {"share.version": (least, 2), "transaction.version": (least, 2)}
+            levels = {"group.version": 1, "share.version": 2, "transaction.version": 2}
+            assert supported == {name: (least, level) for name, level in levels.items()}
             finalized = {
                 entry.name: (entry.min_version_level, entry.max_version_level) for entry in answer.finalized_features
             }
-            assert finalized == {"share.version": (2, 2), "transaction.version": (2, 2)}
+            assert finalized == {name: (level, level) for name, level in levels.items()}
             assert answer.finalized_features_epoch >= 0
 
     run(scenario)
