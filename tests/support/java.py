@@ -7,10 +7,13 @@ Where that is not possible, MissingJava says what to install.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 POM = Path(__file__).resolve().parent.parent / "java/pom.xml"
@@ -21,8 +24,26 @@ class MissingJava(RuntimeError):
     """Java 17 or Maven is not here and could not be installed; the text says what to do."""
 
 
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kshare-tests"
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Installing is done by one process at a time: tests run in several."""
+    _cache().mkdir(parents=True, exist_ok=True)
+    with (_cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def require_java() -> str:
     """The path of `java`; installs a JDK and Maven where they are missing and that is possible."""
+    with _alone():
+        return _require_java()
+
+
+def _require_java() -> str:
     if shutil.which("java") and shutil.which("javac") and shutil.which("mvn"):
         return str(shutil.which("java"))
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -47,9 +68,13 @@ def require_java() -> str:
 
 def kafka_jars() -> Path:
     """A folder with Kafka's jars; filled once for each content of pom.xml."""
-    require_java()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kshare-tests"
-    folder = cache / f"kafka-jars-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
+    with _alone():
+        _require_java()
+        return _kafka_jars()
+
+
+def _kafka_jars() -> Path:
+    folder = _cache() / f"kafka-jars-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
     fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
