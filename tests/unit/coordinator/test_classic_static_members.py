@@ -139,3 +139,17 @@ def test_a_static_member_that_joins_for_the_first_time_makes_a_stable_group_reba
     call = driver.join(instance="b")
     assert driver.join_answer(call) is None
     assert driver.group().state == "PreparingRebalance"
+
+
+def test_a_member_that_comes_back_before_it_synced_has_to_sync_under_its_new_id(driver: ClassicGroupDriver) -> None:
+    calls = [driver.join(instance=name) for name in ("a", "b")]
+    driver.advance(6_000)
+    leader = driver.joined(calls[0]).member_id
+    driver.sync(leader, 1, {leader: b"1", driver.joined(calls[1]).member_id: b"2"})
+    new = driver.joined(driver.join(instance="b")).member_id
+    assert list(driver.group().pending_syncs) == [new]
+    assert driver.synced(driver.sync(new, 1, instance="b")).assignment == b"2"
+    for _ in range(20):  # longer than the rebalance timeout: nothing is awaited any more
+        driver.advance(5_000)
+        assert driver.heartbeat(leader, 1, instance="a") is E.NONE
+        assert driver.heartbeat(new, 1, instance="b") is E.NONE

@@ -175,7 +175,11 @@ class ClassicGroupDraft:
         )
 
     def replace_static(self, group_instance_id: str, old_id: str, new_id: str) -> None:
-        """The member goes on under another id; calls that wait under the old one are fenced (replaceStaticMember)."""
+        """The member goes on under another id; calls that wait under the old one are fenced (replaceStaticMember).
+
+        A sync that is awaited of the old id is awaited of the new one. Kafka goes on waiting for the old one, which
+        never comes, and rebalances when it has waited long enough.
+        """
         self.answer_join(old_id, refused_join(old_id, ErrorCode.FENCED_INSTANCE_ID))
         self.answer_sync(old_id, pb.SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
         self.cancel(ClassicTimer(TimerKind.SESSION, self.group.group_id, old_id))
@@ -183,6 +187,9 @@ class ClassicGroupDraft:
         self._members.clear()
         self._members.update(renamed)
         self._static_members[group_instance_id] = new_id
+        if old_id in self._pending_syncs:
+            del self._pending_syncs[old_id]
+            self._pending_syncs[new_id] = None
         if self.group.leader_id == old_id:
             self.group = replace(self.group, leader_id=new_id)
 
