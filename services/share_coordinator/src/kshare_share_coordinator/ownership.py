@@ -20,7 +20,7 @@ from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc.catalog import CatalogView
 from kshare_share_coordinator.machine.operations import Result
 
-PLACES_CACHE_LIMIT = 50_000
+PLACES_CACHE_LIMIT = 150_000
 
 
 class StoreIdentity(Protocol):
@@ -61,7 +61,7 @@ class Ownership:
         self._identity_problem: str | None = None
         self.is_disk_refusing = False
         """Whether the newest identity problem is the disk's: it may be over without any change of the catalog."""
-        self._place = lru_cache(maxsize=PLACES_CACHE_LIMIT)(state_partition_of)
+        self._place = lru_cache(maxsize=PLACES_CACHE_LIMIT)(state_partition_of.__wrapped__)
 
     @property
     def view(self) -> CatalogView:
