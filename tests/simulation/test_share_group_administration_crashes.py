@@ -147,7 +147,7 @@ class Scene:
         for first, last, _ in runs:
             assert await consumer.acknowledge((first, last), AcknowledgeType.RELEASE) == 0
         await consumer.leave()
-        return runs[0][0]
+        return int(runs[0][0])
 
     async def consume_all(self) -> None:
         """A member accepts every record, and leaves the group, not its session."""
