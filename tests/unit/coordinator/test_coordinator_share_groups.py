@@ -314,7 +314,7 @@ def test_describe(driver: CoordinatorDriver) -> None:
     (member,) = group.members
     assert (member.member_id, member.member_epoch, list(member.subscribed_topic_names)) == ("a", 2, ["t"])
     assert [(topic.topic_name, list(topic.partitions)) for topic in member.assignment] == [("t", [0, 1])]
-    assert (E(missing.error_code), missing.group_state) == (E.GROUP_ID_NOT_FOUND, "Dead")
+    assert (E(missing.error_code), missing.group_state) == (E.GROUP_ID_NOT_FOUND, "")
     assert E(empty.error_code) is E.INVALID_GROUP_ID
 
 

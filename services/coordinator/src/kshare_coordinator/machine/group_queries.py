@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kshare_coordinator.machine.groups import DEAD, ShareGroup
+from kshare_coordinator.machine.groups import ShareGroup
 from kshare_coordinator.machine.share_groups import named_assignment
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode
@@ -27,7 +27,7 @@ def _described(state: CoordinatorState, group_id: str) -> DescribedGroup:
     if group is None:
         text = f"Share group {group_id} does not exist"
         code = ErrorCode.GROUP_ID_NOT_FOUND
-        return DescribedGroup(group_id=group_id, group_state=DEAD, error_code=code, error_message=text)
+        return DescribedGroup(group_id=group_id, error_code=code, error_message=text)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,

@@ -13,7 +13,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
 EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
-"""ShareGroup.ShareGroupState; a group that is being deleted, or that does not exist, is described as Dead."""
+"""ShareGroup.ShareGroupState; a group that is being deleted is Dead."""
 
 TopicMetadata = records_pb.ShareGroupPartitionMetadata.TopicMetadata
 

@@ -208,7 +208,11 @@ def decide_delete_topics(
             times[found.topic_id] = times.get(found.topic_id, 0) + 1
     answer = pb.DeleteTopicsResponse(version=state.version)
     gone: list[records_pb.TopicRecord] = []
+    answered: dict[tuple[str, bytes], None] = {}
     for reference, found in zip(references, resolved, strict=True):
+        if (reference.name, reference.topic_id) in answered:  # said twice, refused once
+            continue
+        answered[reference.name, reference.topic_id] = None
         result = DeleteResult(name=reference.name, topic_id=reference.topic_id)
         error = found if isinstance(found, KafkaError) else _deletable(found, times, configs)
         if error is not None:

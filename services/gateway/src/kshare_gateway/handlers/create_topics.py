@@ -49,6 +49,9 @@ def _problem(gateway: Gateway, topic: Message) -> Body | None:
     """What is wrong with a manual assignment, or an internal topic; the coordinator checks all else."""
     if topic.name in INTERNAL_TOPICS and topic_named(gateway, topic.name) is not None:
         return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        return _refusal(topic.name, ErrorCode.INVALID_CONFIG, f"These configs have no value: {', '.join(nulls)}")
     if not topic.assignments:
         return None
     live = {node.node_id for node in gateway.view.gateways()}
@@ -60,7 +63,7 @@ def _problem(gateway: Gateway, topic: Message) -> Body | None:
     elif indexes != list(range(len(indexes))):
         text = f"Partitions {indexes} are not numbered from 0 without a gap"
     elif any(len(assignment.broker_ids) != 1 for assignment in topic.assignments):
-        code, text = ErrorCode.INVALID_REPLICATION_FACTOR, "Each partition must have exactly one replica"
+        text = "Each partition must have exactly one replica"
     elif unknown := sorted(set(brokers) - live):
         text = f"Brokers {unknown} are not alive; {sorted(live)} are"
     return _refusal(topic.name, code, text) if text else None
@@ -71,11 +74,7 @@ def _creatable(topic: Message) -> coordinator_pb2.CreateTopicsRequest.CreatableT
         name=topic.name,
         num_partitions=len(topic.assignments) or topic.num_partitions,
         replication_factor=-1 if topic.assignments else topic.replication_factor,
-        configs=[
-            coordinator_pb2.ConfigEntry(name=config.name, value=config.value)
-            for config in topic.configs
-            if config.value is not None
-        ],
+        configs=[coordinator_pb2.ConfigEntry(name=config.name, value=config.value) for config in topic.configs],
         assigned_partitions=[assignment.partition_index for assignment in topic.assignments],
     )
 
@@ -109,6 +108,7 @@ def _configs(gateway: Gateway, texts: dict[str, str]) -> list[Body] | None:
             else _DEFAULT_CONFIG,
         }
         for name in configs
+        if name in texts or not configs.table[name].is_internal
     ]
 
 

@@ -15,6 +15,8 @@ from kshare_wire.messages import Body, Message
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
+    if request.rack_id == "" and request.member_id and request.group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "RackId must not be empty; a member without a rack leaves it null")
     names = request.subscribed_topic_names
     wanted = coordinator_pb2.ShareGroupHeartbeatRequest(
         group_id=request.group_id,

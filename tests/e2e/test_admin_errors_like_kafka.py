@@ -1,0 +1,279 @@
+"""Each administrative API of share groups and the catalog with each of its errors: the codes are Kafka 4.3.1's.
+
+Every request is sent to kshare and to Kafka, which have the same topics and groups, and the codes of the answers are
+compared: of the answer as a whole, of each topic, of each partition.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from kshare_core.errors import ErrorCode as E
+from kshare_wire.api_versions import ApiKey
+from support.delivery import Reader, new_topic, produce, running_system, set_group
+from support.kafka_requests import KafkaRequests
+
+TOPIC, MEMBERLESS, BUSY, CLASSIC = "orders", "memberless", "busy", "classic"
+PARTITIONS = 2
+MISSING_ID = uuid.UUID("11111111-2222-3333-4444-555555555555")
+FROM_KAFKA_4_4 = "errors.deadletterqueue."
+"""KIP-1191, which kshare has and Kafka 4.3.1 has not."""
+MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def codes(answer: Any) -> Any:
+    """The error codes of an answer, with the names of what they are about; nothing else of it."""
+    if isinstance(answer, tuple):
+        parts = [part for part in answer if not str(getattr(part, "name", "")).startswith(FROM_KAFKA_4_4)]
+        return sorted((codes(part) for part in parts), key=repr)
+    found: dict[str, Any] = {}
+    for name in getattr(answer, "__dataclass_fields__", {}):
+        value = getattr(answer, name)
+        if isinstance(value, ErrorCode):
+            found[name] = value.name
+        elif isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
+            found[name] = codes(value)
+        elif name in ("name", "topic_name", "group_id", "partition_index", "resource_name", "group_state"):
+            found[name] = value
+    return found
+
+
+class Pair:
+    def __init__(self, kshare: KafkaRequests, kafka: KafkaRequests) -> None:
+        self.kshare = kshare
+        self.kafka = kafka
+
+    def same(self, api: ApiKey, version: int, **values: Any) -> Any:
+        kshare = codes(self.kshare.ask(api, version, **values))
+        assert kshare == codes(self.kafka.ask(api, version, **values))
+        return kshare
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        asking = []
+        for kind in ("kshare", "kafka"):
+            system = stack.enter_context(running_system(kind, tmp_path_factory.mktemp(kind)))
+            asking.append(stack.enter_context(KafkaRequests(system.bootstrap)))
+            new_topic(system.bootstrap, PARTITIONS, name=TOPIC)
+            new_topic(system.bootstrap, name="other")
+            produce(system.bootstrap, TOPIC, ["one", "two"])
+            for group in (MEMBERLESS, BUSY):
+                set_group(system.bootstrap, group, auto_offset_reset="earliest")
+                reader = Reader(system.bootstrap, group, TOPIC)
+                reader.accept(2)
+                if group == BUSY:
+                    stack.callback(reader.close)
+                else:
+                    reader.close()
+            _commit(asking[-1], CLASSIC)
+        yield Pair(*asking)
+
+
+def _commit(kafka: KafkaRequests, group: str) -> None:
+    """Makes a group of the classic protocol without members."""
+    coordinator = kafka.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
+    assert int(coordinator.coordinators[0].error_code) in (0, E.COORDINATOR_NOT_AVAILABLE)
+    topics = [{"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+    for _ in range(50):
+        answer = kafka.ask(
+            ApiKey.OFFSET_COMMIT, 8, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
+        )
+        if int(answer.topics[0].partitions[0].error_code) == 0:
+            return
+    raise AssertionError(answer)
+
+
+def alteration(group: str, **topics: dict[int, int]) -> dict[str, Any]:
+    return {
+        "group_id": group,
+        "topics": [
+            {
+                "topic_name": name,
+                "partitions": [{"partition_index": part, "start_offset": at} for part, at in offsets.items()],
+            }
+            for name, offsets in topics.items()
+        ],
+    }
+
+
+def deletion(group: str, *topics: str) -> dict[str, Any]:
+    return {"group_id": group, "topics": [{"topic_name": name} for name in topics]}
+
+
+def joining(**fields: Any) -> dict[str, Any]:
+    names = fields.pop("subscribed_topic_names", [TOPIC])
+    return {"group_id": "new", "member_id": MEMBER, "member_epoch": 0, "subscribed_topic_names": names, **fields}
+
+
+def creation(name: str, **fields: Any) -> dict[str, Any]:
+    return {"topics": [{"name": name, "num_partitions": 1, "replication_factor": 1, **fields}], "timeout": 5000}
+
+
+def assignment(*brokers: tuple[int, list[int]]) -> dict[str, Any]:
+    assigned = [{"partition_index": index, "broker_ids": ids} for index, ids in brokers]
+    return {"num_partitions": -1, "replication_factor": -1, "assignments": assigned}
+
+
+def growth(name: str, count: int, assignments: list[list[int]] | None = None) -> dict[str, Any]:
+    given = None if assignments is None else [{"broker_ids": ids} for ids in assignments]
+    return {"topics": [{"name": name, "count": count, "assignments": given}], "timeout": 5000}
+
+
+REFUSED: list[tuple[ApiKey, int, dict[str, Any]]] = [
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration("", orders={0: 1})),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration(BUSY, orders={0: 1})),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration(BUSY)),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration(CLASSIC, orders={0: 1})),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration(MEMBERLESS, missing={0: 1, 1: 1})),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration(MEMBERLESS, orders={PARTITIONS: 1})),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration("nobody", missing={0: 1})),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion("", TOPIC)),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion("nobody", TOPIC)),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion(BUSY, TOPIC)),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion(CLASSIC, TOPIC)),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion(MEMBERLESS, "missing", "other")),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion(MEMBERLESS)),
+    (ApiKey.DELETE_GROUPS, 2, {"groups_names": [BUSY, "nobody", ""]}),
+    (ApiKey.SHARE_GROUP_DESCRIBE, 1, {"group_ids": [BUSY, MEMBERLESS, CLASSIC, "nobody", ""]}),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(group_id="")),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(member_id="")),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(rack_id="")),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(subscribed_topic_names=None)),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(subscribed_topic_names=[])),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(member_epoch=-2)),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(member_epoch=3)),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(member_epoch=-1)),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(group_id=BUSY, member_epoch=3)),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(group_id=BUSY, member_epoch=-1)),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, joining(group_id=CLASSIC)),
+    (ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [99]}),
+    (ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [2, 99]}),
+    (ApiKey.DESCRIBE_CLUSTER, 0, {}),
+    (ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": 2}),
+    (ApiKey.DESCRIBE_CLUSTER, 2, {"endpoint_type": 7}),
+    (
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        {"topics": [{"name": TOPIC}, {"name": "missing"}, {"name": "bad name"}], "response_partition_limit": 10},
+    ),
+    (
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        {
+            "topics": [{"name": TOPIC}],
+            "response_partition_limit": 10,
+            "cursor": {"topic_name": "other", "partition_index": 0},
+        },
+    ),
+    (
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        {
+            "topics": [{"name": TOPIC}],
+            "response_partition_limit": 10,
+            "cursor": {"topic_name": TOPIC, "partition_index": -1},
+        },
+    ),
+    (ApiKey.CREATE_TOPICS, 7, creation("")),
+    (ApiKey.CREATE_TOPICS, 7, creation("bad name")),
+    (ApiKey.CREATE_TOPICS, 7, creation(".")),
+    (ApiKey.CREATE_TOPICS, 7, creation("n" * 250)),
+    (ApiKey.CREATE_TOPICS, 7, creation(TOPIC)),
+    (ApiKey.CREATE_TOPICS, 7, creation("__consumer_offsets")),
+    (ApiKey.CREATE_TOPICS, 7, creation("__share_group_state")),
+    (ApiKey.CREATE_TOPICS, 7, creation("__cluster_metadata")),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", num_partitions=0)),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", num_partitions=-2)),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", replication_factor=0)),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", replication_factor=2)),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", configs=[{"name": "no.such.config", "value": "1"}])),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", configs=[{"name": "retention.ms", "value": "soon"}])),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", configs=[{"name": "retention.ms", "value": None}])),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", **{**assignment((0, [1])), "num_partitions": 1})),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", **assignment((1, [1])))),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", **assignment((0, [])))),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", **assignment((0, [7])))),
+    (ApiKey.CREATE_TOPICS, 7, creation("new", **assignment((0, [1, 1])))),
+    (ApiKey.CREATE_TOPICS, 7, {"topics": 2 * creation("twice")["topics"], "timeout": 5000}),
+    (ApiKey.CREATE_TOPICS, 7, {**creation("only-tried"), "validate_only": True}),
+    (ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": "missing", "topic_id": bytes(16)}], "timeout": 5000}),
+    (ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": None, "topic_id": MISSING_ID}], "timeout": 5000}),
+    (ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": None, "topic_id": bytes(16)}], "timeout": 5000}),
+    (ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": TOPIC, "topic_id": MISSING_ID}], "timeout": 5000}),
+    (ApiKey.DELETE_TOPICS, 6, {"topics": 2 * [{"name": TOPIC, "topic_id": bytes(16)}], "timeout": 5000}),
+    (ApiKey.CREATE_PARTITIONS, 3, growth("missing", 5)),
+    (ApiKey.CREATE_PARTITIONS, 3, growth(TOPIC, PARTITIONS)),
+    (ApiKey.CREATE_PARTITIONS, 3, growth(TOPIC, 1)),
+    (ApiKey.CREATE_PARTITIONS, 3, growth(TOPIC, 0)),
+    (ApiKey.CREATE_PARTITIONS, 3, growth(TOPIC, 3, [[1], [1]])),
+    (ApiKey.CREATE_PARTITIONS, 3, growth(TOPIC, 3, [[7]])),
+    (ApiKey.CREATE_PARTITIONS, 3, growth(TOPIC, 3, [[]])),
+    (ApiKey.CREATE_PARTITIONS, 3, {**growth(TOPIC, 9), "validate_only": True}),
+]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("api", "version", "values"), REFUSED)
+def test_the_codes_are_kafkas(pair: Pair, api: ApiKey, version: int, values: dict[str, Any]) -> None:
+    pair.same(api, version, **values)
+
+
+@pytest.mark.timeout(240)
+def test_what_is_done_has_no_error(pair: Pair) -> None:
+    """Each in the order in which it makes sense; the second time says that nothing is left."""
+    steps: list[tuple[ApiKey, int, dict[str, Any]]] = [
+        (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration("altered", orders={0: 1, PARTITIONS: 1}, missing={0: 1})),
+        (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration("altered", orders={0: 0, 1: 1})),
+        (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion("altered", TOPIC, "missing", "other")),
+        (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion("altered", TOPIC)),
+        (ApiKey.DELETE_GROUPS, 2, {"groups_names": ["altered", "altered", MEMBERLESS]}),
+        (ApiKey.DELETE_GROUPS, 2, {"groups_names": ["altered", MEMBERLESS]}),
+    ]
+    for api, version, values in steps:
+        pair.same(api, version, **values)
+
+
+@pytest.mark.timeout(120)
+def test_pages_of_topics(pair: Pair) -> None:
+    """The same topics and cursors, page by page."""
+
+    def pages(kafka: KafkaRequests) -> list[tuple[list[tuple[str, list[int]]], Any]]:
+        found: list[tuple[list[tuple[str, list[int]]], Any]] = []
+        cursor: dict[str, Any] | None = None
+        while True:
+            answer = kafka.ask(
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+                0,
+                topics=[{"name": name} for name in ("other", TOPIC, "missing")],
+                response_partition_limit=1,
+                cursor=cursor,
+            )
+            told = [(topic.name, [part.partition_index for part in topic.partitions]) for topic in answer.topics]
+            after = answer.next_cursor
+            found.append((sorted(told), after and (after.topic_name, int(after.partition_index))))
+            if after is None:
+                return found
+            cursor = {"topic_name": after.topic_name, "partition_index": after.partition_index}
+
+    assert pages(pair.kshare) == pages(pair.kafka)
+
+
+def _resources(kafka: KafkaRequests, kinds: list[int]) -> list[tuple[int, str]]:
+    answer = kafka.ask(ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=kinds)
+    found = [(int(resource.resource_type), resource.resource_name) for resource in answer.config_resources]
+    return sorted(entry for entry in found if not entry[1].startswith("__"))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kinds", [[], [2], [4], [8], [16], [32], [2, 32]])
+def test_config_resources(pair: Pair, kinds: list[int]) -> None:
+    """But for internal topics: Kafka has those that were used so far."""
+    assert _resources(pair.kshare, kinds) == _resources(pair.kafka, kinds)
