@@ -137,8 +137,9 @@ FEATURES = (
     Feature("share.version", 0, 2, 2),
     Feature("transaction.version", 0, 2, 2),
 )
-"""group.version 1: consumer groups of KIP-848. share.version 1: share groups (KIP-932); 2: with dead letters (KIP-1191). transaction.version 2: each transaction
-ends with a raised epoch, and leaders add partitions to transactions themselves (KIP-890)."""
+"""group.version 1: consumer groups of KIP-848. share.version 1: share groups (KIP-932); 2: with dead letters
+(KIP-1191). transaction.version 2: each transaction ends with a raised epoch, and leaders add partitions to
+transactions themselves (KIP-890)."""
 FINALIZED_FEATURES_EPOCH = 1
 """The finalized levels are fixed by the release, so their epoch is too."""
 
