@@ -12,8 +12,11 @@ from rich.console import Console
 
 from kshare.commands.consume import consume as run_consume
 from kshare.commands.groups import show_group, show_groups
+from kshare.commands.nodes import show_nodes
+from kshare.commands.partitions import refuse_to_move
 from kshare.commands.produce import produce as run_produce
-from kshare.commands.state.command_line import state_app
+from kshare.commands.state.command_line import Coordinator, DataDir, state_app
+from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.topics import create_topic, delete_topic, show_topics
 from kshare.demo.command import DEFAULT_ORDERS, run_demo
 from kshare.failure import BAD_USE, CommandFailed
@@ -28,8 +31,10 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="Create, list and delete topics.", no_args_is_help=True)
 groups_app = typer.Typer(help="List and describe groups.", no_args_is_help=True)
+partitions_app = typer.Typer(help="Where partitions are.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
+app.add_typer(partitions_app, name="partitions")
 app.add_typer(state_app, name="state")
 
 Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster.")]
@@ -69,6 +74,21 @@ def demo(
     """Orders, a pool of workers that crash, release and reject, and an account of every order."""
     if not run_demo(Console(), orders=orders):
         raise CommandFailed("the account is not right")
+
+
+@app.command()
+def nodes(coordinator: Coordinator = None, data_dir: DataDir = None) -> None:
+    """Shows all nodes: role, id, epoch, address and lease."""
+    show_nodes(coordinator_address(coordinator, data_dir), Console())
+
+
+@partitions_app.command("move")
+def partitions_move(
+    partition: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="Which partition.")],
+    leader: Annotated[int, typer.Argument(metavar="LEADER", min=0, help="The leader's node id.")],
+) -> None:
+    """Says why a partition cannot be moved to another leader."""
+    refuse_to_move(partition, leader)
 
 
 @topics_app.command("create")

@@ -1,0 +1,102 @@
+"""`kshare nodes` against a coordinator that serves over the real network, and `kshare partitions move`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from kshare.addresses import Address
+from kshare.commands.nodes import show_nodes
+from kshare.commands.partitions import refuse_to_move
+from kshare.failure import BAD_USE, CommandFailed
+from kshare.main import app
+from kshare_core.errors import ErrorCode
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.methods import COORDINATOR, DESCRIBE_NODES
+from kshare_rpc.network import Service
+
+NODES = [
+    pb.DescribeNodesResponse.DescribedNode(
+        node=pb.Node(role=pb.ROLE_GATEWAY, node_id=1, node_epoch=9, advertised_host="gateway", advertised_port=9092),
+        lease_remaining_ms=9_949,
+    ),
+    pb.DescribeNodesResponse.DescribedNode(
+        node=pb.Node(role=pb.ROLE_LEADER, node_id=2, node_epoch=4, rpc_address="leader:1"), lease_remaining_ms=50
+    ),
+]
+
+
+@contextmanager
+def serving(answer: pb.DescribeNodesResponse) -> Iterator[Address]:
+    """A coordinator that gives this answer, served by an event loop in a thread of its own."""
+    started: list[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = []
+    is_up = threading.Event()
+
+    async def describe(request: pb.DescribeNodesRequest, payload: memoryview) -> pb.DescribeNodesResponse:
+        return answer
+
+    async def serve() -> None:
+        server = await GrpcNetwork().serve("127.0.0.1:0", [Service(COORDINATOR, {DESCRIBE_NODES: describe})])
+        stop = asyncio.Event()
+        started.append((server.address, asyncio.get_running_loop(), stop))
+        is_up.set()
+        await stop.wait()
+        await server.stop(0)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert is_up.wait(10)
+    address, loop, stop = started[0]
+    try:
+        host, _, port = address.rpartition(":")
+        yield Address(host, int(port))
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+def test_the_table_of_nodes() -> None:
+    output = StringIO()
+    with serving(pb.DescribeNodesResponse(nodes=NODES)) as address:
+        show_nodes(address, Console(file=output, width=100))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.getvalue().splitlines() if "│" in line]
+    assert rows == [
+        ["coordinator", "-", "-", str(address), "-"],
+        ["gateway", "1", "9", "gateway:9092", "9.9 s"],
+        ["leader", "2", "4", "leader:1", "0.1 s"],
+    ]
+
+
+def test_a_coordinator_that_cannot_say() -> None:
+    answer = pb.DescribeNodesResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message="no disk")
+    with serving(answer) as address, pytest.raises(CommandFailed, match="no disk"):
+        show_nodes(address, Console(file=StringIO()))
+
+
+@pytest.mark.parametrize("partition", ["orders", ":0", "orders:", "orders:x", "orders:-1"])
+def test_a_partition_that_is_written_wrongly(partition: str) -> None:
+    with pytest.raises(CommandFailed, match="TOPIC:PARTITION") as failure:
+        refuse_to_move(partition, 2)
+    assert failure.value.exit_code == BAD_USE
+
+
+def test_a_move_is_refused_with_what_can_be_done_instead() -> None:
+    with pytest.raises(CommandFailed) as failure:
+        refuse_to_move("a:b:3", 2)
+    text = str(failure.value)
+    assert "partition 3 of topic a:b" in text and "leader 2" in text and "disk" in text
+    assert failure.value.exit_code == BAD_USE
+
+
+def test_the_commands_exist() -> None:
+    for command in (["nodes", "--help"], ["partitions", "move", "--help"]):
+        assert CliRunner().invoke(app, command).exit_code == 0
+    assert isinstance(CliRunner().invoke(app, ["partitions", "move", "t:0", "1"]).exception, CommandFailed)
