@@ -286,7 +286,7 @@ def test_a_kill_at_any_moment_is_never_taken_for_damage(scratch: Path, round_: i
         confirmed = max([confirmed, *[int(line) for line in process.stdout.read().split()]])
         process.stdout.close()
         process.wait()
-        files = examine(path, ConfirmedWrites(path).oldest_log)
+        files = examine(path, ConfirmedWrites(path).logs)
         assert files is not None
         assert files.newest_sequence >= confirmed + 3
     store = RocksStore(path)

@@ -3,25 +3,33 @@
 RocksDB drops what is cut off at the end of its write-ahead log and of its manifest, because a crash in the middle of a
 write leaves them so. A file that was cut off by something else (a copy that did not finish, a file system that was
 repaired) looks the same, and confirmed writes would be gone without a word. Therefore each write notes, when it is
-durable, the number of RocksDB's newest write, how long the manifest was before, and which log was the oldest one; at
-the next open they must be there (`store_files` says what is).
+durable, the number of RocksDB's newest write, how long the manifest was before, and which logs there were. At the next
+open the first two must be there, and each of the logs that the manifest still asks for: RocksDB removes a log after a
+change of the manifest, so one that is asked for and gone says that the manifest is an older one.
 
-The note is written without fsync, which costs three microseconds. After a crash of the process it is exact; after a
-power cut it may be an older one (not older than the last `sync`), which asks for less. It is never ahead of what is durable: the number is that of a
-write that was synced, and the manifest's length is the one before that write's own sync.
+The note is written without fsync, which costs four microseconds. After a crash of the process it is exact; after a
+power cut it may be an older one (not older than the last `sync`), which asks for less. It is never ahead of what is
+durable: the number is that of a write that was synced, and the manifest's length is the one before that write's own
+sync.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import time
 from pathlib import Path
 from zlib import crc32
 
-from kshare_runtime.store_files import oldest_log_number
+from kshare_runtime.store_files import log_numbers
 
 FILE_NAME = "confirmed"
-_NOTE = struct.Struct(">QQQQ")
+NOTED_LOGS_LIMIT = 50
+"""The newest ones; there are a few."""
+SETTLED_NS = 50_000_000
+"""A directory that did not change for so long has another time of change when it changes again."""
+_NOTE = struct.Struct(">QQQ")
+_LOG = struct.Struct(">Q")
 _CRC = struct.Struct(">I")
 _MANIFEST = "MANIFEST-"
 
@@ -29,28 +37,33 @@ _MANIFEST = "MANIFEST-"
 class ConfirmedWrites:
     """The note of one directory. `problem_before_open` and `problem_of_newest` compare it with what is there.
 
-    `oldest_log` is the number of the oldest log that there was.
+    `logs` are the numbers of the logs that there were.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._path = directory / FILE_NAME
-        self._sequence, self._manifest_number, self._manifest_bytes, self.oldest_log = self._read()
+        self._sequence, self._manifest_number, self._manifest_bytes, self.logs = self._read()
+        self._logs_before = self.logs
+        self._noted: tuple[list[int], list[int]] | None = None
+        self._log_bytes = b""
+        self._listed_at_change: int | None = None
         self._file: int | None = None
         self._manifest: int | None = None
         self._synced = 0
 
-    def _read(self) -> tuple[int, int, int, int]:
+    def _read(self) -> tuple[int, int, int, list[int]]:
         """The last note; zeros, which ask for nothing, where there is none or it is damaged itself."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            return 0, 0, 0, 0
-        note, crc = data[: _NOTE.size], data[_NOTE.size :]
-        if len(note) < _NOTE.size or crc != _CRC.pack(crc32(note)):
-            return 0, 0, 0, 0
-        sequence, manifest_number, manifest_bytes, oldest_log = _NOTE.unpack(note)
-        return sequence, manifest_number, manifest_bytes, oldest_log
+            return 0, 0, 0, []
+        note, crc = data[: -_CRC.size], data[-_CRC.size :]
+        if len(note) < _NOTE.size or len(note) % _LOG.size or crc != _CRC.pack(crc32(note)):
+            return 0, 0, 0, []
+        sequence, manifest_number, manifest_bytes = _NOTE.unpack_from(note)
+        logs = [number for (number,) in _LOG.iter_unpack(note[_NOTE.size :]) if number]
+        return sequence, manifest_number, manifest_bytes, logs
 
     def problem_before_open(self) -> str | None:
         """What is wrong with the manifest, while nothing has been changed yet."""
@@ -78,27 +91,44 @@ class ConfirmedWrites:
         if current is not None:
             self._manifest = os.open(current, os.O_RDONLY)
             self._manifest_number = _number_of(current)
-        self._manifest_bytes = 0
 
     def manifest_bytes(self) -> int:
-        """The manifest's length, to be asked before a write."""
+        """The manifest's length, to be asked before a write; also looks for logs.
+
+        First for logs: one that is removed between the two looks is not asked for by the manifest of this length.
+        """
+        self._logs_before = self._listed_logs()
         return 0 if self._manifest is None else os.fstat(self._manifest).st_size
 
     def note(self, sequence: int, manifest_bytes: int) -> None:
         """The write with this number is durable."""
         if self._file is None:
             return
-        if manifest_bytes != self._manifest_bytes:  # logs are removed only after the manifest said so
-            self._manifest_bytes = manifest_bytes
-            self.oldest_log = oldest_log_number(self._directory)
-        note = _NOTE.pack(sequence, self._manifest_number, manifest_bytes, self.oldest_log)
         try:
+            note = _NOTE.pack(sequence, self._manifest_number, manifest_bytes) + self._logs_of_note()
             os.pwrite(self._file, note + _CRC.pack(crc32(note)), 0)
         except OSError:
             # The write itself is durable and must not be answered as failed; the next open asks for less.
             os.close(self._file)
             self._file = None
         self._sequence = sequence
+
+    def _listed_logs(self) -> list[int]:
+        """The logs that are there; the same list where the directory did not change since the last look."""
+        changed_ns = self._directory.stat().st_mtime_ns
+        if changed_ns != self._listed_at_change:
+            self.logs = log_numbers(self._directory)
+            self._listed_at_change = changed_ns if time.time_ns() - changed_ns > SETTLED_NS else None
+        return self.logs
+
+    def _logs_of_note(self) -> bytes:
+        """The logs before and after the write, always as many bytes: one note covers the whole of the one before."""
+        lists = (self._logs_before, self._listed_logs())
+        if self._noted is None or lists[0] is not self._noted[0] or lists[1] is not self._noted[1]:
+            numbers = sorted({*lists[0], *lists[1]})[-NOTED_LOGS_LIMIT:]
+            self._log_bytes = b"".join(map(_LOG.pack, [0] * (NOTED_LOGS_LIMIT - len(numbers)) + numbers))
+            self._noted = lists
+        return self._log_bytes
 
     def sync(self) -> None:
         """Makes the note durable; after a power cut it is not older than that."""

@@ -203,6 +203,8 @@ class RocksStore:
             copied.start()
             copied.note(self._database.latest_sequence_number(), copied.manifest_bytes())
             copied.close()
+            # RocksDB began new logs for it.
+            self._confirmed.note(self._database.latest_sequence_number(), self._confirmed.manifest_bytes())
         except Exception as error:
             raise StorageFailure(f"cannot copy the store {self._path} to {directory}: {error}") from error
 
@@ -254,7 +256,7 @@ class RocksStore:
         """StorageFailure where manifest and logs do not have all that was confirmed."""
         try:
             problem = self._confirmed.problem_before_open()
-            files = None if problem else examine(self._path, self._confirmed.oldest_log)
+            files = None if problem else examine(self._path, self._confirmed.logs)
         except DamagedFile as damage:
             problem, files = str(damage), None
         if files is not None:

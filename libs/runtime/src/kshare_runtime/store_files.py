@@ -12,7 +12,7 @@ without a gap, from where the manifest ends to the newest write. `examine` compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from itertools import pairwise
@@ -59,10 +59,10 @@ class StoreFiles:
     """Families of which a table is missing or has not its size, and what is wrong."""
 
 
-def examine(directory: Path, oldest_log: int = 0) -> StoreFiles | None:
+def examine(directory: Path, noted_logs: Sequence[int] = ()) -> StoreFiles | None:
     """What the files say, None where there is no store; DamagedFile, StorageFailure.
 
-    `oldest_log` is the number of a log that was there once (0: not known); it must still be there while the manifest asks for it.
+    `noted_logs` are numbers of logs that were there; each must still be, as long as the manifest asks for it.
     """
     try:
         manifest_name = _manifest_name(directory)
@@ -70,7 +70,7 @@ def examine(directory: Path, oldest_log: int = 0) -> StoreFiles | None:
             return None
         manifest = _read_manifest(directory / manifest_name)
         logs = [_read_log(path) for path in _live_logs(directory, manifest)]
-        _check_first_log(manifest, logs, oldest_log)
+        _check_first_log(manifest, logs, noted_logs)
         return StoreFiles(
             manifest=manifest,
             newest_sequence=_newest_sequence(manifest, logs),
@@ -80,9 +80,9 @@ def examine(directory: Path, oldest_log: int = 0) -> StoreFiles | None:
         raise StorageFailure(f"cannot read the store {directory}: {error}") from error
 
 
-def oldest_log_number(directory: Path) -> int:
-    """The smallest number of the logs that are there, 0 where there is none."""
-    return min(_log_paths(directory), default=0)
+def log_numbers(directory: Path) -> list[int]:
+    """The numbers of the logs that are there."""
+    return list(_log_paths(directory))
 
 
 def _manifest_name(directory: Path) -> str | None:
@@ -145,9 +145,11 @@ def _read_log(path: Path) -> WriteAheadLog:
     return log
 
 
-def _check_first_log(manifest: Manifest, logs: list[WriteAheadLog], oldest_log: int) -> None:
-    if 0 < oldest_log >= manifest.first_live_log and oldest_log not in [log.number for log in logs]:
-        raise DamagedFile(f"Corruption: {oldest_log:06}.log is missing, although not all of its writes are in tables")
+def _check_first_log(manifest: Manifest, logs: list[WriteAheadLog], noted_logs: Sequence[int]) -> None:
+    present = {log.number for log in logs}
+    for number in noted_logs:
+        if number >= manifest.first_live_log and number not in present:
+            raise DamagedFile(f"Corruption: {number:06}.log is missing, although not all of its writes are in tables")
     first = next((log.first_sequence for log in logs if log.first_sequence is not None), None)
     if first is not None and first > manifest.last_sequence + 1:
         raise DamagedFile(
