@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import uuid
 
 import pytest
@@ -32,7 +31,7 @@ def test_null_and_empty_are_told_apart(version: int) -> None:
             member_epoch=0,
             instance_id="",
             rack_id="r",
-            rebalance_timeout=datetime.timedelta(milliseconds=1234),
+            rebalance_timeout=1234,
             subscribed_topic_names=[],
             server_assignor="",
             topic_partitions=[],
