@@ -64,6 +64,7 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
         choices=("consumer", "classic", "share", "streams"),
+        text="Without `consumer`, members of the consumer protocol (KIP-848) are refused; the others have no effect.",
     ),
     integer("group.coordinator.threads", 4, low=1),
     integer(
