@@ -6,7 +6,7 @@ A row with a text has an effect here; the others are known and accepted, and not
 from __future__ import annotations
 
 from kshare_core.configs.definition import ConfigDefinition
-from kshare_core.configs.rows import MAX_INT, boolean, integer, listing, long, short, string
+from kshare_core.configs.rows import MAX_INT, boolean, empty_list_problem, integer, listing, long, short, string
 
 BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     integer(
@@ -32,6 +32,7 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         "group.consumer.assignors",
         ("uniform", "range"),
         choices=("uniform", "range"),
+        check=empty_list_problem,
         text="What members of consumer groups may ask for; the first one is for groups whose members ask for none.",
     ),
     integer(

@@ -101,6 +101,10 @@ def empty_problem(value: ConfigValue) -> str | None:
     return "String must be non-empty" if value == "" else None
 
 
+def empty_list_problem(value: ConfigValue) -> str | None:
+    return "List must not be empty" if value == () else None
+
+
 def throttled_replicas_problem(value: ConfigValue) -> str | None:
     """`*`, or partitions and brokers as `partition:broker` (DynamicConfig's throttled replica lists)."""
     assert isinstance(value, tuple)
