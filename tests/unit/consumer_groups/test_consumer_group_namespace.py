@@ -12,6 +12,7 @@ from kshare_coordinator.machine.offsets_view import fetch
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from support.committed_offsets import TransactionalProducer
 from support.consumer_protocol_groups import Request, assigned, join_request, request_of, send
 from support.coordinator_driver import CoordinatorDriver
 
@@ -138,6 +139,34 @@ def test_a_commit_with_an_older_epoch_is_right_for_what_the_member_had_then(driv
     send(driver, request_of("b", 3))
     assert commit(driver, "b", 3, partitions=(1,)) == [0]
     assert commit(driver, "b", 2, partitions=(1,)) == [E.STALE_MEMBER_EPOCH]
+
+
+def test_who_may_commit_in_a_transaction(driver: CoordinatorDriver) -> None:
+    """Codes are those that producers know; a producer that names nobody is an older client."""
+    topic = driver.state.topic_ids["t"]
+    producer = TransactionalProducer(driver, "p")
+    send(driver, join_request("a", ["t"]))
+    send(driver, join_request("b", ["t"]))
+    send(driver, request_of("a", 2))
+    send(driver, request_of("a", 2, owned={topic: [0]}))
+
+    def codes(member_id: str, epoch: int, partition: int = 0) -> list[int]:
+        request = pb.TxnOffsetCommitRequest(
+            transactional_id="p",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            group_id="group",
+            member_id=member_id,
+            generation_id=epoch,
+            add_to_transaction=True,
+            offsets=[pb.CommittedOffset(topic_name="t", partition=partition, committed_offset=7)],
+        )
+        return [result.error_code for result in driver.run(commands.TxnOffsetCommit(request=request)).results]
+
+    assert codes("", -1) == [E.NONE]
+    assert codes("a", 3) == codes("a", 2) == [E.NONE]
+    assert codes("a", 2, 1) == codes("a", 4) == codes("a", 1) == [E.ILLEGAL_GENERATION]
+    assert codes("x", 3) == codes("x", -1) == [E.UNKNOWN_MEMBER_ID]
 
 
 def test_who_may_fetch(driver: CoordinatorDriver) -> None:
