@@ -12,6 +12,8 @@ from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, KSHARE_CONFIGS, T
 from kshare_core.configs.broker import BOUNDED_GROUP_CONFIGS, bound_names
 
 ROOT = Path(__file__).parents[3]
+DESCRIPTIONS = "describe_configs.py"
+"""Names configs to tell their synonyms; none has an effect by that."""
 IN_LARGER_UNITS = {
     "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
     "log.roll.ms": ("log.roll.hours",),
@@ -27,7 +29,11 @@ def names_in_code() -> set[str]:
     for folder in ("services", "libs"):
         for path in sorted((ROOT / folder).glob("*/src/**/*.py")):
             package = path.relative_to(ROOT / folder).parts[2:4]
-            if tables not in path.parents and (package[0] != "kshare" or package[1] == "up"):
+            if (
+                path.name != DESCRIPTIONS
+                and tables not in path.parents
+                and (package[0] != "kshare" or package[1] == "up")
+            ):
                 found.update(NAME.findall(path.read_text(encoding="utf-8")))
     return found
 

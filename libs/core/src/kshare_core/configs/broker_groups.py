@@ -240,7 +240,13 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         low=1,
         text="Partitions of `__share_group_state`; must not change once there is state.",
     ),
-    integer("share.coordinator.state.topic.prune.interval.ms", 300000, low=1, internal=True),
+    integer(
+        "share.coordinator.state.topic.prune.interval.ms",
+        300000,
+        low=1,
+        internal=True,
+        text="How often old tombstones are removed from __share_group_state as clients read it.",
+    ),
     short("share.coordinator.state.topic.replication.factor", 3, low=1),
     integer(
         "share.coordinator.state.topic.segment.bytes",
