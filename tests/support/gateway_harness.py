@@ -109,6 +109,7 @@ class FakeCatalog(ScriptedRole):
         self.version = 1
         self.topics: dict[str, coordinator_pb2.Topic] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}
         self.leaders = dict(LEADERS)
         self.share_coordinators = dict(SHARE_COORDINATORS)
         self.state_partition_owners: dict[int, int] = {}
@@ -150,6 +151,13 @@ class FakeCatalog(ScriptedRole):
                     configs=[coordinator_pb2.ConfigEntry(name=key, value=value) for key, value in configs.items()],
                 )
                 for group, configs in self.group_configs.items()
+            ],
+            broker_configs=[
+                coordinator_pb2.BrokerConfig(
+                    broker_id=broker,
+                    configs=[coordinator_pb2.ConfigEntry(name=key, value=value) for key, value in configs.items()],
+                )
+                for broker, configs in self.broker_configs.items()
             ],
             nodes_changed=True,
             nodes=nodes,

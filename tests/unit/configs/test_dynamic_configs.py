@@ -1,0 +1,102 @@
+"""Configs that administrators alter while brokers run: what is in force, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from kshare_core.configs import (
+    PROCESS_CONFIGS,
+    Configs,
+    DynamicConfigs,
+    InvalidConfig,
+    check_dynamic_configs,
+    effective_topic_config,
+)
+
+
+def static(**texts: str) -> Configs:
+    return Configs(PROCESS_CONFIGS, {name.replace("_", "."): text for name, text in texts.items()})
+
+
+def test_the_nearest_value_counts() -> None:
+    configs = DynamicConfigs(static(message_max_bytes="2000000"))
+    assert configs.integer("message.max.bytes") == 2_000_000
+    assert configs.alter({"message.max.bytes": "3000000"}, {})
+    assert configs.integer("message.max.bytes") == 3_000_000
+    assert configs.alter({"message.max.bytes": "3000000"}, {"message.max.bytes": "4000000"})
+    assert configs.integer("message.max.bytes") == 4_000_000
+    assert configs.alter({}, {})
+    assert configs.integer("message.max.bytes") == 2_000_000
+    assert configs.static.integer("message.max.bytes") == 2_000_000
+
+
+def test_the_generation_grows_with_changes_only() -> None:
+    configs = DynamicConfigs(static())
+    before = configs.generation
+    assert not configs.alter({}, {})
+    assert configs.generation == before
+    assert configs.alter({"max.connections": "5"}, {})
+    assert not configs.alter({"max.connections": "5"}, {})
+    assert configs.generation == before + 1
+
+
+def test_topics_take_their_defaults_from_altered_values() -> None:
+    """Also where the properties have the same in a larger unit."""
+    configs = DynamicConfigs(static(log_retention_hours="1"))
+    assert effective_topic_config(configs, {}).integer("retention.ms") == 3_600_000
+    configs.alter({"log.retention.ms": "5000"}, {})
+    assert effective_topic_config(configs, {}).integer("retention.ms") == 5_000
+    assert effective_topic_config(configs, {"retention.ms": "7"}).integer("retention.ms") == 7
+
+
+def test_what_cannot_be_read_or_altered_is_passed_over() -> None:
+    configs = DynamicConfigs(static(num_partitions="3"))
+    configs.alter({"num.partitions": "5", "max.connections": "many", "nobody.knows.this": "x"}, {})
+    assert configs.integer("num.partitions") == 3
+    assert not configs.is_set("max.connections")
+    assert configs.of_all_brokers["nobody.knows.this"] == "x", "it can still be described"
+
+
+@pytest.mark.parametrize(
+    ("texts", "per_broker", "why"),
+    [
+        ({"num.partitions": "5"}, True, "cannot be altered"),
+        ({"num.partitions": "5"}, False, "cannot be altered"),
+        ({"ssl.keystore.type": "JKS"}, True, "prefix"),
+        ({"max.connections": "many"}, False, "max.connections"),
+        ({"listener.name.x.max.connections": "many"}, True, "max.connections"),
+        ({"listeners": "PLAINTEXT://:1"}, False, "one broker"),
+        ({"listener.name.x.ssl.keystore.type": "JKS"}, False, "one broker"),
+        ({"num.io.threads": "17"}, False, "16"),
+        ({"num.io.threads": "3"}, False, "4"),
+        ({"group.share.assignment.interval.ms": "15001"}, False, "group.share.max.assignment.interval.ms"),
+        ({"log.retention.ms": "0"}, False, "retention"),
+    ],
+)
+def test_refused_values(texts: dict[str, str], per_broker: bool, why: str) -> None:
+    of_all, of_one = ({}, texts) if per_broker else (texts, {})
+    with pytest.raises(InvalidConfig, match=why):
+        check_dynamic_configs(DynamicConfigs(static()), of_all, of_one, per_broker=per_broker)
+
+
+@pytest.mark.parametrize(
+    ("texts", "per_broker"),
+    [
+        ({"nobody.knows.this": "x"}, False),
+        ({"listener.name.x.ssl.keystore.type": "JKS"}, True),
+        ({"listener.name.x.max.connections": "5"}, False),
+        ({"listeners": "PLAINTEXT://:1"}, True),
+        ({"num.io.threads": "16", "log.retention.ms": "-1"}, False),
+    ],
+)
+def test_accepted_values(texts: dict[str, str], per_broker: bool) -> None:
+    of_all, of_one = ({}, texts) if per_broker else (texts, {})
+    check_dynamic_configs(DynamicConfigs(static()), of_all, of_one, per_broker=per_broker)
+
+
+def test_pools_change_by_half_of_what_is_in_force() -> None:
+    configs = DynamicConfigs(static())
+    configs.alter({"num.io.threads": "16"}, {})
+    check_dynamic_configs(configs, {"num.io.threads": "32"}, {}, per_broker=False)
+    with pytest.raises(InvalidConfig, match="32"):
+        check_dynamic_configs(configs, {"num.io.threads": "33"}, {}, per_broker=False)
