@@ -19,6 +19,7 @@ from pathlib import Path
 import kshare_runtime.rocks_store as rocks_store
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
+from kshare_runtime.store_files import examine
 
 FAMILIES = [f"state-{number}" for number in range(4)]
 WRITES = 300
@@ -54,8 +55,19 @@ def places_of(data: bytes, choices: random.Random, count: int) -> list[int]:
     return [0, len(data) - 1, *[choices.randrange(len(data)) for _ in range(count)]]
 
 
-def written_logs(path: Path) -> list[Path]:
-    return [log for log in sorted(path.glob("*.log")) if log.stat().st_size]
+def needed_logs(path: Path) -> list[Path]:
+    """Logs with writes that are not in tables yet; others may be there that RocksDB was about to remove."""
+    files = examine(path)
+    assert files is not None
+    logs = [log for log in sorted(path.glob("*.log")) if int(log.stem) >= files.manifest.first_live_log]
+    return [log for log in logs if log.stat().st_size]
+
+
+def damageable_files(path: Path, pattern: str) -> list[Path]:
+    """Files of a whole store that have content that matters, in order."""
+    if pattern == "*.log":
+        return needed_logs(path)
+    return [file for file in sorted(path.glob(pattern)) if file.stat().st_size]
 
 
 def content_of_files(path: Path) -> dict[str, bytes]:
@@ -93,7 +105,7 @@ def killed_store(directory: Path) -> tuple[Path, Content]:
             content[family].pop(key, None)
             if value is not None:
                 content[family][key] = value
-        if seed and len(written_logs(path)) > 1:
+        if seed and len(needed_logs(path)) > 1:
             return path, content
     raise AssertionError("no kill left more than one log")
 

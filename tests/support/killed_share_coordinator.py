@@ -21,7 +21,7 @@ from kshare_runtime.ports import KeyValueStore
 from kshare_runtime.rocks_store import RocksStore
 from kshare_share_coordinator.machine.operations import Operation
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
-from support.damaged_files import make_small_files, written_logs
+from support.damaged_files import make_small_files, needed_logs
 from support.share_coordinator_shell import (
     STATE_PARTITION_COUNT,
     TOPIC_ID,
@@ -76,7 +76,7 @@ def killed_share_coordinator(directory: Path) -> tuple[Path, States]:
         shell = ShareCoordinatorShell(confirmed)
         states = {key: shell.run(read(key)).state for key in KEYS}
         confirmed.close()
-        if seed > 2 and len(written_logs(directory / STORE)) > 1:
+        if seed > 2 and len(needed_logs(directory / STORE)) > 1:
             return directory / STORE, states
     raise AssertionError("no kill left more than one log")
 
