@@ -49,14 +49,14 @@ def test_before_version_4_a_member_joins_at_once(driver: ClassicGroupDriver, ver
 
 def test_members_that_join_put_the_first_rebalance_off_until_the_rebalance_timeout(driver: ClassicGroupDriver) -> None:
     calls = [driver.new_member()[1]]
-    for _ in range(19):  # one every 2.9 s
+    for _ in range(20):  # one every 2.9 s
         driver.advance(INITIAL_DELAY_MS - 100)
         calls.append(driver.new_member()[1])
         assert driver.join_answer(calls[0]) is None
-    driver.advance(REBALANCE_MS - 19 * (INITIAL_DELAY_MS - 100))
-    assert [driver.joined(call).generation_id for call in calls] == [1] * 20
+    driver.advance(REBALANCE_MS - 20 * (INITIAL_DELAY_MS - 100))
+    assert [driver.joined(call).generation_id for call in calls] == [1] * 21
     leaders = [len(driver.joined(call).members) for call in calls]
-    assert leaders == [20] + [0] * 19
+    assert leaders == [21] + [0] * 20
 
 
 def test_an_id_that_was_handed_out_and_not_used_is_forgotten_after_the_session_timeout(
@@ -116,6 +116,16 @@ def test_a_join_in_place_of_one_that_waits(driver: ClassicGroupDriver) -> None:
     driver.advance(INITIAL_DELAY_MS)
     assert driver.joined(second).generation_id == 1
     assert driver.group().waiting_joins == 0
+
+
+def test_a_sync_in_place_of_one_that_waits(driver: ClassicGroupDriver) -> None:
+    leader, follower = driver.stable(2)
+    driver.join(leader)
+    driver.join(follower)
+    first, second = driver.sync(follower, 2), driver.sync(follower, 2)
+    assert E(driver.synced(first).error_code) is E.REBALANCE_IN_PROGRESS
+    driver.sync(leader, 2, {follower: b"f"})
+    assert driver.synced(second).assignment == b"f"
 
 
 def test_members_that_join_again_with_what_is_known_are_answered_at_once(driver: ClassicGroupDriver) -> None:
@@ -372,7 +382,8 @@ def test_after_a_restart_members_carry_on_without_a_rebalance(driver: ClassicGro
         assert driver.heartbeat(member, 1) is E.NONE
         assert driver.synced(driver.sync(member, 1)).assignment == member.encode()
     assert driver.joined(driver.join(follower)).generation_id == 1
-    driver.advance(SESSION_MS)
+    driver.restart()
+    driver.advance(SESSION_MS)  # whoever is not heard of after it is out
     assert driver.group().state == "Empty"
 
 

@@ -153,3 +153,15 @@ def test_a_member_that_comes_back_before_it_synced_has_to_sync_under_its_new_id(
         driver.advance(5_000)
         assert driver.heartbeat(leader, 1, instance="a") is E.NONE
         assert driver.heartbeat(new, 1, instance="b") is E.NONE
+
+
+def test_a_static_leader_that_does_not_join_again_stays_and_another_one_leads(driver: ClassicGroupDriver) -> None:
+    first, second = static_group(driver, "a", "b")
+    call = driver.join(second, instance="b", protocols=[RANGE, STICKY])
+    for _ in range(12):
+        driver.heartbeat(first, 1, instance="a")
+        driver.advance(5_000)
+    answer = driver.joined(call)
+    assert (answer.generation_id, answer.leader) == (2, second)
+    assert [member.member_id for member in answer.members] == [first, second]
+    assert list(driver.group().members) == [first, second]
