@@ -1,8 +1,9 @@
 """The coordinator's machine against a naive model: any mix of commands and restarts.
 
-The model knows who is a member with which subscription, which topics exist, and what was initialized. After each step:
-a machine loaded from the rows equals the live one; epochs and versions only grow; a follower of deltas sees the whole
-catalog; and what members are given follows the rules.
+The model knows who is a member with which subscription, which topics exist, what was initialized with which state
+epoch, and which groups an administrator is deleting. After each step: a machine loaded from the rows equals the live
+one; epochs and versions only grow, those of groups that were deleted and made again too; what is initialized again has
+a newer state epoch; a follower of deltas sees the whole catalog; and what members are given follows the rules.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class CoordinatorModel(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.driver = CoordinatorDriver(state_partitions=3)
+        self.driver.now_ms = 1_000_000
+        self.deleting: set[str] = set()
+        self.state_epochs: dict[tuple[str, SharePartition], int] = {}
+        """What share coordinators have, or had before it was deleted."""
         self.members: dict[str, dict[str, set[str]]] = {}
         self.topics: dict[str, tuple[bytes, int]] = {}
         self.initialized: dict[str, set[SharePartition]] = {}
@@ -48,10 +53,89 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     @rule(group_id=GROUPS, member_id=MEMBERS, names=SUBSCRIPTIONS)
     def join(self, group_id: str, member_id: str, names: list[str]) -> None:
+        if group_id in self.deleting:
+            self.refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id, member_id, 0, names)
+            return
         answer = self.driver.heartbeat(member_id, 0, names, group_id)
         self.members.setdefault(group_id, {})[member_id] = set(names)
         assert answer.has_assignment
         self.note(group_id, member_id, answer)
+        assignable = {pair for pair in self.initialized.get(group_id, set()) if pair in self.subscribed_by(set(names))}
+        member = self.driver.state.share_groups[group_id].members[member_id]
+        assert bool(flat(member.assignment)) == bool(assignable), "its first record comes at once"
+
+    def subscribed_by(self, names: set[str]) -> set[SharePartition]:
+        """All partitions of these topics."""
+        topics = [topic for name, topic in self.topics.items() if name in names]
+        return {(topic_id, partition) for topic_id, count in topics for partition in range(count)}
+
+    @rule(milliseconds=st.integers(0, 1_500), group_id=GROUPS)
+    def time_passes(self, milliseconds: int, group_id: str) -> None:
+        self.driver.now_ms += milliseconds
+        self.driver.run(commands.AssignShareGroup(group_id=group_id))
+
+    @rule(group_id=GROUPS, name=TOPICS)
+    def used_and_left(self, group_id: str, name: str) -> None:
+        """A group that has consumed a topic and that nobody is in: what administrators may change."""
+        self.create_topic(name, 2)
+        if group_id not in self.deleting:
+            self.join(group_id, "m1", [name])
+        self.complete(group_id, 1_000, None)
+        for member_id in list(self.members.get(group_id, {})):
+            self.leave(group_id, member_id, False)
+
+    def is_unused(self, group_id: str) -> bool:
+        return not self.members.get(group_id) and group_id not in self.deleting
+
+    @rule(group_id=GROUPS, name=TOPICS, offsets=st.dictionaries(st.integers(0, 4), st.integers(-1, 9), max_size=3))
+    def alter(self, group_id: str, name: str, offsets: dict[int, int]) -> None:
+        topic = pb.AlterShareGroupOffsetsRequest.Topic(topic_name=name)
+        for partition, offset in offsets.items():
+            topic.partitions.add(partition=partition, start_offset=offset)
+        request = pb.AlterShareGroupOffsetsRequest(group_id=group_id, topics=[topic])
+        try:
+            answer = self.driver.run(commands.AlterShareGroupOffsets(request=request))
+        except KafkaError:
+            assert not self.is_unused(group_id)
+            return
+        assert self.is_unused(group_id)
+        topic_id, count = self.topics.get(name, (b"", 0))
+        assert [result.partition for result in answer.results if not result.error_code] == [
+            partition for partition in offsets if partition < count
+        ]
+        self.initialized.setdefault(group_id, set()).difference_update((topic_id, partition) for partition in offsets)
+
+    @rule(group_id=GROUPS, name=TOPICS)
+    def delete_offsets(self, group_id: str, name: str) -> None:
+        request = pb.DeleteShareGroupOffsetsRequest(group_id=group_id, topic_names=[name])
+        exists = group_id in self.driver.state.share_groups
+        try:
+            self.driver.run(commands.DeleteShareGroupOffsets(request=request))
+        except KafkaError:
+            assert not (exists and self.is_unused(group_id))
+            return
+        assert exists and self.is_unused(group_id)
+        topic_id, count = self.topics.get(name, (b"", 0))
+        gone = {(topic_id, partition) for partition in range(count)}
+        self.initialized.setdefault(group_id, set()).difference_update(gone)
+
+    @rule(group_id=GROUPS)
+    def delete_group(self, group_id: str) -> None:
+        group = self.driver.state.share_groups.get(group_id)
+        code = self.driver.run(commands.DeleteGroup(group_id=group_id))
+        if group is None:
+            assert code is ErrorCode.GROUP_ID_NOT_FOUND
+        elif group.members:
+            assert code is ErrorCode.NON_EMPTY_GROUP
+        else:
+            assert code is ErrorCode.NONE
+            self.initialized.pop(group_id, None)
+            self.deleting.add(group_id)
+            self.forget_what_is_gone(group_id)
+
+    def forget_what_is_gone(self, group_id: str) -> None:
+        if group_id in self.deleting and group_id not in self.driver.state.share_groups:
+            self.deleting.remove(group_id)
 
     @rule(group_id=GROUPS, member_id=MEMBERS, names=st.none() | SUBSCRIPTIONS, lost=st.booleans())
     def stay(self, group_id: str, member_id: str, names: list[str] | None, lost: bool) -> None:
@@ -59,7 +143,9 @@ class CoordinatorModel(RuleBasedStateMachine):
         if epoch is None:
             return
         if member_id not in self.members.get(group_id, {}):
-            self.refused(ErrorCode.UNKNOWN_MEMBER_ID, group_id, member_id, epoch)
+            exists = group_id in self.driver.state.share_groups
+            code = ErrorCode.UNKNOWN_MEMBER_ID if exists else ErrorCode.GROUP_ID_NOT_FOUND
+            self.refused(code, group_id, member_id, max(1, epoch))
             return
         known = self.driver.state.share_groups[group_id].members[member_id]
         if epoch not in (known.member_epoch, known.previous_member_epoch):
@@ -72,10 +158,12 @@ class CoordinatorModel(RuleBasedStateMachine):
         if not lost:
             self.note(group_id, member_id, answer)
 
-    def refused(self, code: ErrorCode, group_id: str, member_id: str, epoch: int) -> None:
+    def refused(
+        self, code: ErrorCode, group_id: str, member_id: str, epoch: int, names: list[str] | None = None
+    ) -> None:
         rows = dict(self.driver.rows)
         try:
-            self.driver.heartbeat(member_id, epoch, None, group_id)
+            self.driver.heartbeat(member_id, epoch, names, group_id)
         except KafkaError as error:
             assert error.code is code
             assert self.driver.rows == rows
@@ -130,11 +218,31 @@ class CoordinatorModel(RuleBasedStateMachine):
             for topic_id, topic in sorted(group.partitions.deleting.items())
             for partition in topic.partitions
         ][:take]
+        refused = [] if existing is None else self.alterations(group_id)
+        for result in pending:
+            key = (group_id, (result.topic_id, result.partition))
+            assert result.state_epoch > self.state_epochs.get(key, 0), "whoever has the former state is fenced"
+            self.state_epochs[key] = max(result.state_epoch, result.existing_state_epoch or 0)
         self.driver.run(
             commands.CompleteGroupState(group_id=group_id, initialized=tuple(pending), deleted=tuple(deleting))
         )
         done = self.initialized.setdefault(group_id, set())
-        done.update((result.topic_id, result.partition) for result in pending)
+        done.update(
+            (result.topic_id, result.partition)
+            for result in pending
+            if (result.topic_id, result.partition) not in refused
+        )
+        self.forget_what_is_gone(group_id)
+
+    def alterations(self, group_id: str) -> list[SharePartition]:
+        """Where an administrator chose the start offset: newer state is replaced, not taken over."""
+        initializing = self.driver.state.share_groups[group_id].partitions.initializing
+        return [
+            (entry.topic_id, partition)
+            for entry in initializing
+            if entry.is_alteration
+            for partition in entry.partitions
+        ]
 
     @rule(role=ROLES, node_id=st.integers(1, 3), incarnation=st.sampled_from(["a", "b"]))
     def register(self, role: pb.Role.ValueType, node_id: int, incarnation: str) -> None:
@@ -162,6 +270,7 @@ class CoordinatorModel(RuleBasedStateMachine):
             self.note(group_id, member_id, self.driver.heartbeat(member_id, 0, ["t1", "t2", "t3"], group_id))
             self.members[group_id][member_id] = {"t1", "t2", "t3"}
         self.complete(group_id, 1000, None)
+        self.time_passes(1_000, group_id)
         for member_id in self.members.get(group_id, {}):
             epoch = self.client_epochs[group_id, member_id]
             known = self.driver.state.share_groups[group_id].members[member_id]
@@ -184,7 +293,8 @@ class CoordinatorModel(RuleBasedStateMachine):
         for group_id, group in self.driver.state.share_groups.items():
             found = {member_id: set(member.subscribed_topic_names) for member_id, member in group.members.items()}
             assert found == self.members.get(group_id, {})
-            assert group.state == ("Stable" if found else "Empty")
+            expected = "Dead" if group_id in self.deleting else "Stable" if found else "Empty"
+            assert group.state == expected
 
     @invariant()
     def targets_follow_the_rules(self) -> None:
@@ -196,15 +306,21 @@ class CoordinatorModel(RuleBasedStateMachine):
                 for partition in range(count)
                 if any(name in names for names in self.members.get(group_id, {}).values())
             }
-            assert {pair for target in group.targets.values() for pair in flat(target)} == initialized & subscribed
+            given = {pair for target in group.targets.values() for pair in flat(target)}
+            if group.awaits_assignment:  # what is gone is taken away with the next target
+                existing = self.subscribed_by(set(self.topics))
+                assert given & existing <= initialized
+            else:
+                assert given == initialized & subscribed
             pending = {
                 (entry.topic_id, number) for entry in group.partitions.initializing for number in entry.partitions
             }
             assert subscribed <= initialized | pending, "what is subscribed is initialized or on its way"
             assert not initialized & pending, "nothing is initialized twice"
-            assert set(group.targets) == set(group.members)
+            assert set(group.targets) <= set(group.members)
+            assert group.assignment_epoch <= group.epoch
             for member_id, member in group.members.items():
-                assert member.previous_member_epoch <= member.member_epoch <= group.epoch
+                assert member.previous_member_epoch <= member.member_epoch <= group.assignment_epoch
                 if member.member_epoch == group.epoch:
                     assert member.assignment == group.targets[member_id]
 
@@ -228,5 +344,5 @@ def flat(assignment: object) -> set[SharePartition]:
     return {(topic_id, partition) for topic_id, partitions in assignment.items() for partition in partitions}
 
 
-CoordinatorModel.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+CoordinatorModel.TestCase.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 TestCoordinator = CoordinatorModel.TestCase
