@@ -4,7 +4,8 @@ The machine decides; this shell carries out its effects:
 - Leases of nodes and sessions of members are deadlines on the event loop's clock, not records. So when the coordinator
   itself starts, every node gets a fresh lease and every member a full session timeout: nobody could be heard before.
 - Whoever waits in WatchCatalog is woken after a change.
-- What groups have pending at share coordinators is done by `group_state`.
+- What groups have pending at share coordinators and leaders is done by `group_state`.
+- A target assignment that has to wait for its interval is a deadline, too.
 - Leaders learn the outcomes of transactions by `transaction_markers`.
 """
 

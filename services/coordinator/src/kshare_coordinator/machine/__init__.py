@@ -2,7 +2,7 @@
 
 Read first: `state` (what there is and how a record changes it), `commands` (what can be asked), then `machine` (which
 command is decided where). `catalog`, `nodes`, `placement` and `configs` decide for the catalog; `share_groups`,
-`share_group_draft` and `assignor` for share groups; `consumer_groups…` (the values first) and `consumer_assignors` for
+`share_group_draft`, `share_partitions`, `assignor` and `share_group_administration` for share groups; `consumer_groups…` (the values first) and `consumer_assignors` for
 consumer groups of KIP-848; `offsets`, `offsets_transactional` and `offsets_table` for committed
 offsets, `share_group_offsets` for lags; `transactions` (what is in one) and `transactions_ending` (who may use an
 id, and how transactions end) for transactions, whose values are in `transactions_metadata`; `catalog_view`,
