@@ -22,8 +22,7 @@ NO_GENERATION = -1
 
 async def handle(context: RequestContext, request: Message) -> Body:
     wanted = _wanted(context, request)
-    timeout_ms = max(wanted.rebalance_timeout_ms, wanted.session_timeout_ms, 0) + CALL_TIMEOUT_MS
-    timeout_ms += context.gateway.configs.integer("group.initial.rebalance.delay.ms")
+    timeout_ms = call_timeout_ms(wanted, context.gateway.configs.integer("group.initial.rebalance.delay.ms"))
     try:
         answer = await context.gateway.call_coordinator(JOIN_GROUP, wanted, timeout_ms=timeout_ms)
     except CallFailed as failure:
@@ -45,6 +44,11 @@ async def handle(context: RequestContext, request: Message) -> Body:
             for member in answer.members
         ],
     }
+
+
+def call_timeout_ms(wanted: coordinator_pb2.JoinGroupRequest, initial_delay_ms: int) -> int:
+    """How long the member itself is ready to wait, and some more; then it is sent back to join again."""
+    return max(wanted.rebalance_timeout_ms, wanted.session_timeout_ms, 0) + initial_delay_ms + CALL_TIMEOUT_MS
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
