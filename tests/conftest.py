@@ -5,8 +5,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
+
+# The processes that tests start keep their compiled code, as a user's do: without it half a second of each start is
+# compiling.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("slow", deadline=None)
 
