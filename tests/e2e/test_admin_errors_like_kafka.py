@@ -234,8 +234,9 @@ def test_what_is_done_has_no_error(pair: Pair) -> None:
         (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration("altered", orders={0: 0, 1: 1})),
         (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion("altered", TOPIC, "missing", "other")),
         (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, deletion("altered", TOPIC)),
-        (ApiKey.DELETE_GROUPS, 2, {"groups_names": ["altered", "altered", MEMBERLESS]}),
-        (ApiKey.DELETE_GROUPS, 2, {"groups_names": ["altered", MEMBERLESS]}),
+        (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alteration("second", orders={0: 1})),
+        (ApiKey.DELETE_GROUPS, 2, {"groups_names": ["altered", "altered", "second"]}),
+        (ApiKey.DELETE_GROUPS, 2, {"groups_names": ["altered", "second"]}),
     ]
     for api, version, values in steps:
         pair.same(api, version, **values)

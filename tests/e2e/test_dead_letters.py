@@ -65,7 +65,7 @@ def test_rejected_records_leave_their_coordinates(cluster: KshareCluster) -> Non
     bootstrap = cluster.bootstrap
     topic, letters_topic = new_topic(bootstrap), new_dead_letter_topic(bootstrap)
     group = new_group(bootstrap, letters_topic)
-    produce(bootstrap, topic, [f"v{index}" for index in range(5)], timestamp_ms=1_000)
+    produce(bootstrap, topic, [f"v{index}" for index in range(5)], timestamp_ms=time.time_ns() // 1_000_000 - 60_000)
     before_ms = time.time_ns() // 1_000_000
     reject(bootstrap, group, topic, 5)
     letters = read_dead_letters(bootstrap, letters_topic, 5)

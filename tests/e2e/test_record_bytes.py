@@ -111,7 +111,7 @@ def read_by_everybody(java: JavaClients, bootstrap: str, topic: str, count: int)
 def test_records_come_back_as_they_were_sent(
     java: JavaClients, bootstrap: str, connection: socket.socket, compression: str, producer: str
 ) -> None:
-    topic = new_topic(bootstrap)
+    topic = new_topic(bootstrap, retention_ms="-1")
     if producer == "confluent":
         settings = {"compression.type": compression}
         assert send_with_confluent(bootstrap, topic, RECORDS, **settings) == [None] * len(RECORDS)
@@ -133,7 +133,7 @@ def test_records_come_back_as_they_were_sent(
 def test_a_stored_batch_is_the_producers_but_for_offset_and_epoch(
     bootstrap: str, connection: socket.socket, compression: int
 ) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
+    topic, group = new_topic(bootstrap, retention_ms="-1"), new_group(bootstrap)
     batches = [build_batch([b"", b"x" * 5000, bytes([index])], compression=compression) for index in range(2)]
     for batch in batches:
         assert produce_raw(connection, topic, batch) == 0

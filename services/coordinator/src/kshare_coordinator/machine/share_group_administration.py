@@ -6,7 +6,8 @@ it (`group_state`), also after a restart; then CompleteGroupState says so. A cli
 
 Rules, as in GroupMetadataManager and GroupCoordinatorShard of Kafka 4.3.1 unless it says otherwise:
 - Only a group without members may be changed: NON_EMPTY_GROUP. AlterShareGroupOffsets creates a group that does not
-  exist; the others answer GROUP_ID_NOT_FOUND. An empty id is INVALID_GROUP_ID.
+  exist; the others answer GROUP_ID_NOT_FOUND. An empty id is INVALID_GROUP_ID. An alteration of which nothing can be
+  done creates no group; Kafka creates one when a topic exists but none of the partitions.
 - Topics and partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, each for itself, and so is a topic of
   DeleteShareGroupOffsets that the group has no state of. A topic that is named twice counts once.
 - The state epoch of new start offsets is a new group epoch, so that whoever has the former state is fenced
