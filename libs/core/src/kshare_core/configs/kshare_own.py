@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kshare_core.configs.definition import ConfigDefinition, ConfigTable
-from kshare_core.configs.rows import MAX_INT, MAX_LONG, integer, long
+from kshare_core.configs.rows import MAX_INT, MAX_LONG, integer, listing, long, password, string
 
 _ROWS: tuple[ConfigDefinition, ...] = (
     integer(
@@ -62,6 +62,56 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=1,
         high=MAX_INT,
         text="Committed offsets of all groups, those in open transactions too; more are refused with POLICY_VIOLATION.",
+    ),
+    string(
+        "kshare.metadata.store",
+        "rocksdb",
+        choices=("rocksdb", "etcd"),
+        text="Where the coordinator keeps its rows: in a RocksDB of its own, or in etcd, which several coordinators share.",
+    ),
+    listing(
+        "kshare.metadata.etcd.endpoints",
+        (),
+        text="etcd's client addresses, host:port each; any of them may fail. Needed with kshare.metadata.store=etcd.",
+    ),
+    string(
+        "kshare.metadata.etcd.prefix",
+        "/kshare/",
+        text="What all keys in etcd begin with: clusters that share an etcd need different ones, and none may begin "
+        "with another's.",
+    ),
+    string(
+        "kshare.metadata.etcd.ca.location",
+        "",
+        text="PEM file with the certificates of those that may sign etcd's; given, the connection is TLS.",
+    ),
+    string(
+        "kshare.metadata.etcd.certificate.location",
+        "",
+        text="PEM file with the certificate that the coordinator shows to etcd; needs the key's location, too.",
+    ),
+    string(
+        "kshare.metadata.etcd.key.location",
+        "",
+        text="PEM file with the private key of kshare.metadata.etcd.certificate.location.",
+    ),
+    string(
+        "kshare.metadata.etcd.username",
+        "",
+        text="User of etcd's own authentication; empty where etcd has it switched off.",
+    ),
+    password(
+        "kshare.metadata.etcd.password",
+        "",
+        text="Password of kshare.metadata.etcd.username.",
+    ),
+    integer(
+        "kshare.coordinator.lease.ms",
+        5_000,
+        low=2_000,
+        high=600_000,
+        text="How long a coordinator may answer after etcd last heard from it; when it dies, others take over after "
+        "this time. Only with kshare.metadata.store=etcd.",
     ),
 )
 

@@ -16,6 +16,8 @@ from typing import Protocol
 from kshare_runtime.ports import Write
 
 CATALOG = -1
+GROUP_PARTITIONS = 50
+"""Partitions of groups, as many as Kafka's offsets.topic.num.partitions; numbered from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ class MetadataListener(Protocol):
         ...
 
     def lost(self, partition: int) -> None:
-        """It is ours no more: its rows are forgotten and nothing is answered for it."""
+        """It is ours no more: its rows are forgotten and nothing is answered for it.
+
+        After CATALOG was lost, `catalog_loaded` comes again as soon as the store can be read.
+        """
         ...
 
     def members_changed(self, members: Sequence[CoordinatorMember], owners: Mapping[int, int]) -> None:
@@ -74,6 +79,20 @@ class MetadataStore(Protocol):
         """
         ...
 
+    def rows(self) -> Mapping[int, Sequence[Write]]:
+        """All rows of the catalog and of every owned partition, as they are durable now; partitions without are empty.
+
+        To make a machine anew after a failed append. Not between `append` and its end. StorageFailure: unreadable.
+        """
+        ...
+
+    def problems(self) -> list[str]:
+        """What keeps it from its work, for the health check; empty: nothing. Failed appends are not in it."""
+        ...
+
     async def stop(self) -> None:
-        """Gives everything that is owned back, so that others need not wait for the lease to run out."""
+        """Gives everything that is owned back, so that others need not wait for the lease to run out.
+
+        Does not call the listener; what was opened is closed.
+        """
         ...

@@ -1,0 +1,65 @@
+"""The rows of the only coordinator, in a KeyValueStore of its own: it owns everything from its start to its end.
+
+Rows are stored as they are given, one under each key of its family, so a data directory that was written before there
+were partitions of metadata opens as it is: `partition_of` says to which one a stored row belongs. One append is one
+atomic batch with one fsync, and done when `append` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS, CoordinatorMember, MetadataListener
+from kshare_runtime.ports import KeyValueStore, Write
+
+
+class RocksDbMetadataStore:
+    """A MetadataStore; see the module's text. It closes `store` when it stops."""
+
+    def __init__(
+        self,
+        store: KeyValueStore,
+        family: str,
+        partition_of: Callable[[Write], int],
+        *,
+        group_partitions: int = GROUP_PARTITIONS,
+    ) -> None:
+        self._store = store
+        self._family = family
+        self._partition_of = partition_of
+        self._partitions = (CATALOG, *range(group_partitions))
+        self._is_running = False
+
+    async def start(self, member: CoordinatorMember, listener: MetadataListener) -> None:
+        """Tells the listener of everything before it returns; StorageFailure where the rows cannot be read."""
+        rows = self.rows()
+        self._is_running = True
+        listener.catalog_loaded(rows[CATALOG])
+        owners = dict.fromkeys(self._partitions, member.node_id)
+        listener.members_changed([member], owners)
+        listener.gained(CATALOG, ())
+        for partition in self._partitions[1:]:
+            listener.gained(partition, rows[partition])
+
+    def owns(self, partition: int) -> bool:
+        return self._is_running and partition in self._partitions
+
+    def append(self, writes: Mapping[int, Sequence[Write]]) -> None:
+        """Durable when it returns; StorageFailure: nothing of it was written."""
+        newest = {(write.family, write.key): write for of_partition in writes.values() for write in of_partition}
+        if newest:
+            self._store.write(list(newest.values()))
+
+    def rows(self) -> dict[int, list[Write]]:
+        found: dict[int, list[Write]] = {partition: [] for partition in self._partitions}
+        for key, value in self._store.scan(self._family, b""):
+            row = Write(self._family, key, value)
+            found[self._partition_of(row)].append(row)
+        return found
+
+    def problems(self) -> list[str]:
+        return []
+
+    async def stop(self) -> None:
+        self._is_running = False
+        self._store.close()
