@@ -81,6 +81,13 @@ APPEND_DEAD_LETTERS = Method(
     leader.AppendDeadLettersResponse,
     has_payload=True,
 )
+TRANSFER_PARTITION = Method(
+    LEADER,
+    "TransferPartition",
+    leader.TransferPartitionRequest,
+    leader.TransferPartitionResponse,
+    has_payload=True,
+)
 
 REGISTER_NODE = Method(COORDINATOR, "RegisterNode", coordinator.RegisterNodeRequest, coordinator.RegisterNodeResponse)
 WATCH_CATALOG = Method(COORDINATOR, "WatchCatalog", coordinator.WatchCatalogRequest, coordinator.WatchCatalogResponse)
@@ -104,6 +111,19 @@ DESCRIBE_STATE_PARTITIONS = Method(
     "DescribeStatePartitions",
     coordinator.DescribeStatePartitionsRequest,
     coordinator.DescribeStatePartitionsResponse,
+)
+MOVE_PARTITIONS = Method(
+    COORDINATOR, "MovePartitions", coordinator.MovePartitionsRequest, coordinator.MovePartitionsResponse
+)
+ADVANCE_PARTITION_MOVE = Method(
+    COORDINATOR,
+    "AdvancePartitionMove",
+    coordinator.AdvancePartitionMoveRequest,
+    coordinator.AdvancePartitionMoveResponse,
+)
+DRAIN_LEADER = Method(COORDINATOR, "DrainLeader", coordinator.DrainLeaderRequest, coordinator.DrainLeaderResponse)
+DESCRIBE_PARTITIONS = Method(
+    COORDINATOR, "DescribePartitions", coordinator.DescribePartitionsRequest, coordinator.DescribePartitionsResponse
 )
 CREATE_TOPICS = Method(COORDINATOR, "CreateTopics", coordinator.CreateTopicsRequest, coordinator.CreateTopicsResponse)
 DELETE_TOPICS = Method(COORDINATOR, "DeleteTopics", coordinator.DeleteTopicsRequest, coordinator.DeleteTopicsResponse)

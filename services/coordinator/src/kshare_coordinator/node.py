@@ -26,6 +26,7 @@ from kshare_coordinator.handlers.classic_groups import ClassicGroupHandlers
 from kshare_coordinator.handlers.consumer_groups import ConsumerGroupHandlers
 from kshare_coordinator.handlers.groups import GroupHandlers
 from kshare_coordinator.handlers.offsets import OffsetHandlers
+from kshare_coordinator.handlers.partition_moves import PartitionMoveHandlers
 from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
 from kshare_coordinator.handlers.share_group_administration import ShareGroupAdministrationHandlers
 from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHandlers
@@ -143,6 +144,7 @@ class CoordinatorNode:
         assert self._keeper is not None
         administration = ShareGroupAdministrationHandlers(core, self._keeper)
         state_partitions = StatePartitionHandlers(core)
+        partition_moves = PartitionMoveHandlers(core)
         assert self._classic is not None
         classic = ClassicGroupHandlers(core, self._classic, self._environment.random, administration.finish_deletion)
         producer_ids = ProducerIdHandlers(core)
@@ -153,6 +155,10 @@ class CoordinatorNode:
             methods.COMPLETE_STATE_PARTITION_MOVE: state_partitions.complete_move,
             methods.DRAIN_SHARE_COORDINATOR: state_partitions.drain,
             methods.DESCRIBE_STATE_PARTITIONS: state_partitions.describe,
+            methods.MOVE_PARTITIONS: partition_moves.move,
+            methods.ADVANCE_PARTITION_MOVE: partition_moves.advance,
+            methods.DRAIN_LEADER: partition_moves.drain,
+            methods.DESCRIBE_PARTITIONS: partition_moves.describe,
             methods.CREATE_TOPICS: catalog.create_topics,
             methods.DELETE_TOPICS: catalog.delete_topics,
             methods.CREATE_PARTITIONS: catalog.create_partitions,

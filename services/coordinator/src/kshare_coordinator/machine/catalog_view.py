@@ -1,8 +1,12 @@
-"""WatchCatalog's answers: the whole catalog, or what changed since a version."""
+"""WatchCatalog's answers: the whole catalog, or what changed since a version; and who leads which partition."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kshare_coordinator.machine.placement import NO_LEADER, draining_leaders
 from kshare_coordinator.machine.state import Changes, CoordinatorState
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
@@ -65,12 +69,40 @@ def topic_view(state: CoordinatorState, topic: records_pb.TopicRecord) -> pb.Top
                 partition=placement.partition,
                 leader_node_id=placement.leader_node_id,
                 leader_epoch=state.leader_epoch(placement),
+                placement_epoch=placement.placement_epoch,
+                is_moving=placement.is_moving,
+                moving_to_node_id=placement.moving_to_node_id,
+                move_epoch=placement.move_epoch,
+                is_fenced=placement.is_fenced,
             )
             for placement in topic.placements
         ],
         configs=topic.configs,
         internal=topic.internal,
     )
+
+
+def describe_partitions(state: CoordinatorState, topic_names: Sequence[str]) -> pb.DescribePartitionsResponse:
+    """Who leads what of some topics, or (without names) of all; KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+    answer = pb.DescribePartitionsResponse()
+    for name in topic_names or sorted(state.topic_ids):
+        topic = state.topic_named(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:300]}")
+        described = answer.topics.add()
+        described.CopyFrom(topic_view(state, topic))
+        described.ClearField("configs")
+    live, draining = state.live_nodes(pb.ROLE_LEADER), draining_leaders(state)
+    for node_id in sorted({*live, *(node_id for node_id in state.partitions_placed if node_id != NO_LEADER)}):
+        is_live = node_id in live
+        answer.leaders.add(
+            node_id=node_id,
+            is_live=is_live,
+            is_draining=node_id in draining,
+            rpc_address=state.nodes[pb.ROLE_LEADER, node_id].rpc_address if is_live else "",
+            partition_count=state.partitions_placed.get(node_id, 0),
+        )
+    return answer
 
 
 def _group_config(state: CoordinatorState, group_id: str) -> pb.GroupConfig:

@@ -54,6 +54,21 @@ class DrainShareCoordinator(Command[pb.DrainShareCoordinatorResponse]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovePartitions(Command[pb.MovePartitionsResponse]):
+    request: pb.MovePartitionsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvancePartitionMove(Command[pb.AdvancePartitionMoveResponse]):
+    request: pb.AdvancePartitionMoveRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainLeader(Command[pb.DrainLeaderResponse]):
+    request: pb.DrainLeaderRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(Command[pb.CreateTopicsResponse]):
     """`topic_ids` has a fresh id for each topic of the request."""
 

@@ -29,6 +29,11 @@ from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, de
 from kshare_coordinator.machine.offsets_deletion import decide_delete_offsets as decide_delete_committed_offsets
 from kshare_coordinator.machine.offsets_transactional import decide_transactional_commit
 from kshare_coordinator.machine.partition_growth import decide_create_partitions
+from kshare_coordinator.machine.partition_moves import (
+    decide_advance_move,
+    decide_drain_leader,
+    decide_move_partitions,
+)
 from kshare_coordinator.machine.records import AnyRecord, Record
 from kshare_coordinator.machine.share_group_administration import (
     decide_alter_offsets,
@@ -98,6 +103,9 @@ class CoordinatorMachine:
             commands.ExpireNode: lambda command: decide_expire_node(state, command),
             commands.CompleteStatePartitionMove: lambda command: decide_complete_move(state, command),
             commands.DrainShareCoordinator: lambda command: decide_drain(state, command),
+            commands.MovePartitions: lambda command: decide_move_partitions(state, command),
+            commands.AdvancePartitionMove: lambda command: decide_advance_move(state, command),
+            commands.DrainLeader: lambda command: decide_drain_leader(state, command),
             commands.IncrementalAlterConfigs: lambda command: decide_alter_configs(state, command, configs),
             commands.ClassicHeartbeat: lambda command: decide_classic_heartbeat(state, command),
             commands.DeleteGroup: lambda command: decide_delete(state, command),

@@ -16,7 +16,7 @@ from kshare_coordinator.machine.commands import (
     RegisterNode,
     Start,
 )
-from kshare_coordinator.machine.placement import live_with, place_waiting_partitions
+from kshare_coordinator.machine.partition_moves import leader_expiry_records, leader_registration_records
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.machine.state_partitions import expiry_records, registration_records
@@ -67,7 +67,7 @@ def decide_register(
     found = [records.cluster_number(records.EPOCH_COUNTER, node.node_epoch), records.node(node)]
     if node.role == pb.ROLE_LEADER:
         found.append(records.cluster_number(f"{records.LEADER_NODE_EPOCH}{node.node_id}", node.node_epoch))
-        found += place_waiting_partitions(state, live_with(state, node.role, node.node_id), node.node_epoch)
+        found += leader_registration_records(state, node)
     elif node.role == pb.ROLE_SHARE_COORDINATOR:
         found += registration_records(state, node)
     found.append(next_version(state))
@@ -99,5 +99,7 @@ def decide_expire_node(state: CoordinatorState, command: ExpireNode) -> Decision
     found = [records.node_gone(command.role, command.node_id)]
     if command.role == pb.ROLE_SHARE_COORDINATOR:
         found += expiry_records(state, command.node_id)
+    elif command.role == pb.ROLE_LEADER:
+        found += leader_expiry_records(state, command.node_id)
     found.append(next_version(state))
     return Decision(found, True, (CatalogChanged(nodes=True),))

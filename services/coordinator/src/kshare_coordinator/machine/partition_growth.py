@@ -10,7 +10,7 @@ from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import CatalogChanged, CreatePartitions, Effect
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import next_epoch, next_version
-from kshare_coordinator.machine.placement import LeastLoaded, placements
+from kshare_coordinator.machine.placement import LeastLoaded, new_partition_leaders, placements
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_group_draft import TopicLookup
 from kshare_coordinator.machine.share_groups import decide_topics_changed
@@ -35,7 +35,7 @@ def decide_create_partitions(
     names = [topic.name for topic in request.topics]
     answer = pb.CreatePartitionsResponse(version=state.version)
     grown: dict[str, records_pb.TopicRecord] = {}
-    leaders = LeastLoaded(state.live_nodes(pb.ROLE_LEADER), state.partitions_placed)
+    leaders = new_partition_leaders(state)
     room = configs.integer("kshare.max.partitions") - state.partition_count
     for topic in request.topics:
         try:

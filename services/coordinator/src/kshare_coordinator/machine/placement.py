@@ -1,7 +1,7 @@
-"""Where topic partitions go. (State partitions: see `state_partitions`.)
+"""Where new topic partitions go. (Moves: see `partition_moves`; state partitions: see `state_partitions`.)
 
 In the embedded engine the data of a partition is on one node's disk. So what is placed stays, even when its node is
-gone; only what has no node yet is placed, on the live node that has least.
+gone, until an administrator moves it; what has no node yet is placed on the live node that has least.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 from kshare_coordinator.machine import records
-from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
@@ -50,27 +49,18 @@ def placements(leaders: LeastLoaded, count: int, placement_epoch: int) -> list[P
     return found
 
 
-def place_waiting_partitions(state: CoordinatorState, live: Sequence[int], placement_epoch: int) -> list[Record]:
-    """Records that place every partition that waits for a leader."""
-    if not live or not state.partitions_placed.get(NO_LEADER):
-        return []
-    leaders = LeastLoaded(live, state.partitions_placed)
-    found = []
-    for _, topic in sorted(state.topics.items()):
-        if all(placement.leader_node_id != NO_LEADER for placement in topic.placements):
-            continue
-        changed = records_pb.TopicRecord()
-        changed.CopyFrom(topic)
-        for placement in changed.placements:
-            if placement.leader_node_id == NO_LEADER:
-                leader = leaders.take()
-                assert leader is not None, "there are live leaders"
-                placement.leader_node_id = leader
-                placement.placement_epoch = placement_epoch
-        found.append(records.topic(changed))
-    return found
+def draining_leaders(state: CoordinatorState) -> list[int]:
+    """The leaders that shall be empty."""
+    prefix = records.DRAINING_LEADER
+    return sorted(int(name.removeprefix(prefix)) for name in state.texts if name.startswith(prefix))
 
 
-def live_with(state: CoordinatorState, role: pb.Role.ValueType, node_id: int) -> list[int]:
-    """The live nodes of a role once `node_id` has joined them."""
-    return sorted({*state.live_nodes(role), node_id})
+def takers(live: Sequence[int], draining: Sequence[int]) -> list[int]:
+    """The leaders that may get new partitions: those that shall be empty only where there are no others."""
+    return [node_id for node_id in live if node_id not in draining] or list(live)
+
+
+def new_partition_leaders(state: CoordinatorState) -> LeastLoaded:
+    """Gives out leaders for partitions that are created."""
+    live = takers(state.live_nodes(pb.ROLE_LEADER), draining_leaders(state))
+    return LeastLoaded(live, state.partitions_placed)

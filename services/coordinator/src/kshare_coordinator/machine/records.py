@@ -31,6 +31,8 @@ DELETED_SHARE_GROUP_EPOCH = "deleted_share_group_epoch"
 """The highest epoch of all share groups that were deleted; new groups begin above it."""
 DRAINING_SHARE_COORDINATOR = "draining_share_coordinator/"
 """Prefix: share coordinators that shall be empty; the value is the incarnation that was asked to be."""
+DRAINING_LEADER = "draining_leader/"
+"""The same for leaders."""
 
 
 def write_of(record: Record) -> Write:

@@ -62,6 +62,8 @@ class CoordinatorState:
     partition_count: int = 0
     partitions_placed: dict[int, int] = field(default_factory=dict)
     """By leader node id, -1 for those that wait for a leader."""
+    moving_partitions: int = 0
+    """Topic partitions that move to another leader."""
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     """By broker id; "" has what holds for all brokers."""
@@ -179,6 +181,7 @@ def _note_generation(
 def _count(state: CoordinatorState, topic: records_pb.TopicRecord, sign: int) -> None:
     state.partition_count += sign * len(topic.placements)
     for placement in topic.placements:
+        state.moving_partitions += sign * placement.is_moving
         count = state.partitions_placed.get(placement.leader_node_id, 0) + sign
         if count:
             state.partitions_placed[placement.leader_node_id] = count

@@ -14,7 +14,7 @@ from kshare_coordinator.machine.commands import CatalogChanged, CreateTopics, De
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import next_epoch, next_version
 from kshare_coordinator.machine.offsets import records_at_topic_deletion
-from kshare_coordinator.machine.placement import LeastLoaded, placements
+from kshare_coordinator.machine.placement import LeastLoaded, new_partition_leaders, placements
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_groups import decide_topics_changed
 from kshare_coordinator.machine.state import CoordinatorState, collision_key
@@ -53,7 +53,7 @@ def decide_create_topics(
     names = [topic.name for topic in request.topics]
     duplicates = _duplicates(names)
     epoch = next_epoch(state)
-    creation = _Creation(LeastLoaded(state.live_nodes(pb.ROLE_LEADER), state.partitions_placed), epoch)
+    creation = _Creation(new_partition_leaders(state), epoch)
     answer = pb.CreateTopicsResponse(version=state.version)
     for name in duplicates:
         answer.topics.append(_refused(name, KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name {name}")))

@@ -403,20 +403,33 @@ class TopicRecord(_message.Message):
         PARTITION_FIELD_NUMBER: _builtins.int
         LEADER_NODE_ID_FIELD_NUMBER: _builtins.int
         PLACEMENT_EPOCH_FIELD_NUMBER: _builtins.int
+        IS_MOVING_FIELD_NUMBER: _builtins.int
+        MOVING_TO_NODE_ID_FIELD_NUMBER: _builtins.int
+        MOVE_EPOCH_FIELD_NUMBER: _builtins.int
+        IS_FENCED_FIELD_NUMBER: _builtins.int
         partition: _builtins.int
         leader_node_id: _builtins.int
         placement_epoch: _builtins.int
-        """Drawn from the catalog's epoch counter when the partition was placed there."""
+        """Drawn from the catalog's epoch counter when the partition was placed there, or a move away was taken back."""
+        is_moving: _builtins.bool
+        """The move that is under way: where to, its epoch from the same counter, and whether the leader serves no more."""
+        moving_to_node_id: _builtins.int
+        move_epoch: _builtins.int
+        is_fenced: _builtins.bool
         def __init__(
             self,
             *,
             partition: _builtins.int = ...,
             leader_node_id: _builtins.int = ...,
             placement_epoch: _builtins.int = ...,
+            is_moving: _builtins.bool = ...,
+            moving_to_node_id: _builtins.int = ...,
+            move_epoch: _builtins.int = ...,
+            is_fenced: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_node_id", b"leader_node_id", "partition", b"partition", "placement_epoch", b"placement_epoch"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_fenced", b"is_fenced", "is_moving", b"is_moving", "leader_node_id", b"leader_node_id", "move_epoch", b"move_epoch", "moving_to_node_id", b"moving_to_node_id", "partition", b"partition", "placement_epoch", b"placement_epoch"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -808,6 +821,7 @@ class ClassicGroupMetadata(_message.Message):
     GENERATION_ID_FIELD_NUMBER: _builtins.int
     CURRENT_STATE_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    AWAITS_REBALANCE_FIELD_NUMBER: _builtins.int
     protocol_type: _builtins.str
     """Empty: none (nobody ever joined)."""
     protocol_name: _builtins.str
@@ -817,6 +831,8 @@ class ClassicGroupMetadata(_message.Message):
     generation_id: _builtins.int
     current_state_timestamp_ms: _builtins.int
     """When the group's state last changed; offsets of an empty group expire from then on."""
+    awaits_rebalance: _builtins.bool
+    """A rebalance was under way when this was written, and must begin again after a load."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassicGroupMetadata.Member]:
         """In the order in which they came."""
@@ -830,10 +846,11 @@ class ClassicGroupMetadata(_message.Message):
         generation_id: _builtins.int = ...,
         current_state_timestamp_ms: _builtins.int = ...,
         members: _abc.Iterable[Global___ClassicGroupMetadata.Member] | None = ...,
+        awaits_rebalance: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_state_timestamp_ms", b"current_state_timestamp_ms", "generation_id", b"generation_id", "leader_id", b"leader_id", "members", b"members", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaits_rebalance", b"awaits_rebalance", "current_state_timestamp_ms", b"current_state_timestamp_ms", "generation_id", b"generation_id", "leader_id", b"leader_id", "members", b"members", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -866,6 +883,31 @@ Global___ConsumerGroupMetadata: _TypeAlias = ConsumerGroupMetadata  # noqa: Y015
 class ConsumerGroupMemberMetadata(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ClassicMemberMetadata(_message.Message):
+        """What a member said that uses the classic protocol."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+        SUPPORTED_PROTOCOLS_FIELD_NUMBER: _builtins.int
+        session_timeout_ms: _builtins.int
+        @_builtins.property
+        def supported_protocols(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassicGroupMetadata.Member.Protocol]:
+            """In its order of preference; at least one."""
+
+        def __init__(
+            self,
+            *,
+            session_timeout_ms: _builtins.int = ...,
+            supported_protocols: _abc.Iterable[Global___ClassicGroupMetadata.Member.Protocol] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["session_timeout_ms", b"session_timeout_ms", "supported_protocols", b"supported_protocols"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     RACK_ID_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
@@ -874,6 +916,7 @@ class ConsumerGroupMemberMetadata(_message.Message):
     SUBSCRIBED_TOPIC_REGEX_FIELD_NUMBER: _builtins.int
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     SERVER_ASSIGNOR_FIELD_NUMBER: _builtins.int
+    CLASSIC_MEMBER_METADATA_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     """Empty: none; so are the other strings."""
     rack_id: _builtins.str
@@ -884,6 +927,10 @@ class ConsumerGroupMemberMetadata(_message.Message):
     server_assignor: _builtins.str
     @_builtins.property
     def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def classic_member_metadata(self) -> Global___ConsumerGroupMemberMetadata.ClassicMemberMetadata:
+        """Not set: the member uses the consumer protocol."""
+
     def __init__(
         self,
         *,
@@ -895,10 +942,11 @@ class ConsumerGroupMemberMetadata(_message.Message):
         subscribed_topic_regex: _builtins.str = ...,
         rebalance_timeout_ms: _builtins.int = ...,
         server_assignor: _builtins.str = ...,
+        classic_member_metadata: Global___ConsumerGroupMemberMetadata.ClassicMemberMetadata | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classic_member_metadata", b"classic_member_metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classic_member_metadata", b"classic_member_metadata", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1379,3 +1379,116 @@ class DropSharePartitionsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DropSharePartitionsResponse: _TypeAlias = DropSharePartitionsResponse  # noqa: Y015
+
+@_typing.final
+class TransferPartitionRequest(_message.Message):
+    """Asks for rows as they are stored, in the order of their keys, family by family."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    MOVE_EPOCH_FIELD_NUMBER: _builtins.int
+    IS_FENCED_FIELD_NUMBER: _builtins.int
+    AFTER_FAMILY_FIELD_NUMBER: _builtins.int
+    AFTER_KEY_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    move_epoch: _builtins.int
+    """The epoch of the move, as the catalog gave it."""
+    is_fenced: _builtins.bool
+    """False: record batches only, while the sender still serves. True: the rest, once it does not."""
+    after_family: _builtins.str
+    """The family of the last row that the caller has, and its key without the partition; empty: none."""
+    after_key: _builtins.bytes
+    max_bytes: _builtins.int
+    """Keys and values of one answer; a single row may be larger."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        move_epoch: _builtins.int = ...,
+        is_fenced: _builtins.bool = ...,
+        after_family: _builtins.str = ...,
+        after_key: _builtins.bytes = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_family", b"after_family", "after_key", b"after_key", "is_fenced", b"is_fenced", "max_bytes", b"max_bytes", "move_epoch", b"move_epoch", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransferPartitionRequest: _TypeAlias = TransferPartitionRequest  # noqa: Y015
+
+@_typing.final
+class TransferPartitionResponse(_message.Message):
+    """Payload: the rows, each key (without the partition) followed by its value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Row(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_LENGTH_FIELD_NUMBER: _builtins.int
+        VALUE_LENGTH_FIELD_NUMBER: _builtins.int
+        key_length: _builtins.int
+        value_length: _builtins.int
+        def __init__(
+            self,
+            *,
+            key_length: _builtins.int = ...,
+            value_length: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key_length", b"key_length", "value_length", b"value_length"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    FAMILY_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    IS_LAST_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    error_message: _builtins.str
+    family: _builtins.str
+    """All rows of one answer are of one family."""
+    checksum: _builtins.int
+    """CRC-32C of the payload."""
+    is_last: _builtins.bool
+    """There was no other row when this was answered."""
+    log_start_offset: _builtins.int
+    """With the last answer of a fenced partition: what the copy must be."""
+    log_end_offset: _builtins.int
+    payload: _builtins.bytes
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransferPartitionResponse.Row]: ...
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        family: _builtins.str = ...,
+        rows: _abc.Iterable[Global___TransferPartitionResponse.Row] | None = ...,
+        checksum: _builtins.int = ...,
+        is_last: _builtins.bool = ...,
+        log_start_offset: _builtins.int = ...,
+        log_end_offset: _builtins.int = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "error_code", b"error_code", "error_message", b"error_message", "family", b"family", "is_last", b"is_last", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "payload", b"payload", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransferPartitionResponse: _TypeAlias = TransferPartitionResponse  # noqa: Y015
