@@ -38,6 +38,7 @@ from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import DESCRIBE_STATE_PARTITIONS, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import Channel
 from kshare_runtime.rocks_store import RocksStore
+from kshare_servicekit.memory import collect_garbage_rarely
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import WriteState
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
@@ -400,6 +401,7 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=120)
     memory = Path("/dev/shm")
+    collect_garbage_rarely()
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
         console.print("Machine and store alone")
         parts = parts_by_size(Path(name), console)

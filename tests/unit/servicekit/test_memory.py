@@ -28,3 +28,12 @@ def faults(mode: str) -> int:
 def test_a_large_buffer_costs_no_page_faults_again() -> None:
     pages = 20 * 8_000_000 // resource.getpagesize()
     assert faults("keep") < pages // 10
+
+
+def test_only_young_objects_are_looked_at_often() -> None:
+    program = (
+        "import gc; from kshare_servicekit.memory import collect_garbage_rarely; collect_garbage_rarely();"
+        "print(*gc.get_threshold(), gc.get_freeze_count() > 1_000)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["20000", "10", "100", "True"]

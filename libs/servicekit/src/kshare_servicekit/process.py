@@ -24,7 +24,7 @@ from kshare_rpc.network import CallFailed, Network, Server
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
-from kshare_servicekit.memory import keep_large_buffers
+from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_servicekit.metrics import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
 
@@ -89,6 +89,7 @@ def run_role(
 ) -> int:
     """Runs the node that `build` makes until it is told to stop; returns the exit code."""
     keep_large_buffers()
+    collect_garbage_rarely()
     logs.configure(role=role, node_id=settings.node_id, log_format=settings.log_format, log_level=settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if use_uvloop else None) as runner:
         return runner.run(_Process(build, settings, role).run())

@@ -41,7 +41,7 @@ LEADER_EPOCH = 0
 BATCH_BYTES_LIMIT = 64 * 1024
 OFFSETS_SCANNED_AT_ONCE = 10_000
 """Most of them may be gone, and the event loop must not wait for the disk to step over all of them."""
-CACHED_OFFSETS_LIMIT = 200_000
+CACHED_OFFSETS_LIMIT = 300_000
 UNKNOWN_OFFSET = -1
 
 _OWN_KEYS = b"\x80"
@@ -247,7 +247,8 @@ class StateTopicIndex:
     def _offsets_of(self, family: str, prefix: bytes) -> dict[bytes, int]:
         offsets = self._offsets.get(prefix)
         if offsets is not None:
-            self._offsets.move_to_end(prefix)
+            if self._cached_offsets > CACHED_OFFSETS_LIMIT // 2:  # moving costs as much as the rest of the look-up
+                self._offsets.move_to_end(prefix)
             return offsets
         start = _KEYS + prefix
         offsets = {}

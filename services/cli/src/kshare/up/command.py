@@ -24,7 +24,7 @@ from kshare.up.data_directory import DataDirectory, write_atomically
 from kshare.up.plan import SHARE_COORDINATOR, SHARE_COORDINATORS, ClusterPlan, plan_cluster
 from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, process_configs
-from kshare_servicekit.memory import keep_large_buffers
+from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_servicekit.properties import parse_properties
 
 READY_POLL_S = 0.05
@@ -62,6 +62,7 @@ def run_up(options: UpOptions) -> None:
                 from kshare.up.single_process import SingleProcess  # loads every role, which other commands need not
 
                 keep_large_buffers()
+                collect_garbage_rarely()
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     runner.run(_run(options, plan, SingleProcess(directory, plan, configs), console))
             else:

@@ -60,7 +60,7 @@ from kshare_share_coordinator.machine.state_batches import StateBatch, combine_s
 
 SMALL_STATE_BATCHES = 16
 """A state of so few batches is written as a snapshot: hardly longer than an update, and loaded with one look-up."""
-CACHED_STATES_LIMIT = 150_000
+CACHED_STATES_LIMIT = 300_000
 CACHED_STATE_BATCHES_LIMIT = 2_000_000
 
 NO_STATE = ShareGroupOffset(
