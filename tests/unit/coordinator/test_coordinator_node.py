@@ -12,7 +12,7 @@ from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc import methods
-from kshare_rpc.catalog import CatalogFollower
+from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.ports import Write
 from support.coordinator_cluster import CoordinatorCluster, run_virtually

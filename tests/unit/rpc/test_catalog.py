@@ -10,8 +10,9 @@ from google.protobuf.message import Message
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
-from kshare_rpc import catalog
-from kshare_rpc.catalog import CatalogFollower, CatalogView, next_view
+from kshare_rpc import catalog_follower
+from kshare_rpc.catalog import CatalogView, next_view
+from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.methods import REGISTER_NODE, WATCH_CATALOG
@@ -120,7 +121,7 @@ class Following:
 
 
 def follow(play: Callable[[Following], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "RETRY_INTERVAL_MS", 1)
+    monkeypatch.setattr(catalog_follower, "RETRY_INTERVAL_MS", 1)
 
     async def main() -> None:
         following = Following()

@@ -70,3 +70,9 @@ def state_partition_of(key: SharePartitionKey, state_partition_count: int) -> in
     """The partition of `__share_group_state` that holds the share-partition's state (Kafka's Utils.abs of the hash)."""
     hashed = java_string_hash(str(key))
     return (0 if hashed == -(1 << 31) else abs(hashed)) % state_partition_count
+
+
+def group_partition_of(group_id: str, group_partition_count: int) -> int:
+    """The group partition that a group belongs to, as Kafka's GroupMetadataManager.partitionFor (Utils.abs)."""
+    hashed = java_string_hash(group_id)
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % group_partition_count

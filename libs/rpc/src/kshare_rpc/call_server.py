@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
-from kshare_rpc.grpc_channel import REFUSED_PREFIX
+from kshare_rpc.grpc_channel import NOT_STARTED_PREFIX, REFUSED_PREFIX
 from kshare_rpc.network import Handler, Method, Payload, Service
 
 FLUSH_AT_STOP_MS = 200
@@ -50,7 +50,7 @@ class CallServer:
         answer_payload: Payload = ()
         found = self._handlers.get(header.method)
         if self.is_stopping:
-            answer.failure = f"{REFUSED_PREFIX}the server at {self.address} is stopping"
+            answer.failure = f"{NOT_STARTED_PREFIX}the server at {self.address} is stopping"
         elif found is None:
             answer.failure = f"the server at {self.address} has no method {header.method!r}"
         else:

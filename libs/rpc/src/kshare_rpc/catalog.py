@@ -1,26 +1,16 @@
-"""The catalog as every role but the coordinator sees it: a view that is always whole, and the task that follows it.
+"""The catalog as every role but the coordinator sees it: a view that is always whole, and never changes.
 
-`CatalogFollower` registers the node, then keeps one WatchCatalog call waiting at the coordinator; each answer makes the
-next `CatalogView` and renews the node's lease. Lookups never leave the process. When the coordinator is away the last
-view stays; when it says that the registration is gone, the node registers again (a new epoch) and takes a full view.
+Lookups never leave the process. `catalog_follower` makes each next view.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kshare_core.configs import DynamicConfigs
-from kshare_core.errors import ErrorCode
-from kshare_core.identifiers import SharePartitionKey, TopicPartition, state_partition_of
+from kshare_core.identifiers import SharePartitionKey, TopicPartition, group_partition_of, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import REGISTER_NODE, WATCH_CATALOG
-from kshare_rpc.network import CallFailed, Channel, Network
-
-WATCH_WAIT_MS = 3_000
-CALL_TIMEOUT_MS = 5_000
-RETRY_INTERVAL_MS = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +31,13 @@ class CatalogView:
     state_partition_owner_epochs: Mapping[int, int] = field(default_factory=dict)
     """The catalog's epoch at the newest change of each state partition's owner or move."""
     state_partition_count: int = 0
+    coordinators: Mapping[int, str] = field(default_factory=dict)
+    """The addresses of the live coordinators by node id."""
+    group_partition_owners: Mapping[int, int] = field(default_factory=dict)
+    """Node ids of coordinators by group partition; those without an owner are not in it."""
+    group_partition_count: int = 0
+    coordinators_version: int = 0
+    """Stands for the content of these three."""
 
     def partition(self, key: TopicPartition) -> coordinator_pb2.Topic.Partition | None:
         """The partition, or None where the topic or the partition does not exist."""
@@ -65,6 +62,16 @@ class CatalogView:
         node = None if owner is None else self.node(coordinator_pb2.ROLE_SHARE_COORDINATOR, owner)
         return node.rpc_address if node else None
 
+    def coordinator_address(self, group_id: str) -> str | None:
+        """Where the group's coordinator is; None while no live one owns the group's partition."""
+        if self.group_partition_count == 0:
+            return None
+        return self.group_partition_address(group_partition_of(group_id, self.group_partition_count))
+
+    def group_partition_address(self, group_partition: int) -> str | None:
+        owner = self.group_partition_owners.get(group_partition)
+        return None if owner is None else self.coordinators.get(owner)
+
     def leader_address(self, key: TopicPartition) -> str | None:
         """Where the partition's leader is; None while it is unknown."""
         partition = self.partition(key)
@@ -73,7 +80,8 @@ class CatalogView:
 
 
 def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -> CatalogView:
-    """The view after an answer of the coordinator."""
+    """The view after an answer of the coordinator; the same one where nothing changed."""
+    view = _with_coordinators(view, answer)
     if answer.version == view.version and not answer.full:
         return view
     topics = {} if answer.full else dict(view.topics_by_id)
@@ -113,133 +121,19 @@ def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -
     return changed
 
 
+def _with_coordinators(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -> CatalogView:
+    if answer.coordinators_version == view.coordinators_version:
+        return view
+    return replace(
+        view,
+        coordinators={node.node_id: node.rpc_address for node in answer.coordinators},
+        group_partition_owners={owner.partition: owner.node_id for owner in answer.group_partition_owners},
+        group_partition_count=answer.group_partition_count,
+        coordinators_version=answer.coordinators_version,
+    )
+
+
 def alter_configs(configs: DynamicConfigs, view: CatalogView, broker_id: int) -> bool:
     """Gives a broker the values that administrators gave it; whether that changed anything."""
     of_all, of_one = view.broker_configs.get("", {}), view.broker_configs.get(str(broker_id), {})
     return configs.alter(of_all, of_one)
-
-
-class RegistrationRefused(Exception):
-    """The coordinator does not take this node; the text says why."""
-
-
-class CatalogFollower:
-    """Registers a node and follows the catalog; see the module's text.
-
-    `on_view(old, new)` is called for each new view, in order, before anyone else sees it.
-    """
-
-    def __init__(
-        self,
-        *,
-        network: Network,
-        coordinator_address: str,
-        on_view: Callable[[CatalogView, CatalogView], None] = lambda old, new: None,
-        on_problem: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self._network = network
-        self._on_view = on_view
-        self._on_problem = on_problem
-        self._channels: dict[str, Channel] = {}
-        self._coordinator_address = coordinator_address
-        self._node: coordinator_pb2.Node | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
-        self.view = CatalogView()
-        self.node_epoch = -1
-        self.heard_at: float | None = None
-        """Loop time of the coordinator's last answer; a lease counts from the time its call was sent."""
-        self.lease_ms = 0
-
-    @property
-    def coordinator(self) -> Channel:
-        return self.channel(self._coordinator_address)
-
-    def channel(self, address: str) -> Channel:
-        """The channel to an address; one for each address, kept."""
-        if address not in self._channels:
-            self._channels[address] = self._network.connect(address)
-        return self._channels[address]
-
-    async def start(self, node: coordinator_pb2.Node) -> None:
-        """Registers the node and returns when the first view is here."""
-        self._node = node
-        while not await self._attempt(self._register):
-            await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
-        while not await self._attempt(self._watch_once):
-            await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="catalog-follower")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        for channel in self._channels.values():
-            await channel.close()
-
-    async def wait_for_version(self, version: int, *, timeout_ms: int) -> bool:
-        """Whether the view reached `version` in time; after a change, so that its maker sees it here too."""
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        while self.view.version < version:
-            remaining = deadline - asyncio.get_running_loop().time()
-            if remaining <= 0:
-                return False
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), remaining)
-            except TimeoutError:
-                return self.view.version >= version
-        return True
-
-    async def _follow(self) -> None:
-        while True:
-            try:
-                followed = await self._attempt(self._watch_once)
-            except Exception as error:  # a bug in on_view must not end the lease without a word; the view stays old
-                self._on_problem(f"the catalog's next version was not taken: {type(error).__name__}: {error}")
-                followed = False
-            if not followed:
-                await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
-
-    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> bool:
-        try:
-            await step()
-        except (CallFailed, RegistrationRefused) as problem:
-            self._on_problem(str(problem))
-            return False
-        return True
-
-    async def _register(self) -> None:
-        assert self._node is not None
-        sent_at = asyncio.get_running_loop().time()
-        request = coordinator_pb2.RegisterNodeRequest(node=self._node)
-        answer, _ = await self.coordinator.call(REGISTER_NODE, request, timeout_ms=CALL_TIMEOUT_MS)
-        if answer.error_code:
-            raise RegistrationRefused(answer.error_message)
-        self.node_epoch = answer.node_epoch
-        self.lease_ms = answer.lease_ms
-        self.heard_at = sent_at
-        self.view = replace(self.view, version=0)
-
-    async def _watch_once(self) -> None:
-        assert self._node is not None
-        sent_at = asyncio.get_running_loop().time()
-        request = coordinator_pb2.WatchCatalogRequest(
-            role=self._node.role,
-            node_id=self._node.node_id,
-            incarnation=self._node.incarnation,
-            after_version=self.view.version,
-            max_wait_ms=WATCH_WAIT_MS,
-        )
-        timeout_ms = WATCH_WAIT_MS + CALL_TIMEOUT_MS
-        answer, _ = await self.coordinator.call(WATCH_CATALOG, request, timeout_ms=timeout_ms)
-        if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
-            self._on_problem(answer.error_message)
-            await self._register()
-            return
-        self.heard_at = sent_at
-        old, new = self.view, next_view(self.view, answer)
-        if new is not old:
-            self._on_view(old, new)
-            self.view = new
-            self._changed.set()

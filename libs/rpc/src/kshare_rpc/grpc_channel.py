@@ -19,7 +19,16 @@ from google.protobuf.message import DecodeError
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.http2_exchange import Http2Exchange, MessageReader, status_text
-from kshare_rpc.network import CallFailed, CallTimeout, ChannelUnavailable, Method, Payload, Request, Response
+from kshare_rpc.network import (
+    CallFailed,
+    CallNotStarted,
+    CallTimeout,
+    ChannelUnavailable,
+    Method,
+    Payload,
+    Request,
+    Response,
+)
 
 CALLS_PER_CHANNEL_LIMIT = 8_192
 """Calls under way that a channel takes; another one fails with ChannelUnavailable and nothing is sent."""
@@ -28,7 +37,9 @@ CONNECT_TIMEOUT_MS = 5_000
 
 PACKAGE = "kshare.v1"
 REFUSED_PREFIX = "refused: "
-"""A failure that starts so means: the call did not start, and calling again, here or elsewhere, may help."""
+"""A failure that starts so means: the server is stopping, and calling again, here or elsewhere, may help."""
+NOT_STARTED_PREFIX = REFUSED_PREFIX + "not started: "
+"""And this one, that the call had no effect."""
 
 
 class ClientExchange(Http2Exchange):
@@ -208,8 +219,9 @@ class GrpcChannel:
         if call is None or call.future.done():
             return  # nobody waits any more
         if header.failure:
-            kind = ChannelUnavailable if header.failure.startswith(REFUSED_PREFIX) else CallFailed
-            call.future.set_exception(kind(f"{call.method.path} at {self._address}: {header.failure}"))
+            call.future.set_exception(
+                _failure_kind(header.failure)(f"{call.method.path} at {self._address}: {header.failure}")
+            )
             return
         try:
             call.future.set_result((call.method.response_type.FromString(header.message), payload))
@@ -221,4 +233,11 @@ class GrpcChannel:
         calls, self._calls = self._calls, {}
         for call in calls.values():
             if not call.future.done():
-                call.future.set_exception(ChannelUnavailable(f"{call.method.path}: {text}"))
+                kind = ChannelUnavailable if call.frame is None else CallNotStarted
+                call.future.set_exception(kind(f"{call.method.path}: {text}"))
+
+
+def _failure_kind(failure: str) -> type[CallFailed]:
+    if failure.startswith(NOT_STARTED_PREFIX):
+        return CallNotStarted
+    return ChannelUnavailable if failure.startswith(REFUSED_PREFIX) else CallFailed

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from kshare_rpc.call_server import HandlerError, log_handler_error
 from kshare_rpc.network import (
     CallFailed,
+    CallNotStarted,
     CallTimeout,
     ChannelUnavailable,
     Handler,
@@ -88,7 +89,7 @@ class InProcessServer:
     def start_call(self, method: Method[Any, Any], request: Message, payload: memoryview) -> asyncio.Task[_Result]:
         """The call's task; it raises CallFailed or one of its kinds."""
         if self._stopping:
-            raise ChannelUnavailable(f"{method.path}: the server at {self._address} is stopping")
+            raise CallNotStarted(f"{method.path}: the server at {self._address} is stopping")
         handler = self._handlers.get(method.path)
         if handler is None:
             raise CallFailed(f"the server at {self._address} has no method {method.path!r}")
@@ -137,7 +138,7 @@ class InProcessChannel:
             raise ChannelUnavailable(f"the channel to {self._address} is closed")
         server = self._network.server(self._address)
         if server is None:
-            raise ChannelUnavailable(f"{method.path}: nobody serves {self._address}")
+            raise CallNotStarted(f"{method.path}: nobody serves {self._address}")
         task = server.start_call(method, request, _joined(payload))
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[tuple[Response, memoryview]] = loop.create_future()

@@ -46,6 +46,10 @@ class ChannelUnavailable(CallFailed):
     """The other side cannot be reached, or was lost before it answered: whether the call took effect is unknown."""
 
 
+class CallNotStarted(ChannelUnavailable):
+    """Nobody was reached, or the other side is stopping: the call certainly had no effect."""
+
+
 class CallTimeout(ChannelUnavailable):
     """No answer in time: whether the call took effect is unknown."""
 

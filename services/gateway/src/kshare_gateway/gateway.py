@@ -17,9 +17,11 @@ from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.batch_cache import BatchCache
+from kshare_gateway.moving_partitions import MovingPartitions
 from kshare_gateway.sessions import ShareSessionTable
 from kshare_gateway.settings import GatewaySettings
-from kshare_rpc.catalog import CatalogFollower, CatalogView
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.network import Method, Payload, Request, Response
 
@@ -42,6 +44,7 @@ class Gateway:
         self.catalog = catalog
         self.sessions = ShareSessionTable(self.configs.integer("group.share.max.share.sessions"))
         self.cache = BatchCache(self.configs.integer("kshare.gateway.cache.bytes"))
+        self.moving = MovingPartitions(lambda: self.view)
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     @property

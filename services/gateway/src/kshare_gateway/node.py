@@ -18,7 +18,8 @@ from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share_fetching import ShareFetcher
-from kshare_rpc.catalog import CatalogFollower, CatalogView, alter_configs
+from kshare_rpc.catalog import CatalogView, alter_configs
+from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
@@ -161,6 +162,7 @@ class GatewayNode:
     def _new_view(self, old: CatalogView, new: CatalogView) -> None:
         self._catalog_problem = None
         alter_configs(self._configs, new, self._settings.node_id)
+        self._gateway.moving.on_view(old, new)
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
                 self._gateway.cache.drop_topic(topic_id)

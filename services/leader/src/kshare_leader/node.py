@@ -18,13 +18,18 @@ from kshare_leader.handlers.describe_producers import DescribeProducersHandler
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
 from kshare_leader.handlers.produce import ProduceHandler
+from kshare_leader.handlers.transfer_partition import TransferPartitionHandler
 from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.transaction_verifier import TransactionVerifier
+from kshare_leader.moving.partition_moves import PartitionMoves
+from kshare_leader.moving.rows import PartitionRows
+from kshare_leader.moving.sender import PartitionSender
 from kshare_leader.settings import LeaderSettings
 from kshare_leader.share.service import ShareService
-from kshare_rpc.catalog import CatalogFollower, CatalogView, alter_configs
+from kshare_rpc.catalog import CatalogView, alter_configs
+from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
     APPEND_DEAD_LETTERS,
@@ -38,6 +43,7 @@ from kshare_rpc.methods import (
     RELEASE_SHARE_SESSION,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
+    TRANSFER_PARTITION,
     WRITE_TXN_MARKERS,
 )
 from kshare_rpc.network import Network, Server, Service
@@ -67,6 +73,7 @@ class LeaderNode:
         self._logs: PartitionLogs | None = None
         self._verifier: TransactionVerifier | None = None
         self._share: ShareService | None = None
+        self._moves: PartitionMoves | None = None
         self._server: Server | None = None
         self._maintenance: asyncio.Task[None] | None = None
 
@@ -94,6 +101,7 @@ class LeaderNode:
             clock=self._environment.clock,
             configs=settings.configs,
         )
+        dead_letters = self._new_dead_letters(self._store)
         self._share = ShareService(
             logs=self._logs,
             view=lambda: self._follower.view,
@@ -102,10 +110,19 @@ class LeaderNode:
             configs=settings.configs,
             environment=self._environment,
             report=_logger.warning,
-            dead_letters=self._new_dead_letters(self._store),
+            dead_letters=dead_letters,
         )
+        rows = PartitionRows(self._store)
+        self._moves = self._new_moves(self._logs, rows, dead_letters)
         receiver = AppendDeadLettersHandler(self._logs, self._store, self._environment.clock)
-        self._server = await self._network.serve(settings.listen, [self._service(self._logs, self._share, receiver)])
+        sender = PartitionSender(
+            rows=rows,
+            view=lambda: self._follower.view,
+            end_offset=self._logs.end_offset,
+            node_id=settings.node_id,
+        )
+        service = self._service(self._logs, self._share, receiver, sender)
+        self._server = await self._network.serve(settings.listen, [service])
         await self._follower.start(
             coordinator_pb2.Node(
                 role=coordinator_pb2.ROLE_LEADER,
@@ -125,6 +142,8 @@ class LeaderNode:
         if self._maintenance is not None:
             self._maintenance.cancel()
             await asyncio.gather(self._maintenance, return_exceptions=True)
+        if self._moves is not None:
+            await self._moves.stop()
         if self._share is not None:
             await self._share.stop()
         if self._verifier is not None:
@@ -139,9 +158,9 @@ class LeaderNode:
 
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty when it is."""
-        if self._logs is None or self._share is None:
+        if self._logs is None or self._share is None or self._moves is None:
             return ["the leader is not started"]
-        problems = [*self._logs.problems(), *self._share.problems()]
+        problems = [*self._logs.problems(), *self._share.problems(), *self._moves.problems()]
         if not self._has_lease():
             why = f": {self._catalog_problem}" if self._catalog_problem else ""
             problems.append(f"the lease ran out, nothing is served until the coordinator answers{why}")
@@ -163,7 +182,21 @@ class LeaderNode:
             report=_logger.warning,
         )
 
-    def _service(self, logs: PartitionLogs, share: ShareService, receiver: AppendDeadLettersHandler) -> Service:
+    def _new_moves(self, logs: PartitionLogs, rows: PartitionRows, dead_letters: DeadLetters) -> PartitionMoves:
+        return PartitionMoves(
+            rows=rows,
+            view=lambda: self._follower.view,
+            is_foreign=lambda: logs.is_foreign,
+            on_rows=dead_letters.partition_changed,
+            channel=self._follower.channel,
+            coordinator=lambda: self._follower.coordinator,
+            node_id=self._settings.node_id,
+            page_bytes=self._settings.move_page_bytes,
+        )
+
+    def _service(
+        self, logs: PartitionLogs, share: ShareService, receiver: AppendDeadLettersHandler, sender: PartitionSender
+    ) -> Service:
         assert self._verifier is not None
         return Service(
             name=LEADER,
@@ -179,18 +212,20 @@ class LeaderNode:
                 RELEASE_SHARE_SESSION: share.release_share_session,
                 DROP_SHARE_PARTITIONS: share.drop_share_partitions,
                 APPEND_DEAD_LETTERS: receiver,
+                TRANSFER_PARTITION: TransferPartitionHandler(sender),
             },
             healthy=lambda: not self.problems(),
         )
 
     def _on_view(self, old: CatalogView, new: CatalogView) -> None:
         # Logs first: share-partitions ask for theirs by the new view.
-        assert self._logs is not None and self._share is not None
+        assert self._logs is not None and self._share is not None and self._moves is not None
         are_configs_new = alter_configs(self._configs, new, self._settings.node_id)
         self._logs.on_view(old, new)
         if are_configs_new:
             self._logs.refresh_settings()
         self._share.on_view(old, new)
+        self._moves.on_view(old, new)
         self._catalog_problem = None
 
     def _has_lease(self) -> bool:

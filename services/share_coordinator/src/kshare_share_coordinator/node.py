@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kshare_core.identifiers import SharePartitionKey
-from kshare_rpc.catalog import CatalogFollower, CatalogView
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
     BACKUP_STATE,

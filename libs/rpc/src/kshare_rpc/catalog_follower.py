@@ -1,0 +1,236 @@
+"""The task that follows the catalog, wherever the coordinator is that has it.
+
+`CatalogFollower` registers the node, then keeps one WatchCatalog call waiting at the coordinator; each answer makes the
+next `CatalogView` and renews the node's lease. When the coordinator is away the last view stays; when it says that the
+registration is gone, the node registers again (a new epoch) and takes a full view.
+
+**Several coordinators.** One of them is active: only that one has the catalog. The follower stays with the one that
+answers, and looks for another when the connection is lost, no answer comes in time, or the answer is an error. It goes
+where NOT_COORDINATOR points, else through all known addresses in turn (those it was given and those of the newest
+view), each once; then it rests for RETRY_INTERVAL_MS. So coordinators that point at each other cost a few calls each
+time. A coordinator where it was not before is asked for the whole catalog.
+
+**The lease.** It counts from the time at which the call was sent that was answered without an error; no other answer
+prolongs it. A coordinator that becomes active gives every node a fresh lease, which ends later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from kshare_core.errors import ErrorCode
+from kshare_rpc.catalog import CatalogView, next_view
+from kshare_rpc.coordinator_calls import CoordinatorCalls
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import REGISTER_NODE, WATCH_CATALOG
+from kshare_rpc.network import CallFailed, Channel, Network
+
+WATCH_WAIT_MS = 3_000
+CALL_TIMEOUT_MS = 5_000
+RETRY_INTERVAL_MS = 250
+
+SEVERAL_WATCH_WAIT_MS = 1_000
+SEVERAL_CALL_TIMEOUT_MS = 1_500
+"""With several coordinators: one that is silent for longer may be gone, and another one active."""
+
+
+class RegistrationRefused(Exception):
+    """The coordinator does not take this node; the text says why."""
+
+
+class _NotAnswered(Exception):
+    """The coordinator answered with an error; `points_at` is where the active one is, empty where it does not know."""
+
+    def __init__(self, text: str, points_at: str = "") -> None:
+        super().__init__(text)
+        self.points_at = points_at
+
+
+class CatalogFollower:
+    """Registers a node and follows the catalog; see the module's text.
+
+    `coordinator_address` may have several addresses, with commas between them. `on_view(old, new)` is called for each
+    new view, in order, before anyone else sees it.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        coordinator_address: str,
+        on_view: Callable[[CatalogView, CatalogView], None] = lambda old, new: None,
+        on_problem: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._network = network
+        self._on_view = on_view
+        self._on_problem = on_problem
+        self._channels: dict[str, Channel] = {}
+        self._addresses = tuple(address.strip() for address in coordinator_address.split(","))
+        self._has_several = len(self._addresses) > 1
+        self._tried: dict[str, None] = {}
+        """Addresses that were asked in vain since one answered, or since the last rest."""
+        self._viewed_at = ""
+        """The address that gave the newest view."""
+        self._node: coordinator_pb2.Node | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self.active_address = self._addresses[0]
+        """Where the active coordinator is, or is looked for now."""
+        self.view = CatalogView()
+        self.node_epoch = -1
+        self.heard_at: float | None = None
+        """Loop time of the coordinator's last answer; a lease counts from the time its call was sent."""
+        self.lease_ms = 0
+        self.coordinators = CoordinatorCalls(self)
+        """Calls to the coordinators of groups, and to the active one."""
+
+    @property
+    def has_several_coordinators(self) -> bool:
+        """Whether there are, or were, several: then calls are routed by the view, else all go to the one address."""
+        return self._has_several
+
+    @property
+    def coordinator(self) -> Channel:
+        """To the active coordinator, wherever it is when a call is made; see `CoordinatorCalls.active`."""
+        return self.coordinators.active if self._has_several else self.channel(self.active_address)
+
+    def channel(self, address: str) -> Channel:
+        """The channel to an address; one for each address, kept."""
+        if address not in self._channels:
+            self._channels[address] = self._network.connect(address)
+        return self._channels[address]
+
+    async def start(self, node: coordinator_pb2.Node) -> None:
+        """Registers the node and returns when the first view is here."""
+        self._node = node
+        while not await self._attempt(self._register):
+            await self._rest()
+        while not await self._attempt(self._watch_once):
+            await self._rest()
+        self._task = asyncio.get_running_loop().create_task(self._follow(), name="catalog-follower")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def wait_for_version(self, version: int, *, timeout_ms: int) -> bool:
+        """Whether the view reached `version` in time; after a change, so that its maker sees it here too."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        while self.view.version < version:
+            remaining_ms = (deadline - asyncio.get_running_loop().time()) * 1000
+            if remaining_ms <= 0:
+                return False
+            await self.wait_for_change(timeout_ms=remaining_ms)
+        return True
+
+    async def wait_for_change(self, *, timeout_ms: float) -> None:
+        """Returns at the next view, or when the time is over."""
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            return
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                followed = await self._attempt(self._watch_once)
+            except Exception as error:  # a bug in on_view must not end the lease without a word; the view stays old
+                self._on_problem(f"the catalog's next version was not taken: {type(error).__name__}: {error}")
+                await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
+                continue
+            if not followed:
+                await self._rest()
+
+    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await step()
+        except (CallFailed, RegistrationRefused) as problem:
+            self._on_problem(f"{problem}")
+            self._look_elsewhere("")
+            return False
+        except _NotAnswered as problem:
+            self._on_problem(f"{problem}")
+            self._look_elsewhere(problem.points_at)
+            return False
+        self._tried.clear()
+        return True
+
+    def _look_elsewhere(self, points_at: str) -> None:
+        """Makes the next address to ask the active one."""
+        self._has_several = self._has_several or points_at not in ("", self.active_address)
+        others = self.view.coordinators.values() if self._has_several else ()
+        known = list(dict.fromkeys([*self._addresses, *others]))
+        current = self.active_address
+        self._tried[current] = None
+        place = known.index(current) if current in known else -1
+        in_turn = [points_at] if points_at else []
+        in_turn += known[place + 1 :] + known[: place + 1]
+        fresh = [address for address in in_turn if address not in self._tried]
+        # Without a fresh one the next round begins where this one was pointed at; see `_rest`.
+        self.active_address = (fresh or in_turn)[0]
+
+    async def _rest(self) -> None:
+        """Before the next attempt: not at all while there are addresses that were not asked in this round."""
+        if self.active_address in self._tried:
+            self._tried.clear()
+            await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
+
+    async def _register(self) -> None:
+        assert self._node is not None
+        sent_at = asyncio.get_running_loop().time()
+        request = coordinator_pb2.RegisterNodeRequest(node=self._node)
+        timeout_ms = SEVERAL_CALL_TIMEOUT_MS if self._has_several else CALL_TIMEOUT_MS
+        answer, _ = await self.channel(self.active_address).call(REGISTER_NODE, request, timeout_ms=timeout_ms)
+        if answer.error_code == ErrorCode.NOT_COORDINATOR:
+            raise _NotAnswered(answer.error_message, answer.active_coordinator_address)
+        if answer.error_code:
+            raise RegistrationRefused(answer.error_message)
+        self.node_epoch = answer.node_epoch
+        self.lease_ms = answer.lease_ms
+        self.heard_at = sent_at
+        self.view = replace(self.view, version=0)
+
+    async def _watch_once(self) -> None:
+        address = self.active_address
+        sent_at = asyncio.get_running_loop().time()
+        answer = await self._watch(address)
+        if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._on_problem(answer.error_message)
+            await self._register()
+            return
+        if answer.error_code:
+            text = f"{address} answers WatchCatalog with error {answer.error_code}: {answer.error_message}"
+            raise _NotAnswered(text, answer.active_coordinator_address)
+        self.heard_at = sent_at
+        old, new = self.view, next_view(self.view, answer)
+        if new is not old:
+            self._on_view(old, new)
+            self.view = new
+            self._has_several = self._has_several or len(new.coordinators) > 1
+        if new is not old or address != self._viewed_at:
+            self._viewed_at = address
+            self._changed.set()
+            self.coordinators.owners_changed()
+
+    async def _watch(self, address: str) -> coordinator_pb2.WatchCatalogResponse:
+        assert self._node is not None
+        is_new_here = self._has_several and address != self._viewed_at
+        wait_ms, timeout_ms = WATCH_WAIT_MS, CALL_TIMEOUT_MS
+        if self._has_several:
+            wait_ms, timeout_ms = SEVERAL_WATCH_WAIT_MS, SEVERAL_CALL_TIMEOUT_MS
+        request = coordinator_pb2.WatchCatalogRequest(
+            role=self._node.role,
+            node_id=self._node.node_id,
+            incarnation=self._node.incarnation,
+            after_version=0 if is_new_here else self.view.version,
+            after_coordinators_version=0 if is_new_here else self.view.coordinators_version,
+            max_wait_ms=wait_ms,
+        )
+        answer, _ = await self.channel(address).call(WATCH_CATALOG, request, timeout_ms=wait_ms + timeout_ms)
+        return answer
