@@ -13,7 +13,7 @@ from rich.console import Console
 from kshare.commands.consume import consume as run_consume
 from kshare.commands.groups import show_group, show_groups
 from kshare.commands.nodes import show_nodes
-from kshare.commands.partitions import refuse_to_move
+from kshare.commands.partitions_command_line import partitions_app
 from kshare.commands.produce import produce as run_produce
 from kshare.commands.state.command_line import Coordinator, DataDir, state_app
 from kshare.commands.state.coordinator_address import coordinator_address
@@ -31,7 +31,6 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="Create, list and delete topics.", no_args_is_help=True)
 groups_app = typer.Typer(help="List and describe groups.", no_args_is_help=True)
-partitions_app = typer.Typer(help="Where partitions are.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 app.add_typer(partitions_app, name="partitions")
@@ -80,15 +79,6 @@ def demo(
 def nodes(coordinator: Coordinator = None, data_dir: DataDir = None) -> None:
     """Shows all nodes: role, id, epoch, address and lease."""
     show_nodes(coordinator_address(coordinator, data_dir), Console())
-
-
-@partitions_app.command("move")
-def partitions_move(
-    partition: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="Which partition.")],
-    leader: Annotated[int, typer.Argument(metavar="LEADER", min=0, help="The leader's node id.")],
-) -> None:
-    """Says why a partition cannot be moved to another leader."""
-    refuse_to_move(partition, leader)
 
 
 @topics_app.command("create")

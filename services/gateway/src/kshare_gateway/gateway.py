@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from typing import Any
 from zlib import crc32
 
@@ -67,9 +67,25 @@ class Gateway:
     async def call_coordinator(
         self, method: Method[Request, Response], request: Request, *, timeout_ms: int = CALL_TIMEOUT_MS
     ) -> Response:
-        """The coordinator's answer; CallFailed or one of its kinds where there is none."""
-        answer, _ = await self.catalog.coordinator.call(method, request, timeout_ms=timeout_ms)
-        return answer
+        """The active coordinator's answer; CallFailed or one of its kinds where there is none."""
+        return await self.catalog.coordinators.call_active(method, request, timeout_ms=timeout_ms)
+
+    async def call_group_coordinator(
+        self,
+        group_id: str,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout_ms: int = CALL_TIMEOUT_MS,
+        order_key: Hashable = None,
+    ) -> Response:
+        """The answer of the group's coordinator; CallFailed or one of its kinds where there is none.
+
+        `order_key`: see kshare_rpc.coordinator_calls.
+        """
+        return await self.catalog.coordinators.call_owner(
+            group_id, method, request, timeout_ms=timeout_ms, order_key=order_key
+        )
 
     def leader_of(self, key: TopicPartition) -> tuple[str, ErrorCode]:
         """The address of a partition's leader, or why there is none: the code that makes clients look again."""

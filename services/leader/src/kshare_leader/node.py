@@ -14,6 +14,7 @@ from kshare_core.configs import DynamicConfigs
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
+from kshare_leader.handlers.describe_log_dirs import DescribeLogDirsHandler
 from kshare_leader.handlers.describe_producers import DescribeProducersHandler
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
@@ -34,6 +35,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import (
     APPEND_DEAD_LETTERS,
     DELETE_RECORDS,
+    DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DROP_SHARE_PARTITIONS,
     FETCH,
@@ -207,6 +209,7 @@ class LeaderNode:
                 DELETE_RECORDS: DeleteRecordsHandler(logs),
                 WRITE_TXN_MARKERS: WriteTxnMarkersHandler(logs),
                 DESCRIBE_PRODUCERS: DescribeProducersHandler(logs),
+                DESCRIBE_LOG_DIRS: DescribeLogDirsHandler(logs),
                 SHARE_FETCH: share.share_fetch,
                 SHARE_ACKNOWLEDGE: share.share_acknowledge,
                 RELEASE_SHARE_SESSION: share.release_share_session,

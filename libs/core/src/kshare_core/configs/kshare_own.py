@@ -20,6 +20,13 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=50,
         text="How many share coordinators `kshare up` runs; drain those that shall go before there are fewer.",
     ),
+    integer(
+        "kshare.leaders",
+        1,
+        low=1,
+        high=50,
+        text="How many leaders `kshare up` runs; drain those that shall go before there are fewer.",
+    ),
     long(
         "kshare.gateway.cache.bytes",
         64 * 1024 * 1024,

@@ -1,8 +1,8 @@
 """What `kshare up` does, in order.
 
 Check the configuration, lock the directory, pick the ports, start the roles; when every role can serve and a client can
-connect, say so and write the ready file; wait for SIGTERM or SIGINT; stop the gateway, the leader, the share
-coordinator and the coordinator, in this order.
+connect, say so and write the ready file; wait for SIGTERM or SIGINT; stop the gateway, the leaders, the
+share coordinators and the coordinator, in this order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import read_metadata
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
-from kshare.up.plan import SHARE_COORDINATOR, SHARE_COORDINATORS, ClusterPlan, plan_cluster
+from kshare.up.plan import LEADER, LEADERS, SHARE_COORDINATOR, SHARE_COORDINATORS, ClusterPlan, plan_cluster
 from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, process_configs
 from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
@@ -52,8 +52,14 @@ def run_up(options: UpOptions) -> None:
     directory = DataDirectory(options.data_dir)
     try:
         config_file = options.config_file.resolve() if options.config_file else None
-        count = configs.integer(SHARE_COORDINATORS)
-        plan = plan_cluster(directory, listen, advertised, config_file, share_coordinators=count)
+        plan = plan_cluster(
+            directory,
+            listen,
+            advertised,
+            config_file,
+            share_coordinators=configs.integer(SHARE_COORDINATORS),
+            leaders=configs.integer(LEADERS),
+        )
         console = Console()
         try:
             for warning in [*warnings, *_stores_left_out(directory, plan)]:
@@ -84,15 +90,19 @@ def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
 
 
 def _stores_left_out(directory: DataDirectory, plan: ClusterPlan) -> list[str]:
-    """A warning for each share coordinator of a former run that is not started."""
-    planned = [node.name for node in plan.share_coordinators]
-    found = sorted(path.name for path in directory.path.glob(f"{SHARE_COORDINATOR}-*") if path.is_dir())
-    return [
-        f"{name} is not started; unless it was drained, the share-group state in {directory.path / name} is missing "
-        f"({SHARE_COORDINATORS} is {len(planned)})"
-        for name in found
-        if name not in planned
-    ]
+    """A warning for each share coordinator and each leader of a former run that is not started."""
+    kinds = (
+        (SHARE_COORDINATOR, plan.share_coordinators, "share-group state", SHARE_COORDINATORS),
+        (LEADER, plan.leaders, "records", LEADERS),
+    )
+    warnings: list[str] = []
+    for role, planned, content, config in kinds:
+        names = [node.name for node in planned]
+        for path in sorted(path for path in directory.path.glob(f"{role}-*") if path.is_dir()):
+            if path.name not in names:
+                text = f"unless it was drained, the {content} in {path} is missing ({config} is {len(names)})"
+                warnings.append(f"{path.name} is not started; {text}")
+    return warnings
 
 
 def _remove_stale(ready_file: Path) -> None:

@@ -1,8 +1,9 @@
 """Which roles run, in which order they start, and with which settings; the settings are kshare_servicekit's.
 
-Started in the order coordinator, share coordinators, leader, gateway; stopped the other way round. There are as many
-share coordinators as kshare.share.coordinators says, with node ids from 1 on. The second and further ones are named
-share-coordinator-2, …, and have a directory of that name for their store.
+Started in the order coordinator, share coordinators, leaders, gateway; stopped the other way round. There are as many
+share coordinators as kshare.share.coordinators says, and as many leaders as kshare.leaders says, with node ids from 1
+on. The second and further ones are named share-coordinator-2, leader-2, …, and have a directory of that name for their
+store.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kshare.up.supervisor import ProcessPlan
 
 COORDINATOR, SHARE_COORDINATOR, LEADER, GATEWAY = "coordinator", "share-coordinator", "leader", "gateway"
 SHARE_COORDINATORS = "kshare.share.coordinators"
+LEADERS = "kshare.leaders"
 INTERNAL_HOST = "127.0.0.1"
 NODE_ID = 1
 
@@ -62,6 +64,10 @@ class ClusterPlan:
     def share_coordinators(self) -> list[PlannedNode]:
         return [node for node in self.nodes if node.role == SHARE_COORDINATOR]
 
+    @property
+    def leaders(self) -> list[PlannedNode]:
+        return [node for node in self.nodes if node.role == LEADER]
+
 
 def plan_cluster(
     directory: DataDirectory,
@@ -70,6 +76,7 @@ def plan_cluster(
     config_file: Path | None,
     *,
     share_coordinators: int = 1,
+    leaders: int = 1,
 ) -> ClusterPlan:
     """Picks the ports (the last run's where they are still free) and remembers them; CommandFailed."""
     remembered = directory.remembered_ports()
@@ -77,7 +84,7 @@ def plan_cluster(
     nodes = [
         PlannedNode(COORDINATOR),
         *(PlannedNode(SHARE_COORDINATOR, NODE_ID + number) for number in range(share_coordinators)),
-        PlannedNode(LEADER),
+        *(PlannedNode(LEADER, NODE_ID + number) for number in range(leaders)),
         PlannedNode(GATEWAY),
     ]
     taken = [client.port]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kshare.up.data_directory import DataDirectory
-from kshare.up.plan import COORDINATOR, LEADER, NODE_ID, ClusterPlan
+from kshare.up.plan import COORDINATOR, NODE_ID, ClusterPlan
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import Configs
@@ -82,15 +82,18 @@ class SingleProcess:
                 )
                 for node in plan.share_coordinators
             ),
-            LeaderNode(
-                environment=environment,
-                network=network,
-                settings=LeaderSettings(
-                    node_id=NODE_ID,
-                    listen=addresses[LEADER],
-                    coordinator_address=addresses[COORDINATOR],
-                    configs=self._configs,
-                ),
+            *(
+                LeaderNode(
+                    environment=system_environment(node.data_dir(self._directory.path)),
+                    network=network,
+                    settings=LeaderSettings(
+                        node_id=node.node_id,
+                        listen=addresses[node.name],
+                        coordinator_address=addresses[COORDINATOR],
+                        configs=self._configs,
+                    ),
+                )
+                for node in plan.leaders
             ),
             GatewayNode(
                 environment=environment,

@@ -6,8 +6,8 @@ In the embedded engine the rows of a partition lie on its leader's disk, so it m
    it sees that, and only then gives out the rest.
 3. The new leader says that it has all rows durably; the catalog makes it the leader, with a new placement epoch, so
    that the leader epoch grows. The former one removes its rows.
-Whatever stops in between, the rows of the former leader are whole until step 3, and what is answered for after the fence
-is nobody's: a move that cannot go on is taken back, which is a new placement epoch, too, so that every copy that was
+Whatever stops in between, the rows of the former leader are whole until step 3, and after the fence nobody answers for
+the partition: a move that cannot go on is taken back, which is a new placement epoch, too, so that every copy that was
 begun is older than the placement.
 
 A move is part of its partition's placement, so it ends with its topic. `settle` is what changes of leaders end with:
@@ -262,7 +262,8 @@ def decide_advance_move(
     topic = state.topics.get(request.topic_id)
     draft = _Draft(state, state.epoch_counter + 1)
     placement = draft.placement(request.topic_id, request.partition)
-    done = Decision[Record, pb.AdvancePartitionMoveResponse, Effect]((), pb.AdvancePartitionMoveResponse())
+    done: Decision[Record, pb.AdvancePartitionMoveResponse, Effect]
+    done = Decision((), pb.AdvancePartitionMoveResponse())
     if placement is not None and request.step == Step.COMPLETE and _is_switched(placement, request):
         return done  # said again, because the answer was lost
     if (
@@ -272,7 +273,9 @@ def decide_advance_move(
         or placement.moving_to_node_id != request.node_id
         or placement.move_epoch != request.move_epoch
     ):
-        text = f"Partition {request.partition} does not move to leader {request.node_id} with epoch {request.move_epoch}"
+        text = (
+            f"Partition {request.partition} does not move to leader {request.node_id} with epoch {request.move_epoch}"
+        )
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     if request.step == Step.FENCE:
         if placement.is_fenced:

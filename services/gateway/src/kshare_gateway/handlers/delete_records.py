@@ -3,7 +3,7 @@
 As KafkaApis.handleDeleteRecordsRequest of Kafka 4.3: a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one
 of an internal topic INVALID_TOPIC_EXCEPTION, the other errors are the leader's. A partition without a leader, or whose
 leader does not answer, is NOT_LEADER_OR_FOLLOWER; one whose leader does not answer within the request's timeout is
-REQUEST_TIMED_OUT, and may be done later.
+REQUEST_TIMED_OUT, and may be done later. What is for partitions that move waits (`moving_partitions`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,24 @@ _Key = tuple[str, int]
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
+    patience = context.gateway.moving.begin()
+    known = context.gateway.view.topics_by_name
+    keys = [
+        TopicPartition(known[name].topic_id, entry.partition_index)
+        for name, entry in _partitions(request)
+        if name in known
+    ]
+    while True:
+        await patience.until_served(keys)
+        results, codes = await _ask(context, request)
+        if not await patience.should_ask_again(codes):
+            return _body(request, results)
+
+
+async def _ask(context: RequestContext, request: Message) -> tuple[dict[_Key, Body], dict[TopicPartition, int]]:
+    """The answers, and the error codes of the partitions that leaders were asked for."""
     gateway = context.gateway
+    codes: dict[TopicPartition, int] = {}
     results: dict[_Key, Body] = {}
     by_leader: dict[str, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
@@ -52,7 +69,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
     for answers in await asyncio.gather(*calls):
         for topic_id, body in answers:
             results[(names[topic_id], body["partition_index"])] = body
-    return _body(request, results)
+            codes[TopicPartition(topic_id, body["partition_index"])] = body["error_code"]
+    return results, codes
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:

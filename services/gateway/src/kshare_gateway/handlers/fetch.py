@@ -5,7 +5,7 @@ Topics by name up to version 12, by id from 13 on. Always answered without a fet
 request names its partitions in full; a request of a session is FETCH_SESSION_ID_NOT_FOUND. With one leader the request
 waits there; with several, all are asked without waiting, and then to wait where they bring too little, until the first
 that has records. Fetching has no effect, so that what the others bring later is simply dropped. Replicas cannot fetch.
-A leader that gives no answer is NOT_LEADER_OR_FOLLOWER.
+A leader that gives no answer is NOT_LEADER_OR_FOLLOWER. What is for partitions that move waits (`moving_partitions`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.handlers.internal_topics import RecordSource, record_source, topic_named
+from kshare_gateway.moving_partitions import MovePatience
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
@@ -33,23 +34,42 @@ _Bodies = dict[TopicPartition, Body]
 async def handle(context: RequestContext, request: Message) -> Body:
     if context.version >= 7 and (request.session_id != 0 or request.session_epoch not in FULL_SESSION_EPOCHS):
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"There is no fetch session {request.session_id}")
+    patience = context.gateway.moving.begin()
+    while True:
+        results, codes = await _ask(context, request, patience)
+        if not await patience.should_ask_again(codes):
+            return _body(context, request, results)
+
+
+async def _ask(
+    context: RequestContext, request: Message, patience: MovePatience
+) -> tuple[dict[_Key, Body], dict[TopicPartition, int]]:
+    """The answers, and the error codes of the partitions that leaders were asked for."""
     results: dict[_Key, Body] = {}
+    wanted: dict[TopicPartition, _Wanted] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
     for asked, partition in _partitions(context, request):
         topic_id, code = _topic_id(context.gateway, asked)
         key = TopicPartition(topic_id, partition.partition)
-        source, code = (None, code) if code else record_source(context.gateway, key)
-        if source is None:
+        if code:
             results[(asked, partition.partition)] = _refusal(partition.partition, code)
             continue
         asked_for[key] = asked
-        by_source.setdefault(source, []).append(_wanted(key, partition))
-    for key, body in (await _fetch(context.gateway, by_source, request, may_wait=not results)).items():
+        wanted[key] = _wanted(key, partition)
+    await patience.until_served(wanted)
+    for key, entry in wanted.items():
+        source, code = record_source(context.gateway, key)
+        if source is None:
+            results[(asked_for[key], key.partition)] = _refusal(key.partition, code)
+        else:
+            by_source.setdefault(source, []).append(entry)
+    found = await _fetch(context.gateway, by_source, request, may_wait=not results)
+    for key, body in found.items():
         if isinstance(asked_for[key], str):
             body = {**body, "error_code": context.gateway.code_for_names(body["error_code"])}
         results[(asked_for[key], key.partition)] = body
-    return _body(context, request, results)
+    return results, {key: body["error_code"] for key, body in found.items()}
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:

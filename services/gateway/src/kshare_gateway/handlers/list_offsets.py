@@ -2,7 +2,8 @@
 
 Times as in Kafka: -1 latest, -2 earliest, -3 the record with the greatest timestamp (version 7 on), -4 earliest local
 (8 on; nothing is tiered, so the earliest), -5 and -6 (9 and 11 on; what is tiered: nothing, so offset -1). Other
-negative times are UNSUPPORTED_VERSION. A leader that gives no answer is NOT_LEADER_OR_FOLLOWER.
+negative times are UNSUPPORTED_VERSION. A leader that gives no answer is NOT_LEADER_OR_FOLLOWER. What is for partitions
+that move waits (`moving_partitions`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,24 @@ _Key = tuple[str, int]
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
+    patience = context.gateway.moving.begin()
+    known = context.gateway.view.topics_by_name
+    keys = [
+        TopicPartition(known[name].topic_id, entry.partition_index)
+        for name, entry in _partitions(request)
+        if name in known
+    ]
+    while True:
+        await patience.until_served(keys)
+        results, codes = await _ask(context, request)
+        if not await patience.should_ask_again(codes):
+            return _body(request, results)
+
+
+async def _ask(context: RequestContext, request: Message) -> tuple[dict[_Key, Body], dict[TopicPartition, int]]:
+    """The answers, and the error codes of the partitions that leaders were asked for."""
     gateway = context.gateway
+    codes: dict[TopicPartition, int] = {}
     results: dict[_Key, Body] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
@@ -55,7 +73,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
     for answers in await asyncio.gather(*calls):
         for topic_id, body in answers:
             results[(names[topic_id], body["partition_index"])] = body
-    return _body(request, results)
+            codes[TopicPartition(topic_id, body["partition_index"])] = body["error_code"]
+    return results, codes
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:

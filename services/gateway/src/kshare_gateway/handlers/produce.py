@@ -3,7 +3,7 @@
 Topics by name up to version 12, by id from 13 on. acks 1 and -1 are answered when the batch is durable. With acks 0
 there is no answer; where something fails the connection is closed, as in Kafka, so that the producer notices. A
 partition without records is INVALID_RECORD. A leader that gives no answer is NOT_LEADER_OR_FOLLOWER, which producers
-try again.
+try again. What is for partitions that move waits (`moving_partitions`).
 
 Of a transactional producer's request the leader learns the transactional id; from version 12 on it adds partitions to
 the transaction itself (KIP-890). TRANSACTION_ABORTABLE is known to clients since version 11, older ones get
@@ -37,44 +37,48 @@ _Results = dict[tuple[bytes | str, int], Body]
 
 async def handle(context: RequestContext, request: Message) -> Body | None:
     results: _Results = {}
-    by_leader: dict[str, _Records] = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
-    for topic, asked, partition in _partitions(context, request):
-        key = (asked, partition.index)
-        where, problem = _place(context, request, topic, asked, partition)
+    records: _Records = {}
+    for asked, partition in _partitions(context, request):
+        key, problem = _place(context, request, asked, partition)
         if problem is not None:
-            results[key] = _refusal(partition.index, problem)
+            results[(asked, partition.index)] = _refusal(partition.index, problem)
             continue
-        address, leader_key = where
-        by_leader.setdefault(address, {})[leader_key] = partition.records
-        asked_for[leader_key] = asked
-    calls = [_produce(context, address, records, request) for address, records in by_leader.items()]
-    for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
-        for leader_key, body in answers.items():
-            results[(asked_for[leader_key], leader_key.partition)] = body
+        records[key] = partition.records
+        asked_for[key] = asked
+    patience = context.gateway.moving.begin()
+    left = records
+    while left:
+        await patience.until_served(left)
+        answers = await _produce_at_leaders(context, left, request)
+        for key, body in answers.items():
+            results[(asked_for[key], key.partition)] = body
+        codes = {key: body["error_code"] for key, body in answers.items()}
+        if not await patience.should_ask_again(codes):
+            break
+        left = {key: records[key] for key, code in codes.items() if code == ErrorCode.NOT_LEADER_OR_FOLLOWER}
     return _finished(context, request, results)
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body | None:
     results = {
-        (asked, partition.index): _refusal(partition.index, error)
-        for _, asked, partition in _partitions(context, request)
+        (asked, partition.index): _refusal(partition.index, error) for asked, partition in _partitions(context, request)
     }
     return _finished(context, request, results)
 
 
-def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[Message, bytes | str, Message]]:
+def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[bytes | str, Message]]:
     for topic in request.topic_data:
         asked = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.name
         for partition in topic.partition_data:
-            yield topic, asked, partition
+            yield asked, partition
 
 
 def _place(
-    context: RequestContext, request: Message, topic: Message, asked: bytes | str, partition: Message
-) -> tuple[tuple[str, TopicPartition], KafkaError | None]:
-    """The leader's address and the partition as it knows it, or what is wrong."""
-    nowhere = ("", TopicPartition(ZERO_ID, -1))
+    context: RequestContext, request: Message, asked: bytes | str, partition: Message
+) -> tuple[TopicPartition, KafkaError | None]:
+    """The partition as leaders know it, or what is wrong."""
+    nowhere = TopicPartition(ZERO_ID, -1)
     if request.acks not in _ACKS:
         return nowhere, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; allowed are -1, 0 and 1")
     if not partition.records:
@@ -88,11 +92,23 @@ def _place(
             return nowhere, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {asked}")
         topic_id = known.topic_id
     assert topic_id is not None
-    key = TopicPartition(topic_id, partition.index)
-    address, code = context.gateway.leader_of(key)
-    if code:
-        return nowhere, KafkaError(code, f"Partition {partition.index} has no leader that is known")
-    return (address, key), None
+    return TopicPartition(topic_id, partition.index), None
+
+
+async def _produce_at_leaders(context: RequestContext, left: _Records, request: Message) -> dict[TopicPartition, Body]:
+    found: dict[TopicPartition, Body] = {}
+    by_leader: dict[str, _Records] = {}
+    for key, data in left.items():
+        address, code = context.gateway.leader_of(key)
+        if code:
+            error = KafkaError(code, f"Partition {key.partition} has no leader that is known")
+            found[key] = _refusal(key.partition, error)
+        else:
+            by_leader.setdefault(address, {})[key] = data
+    calls = [_produce(context, address, records, request) for address, records in by_leader.items()]
+    for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
+        found.update(answers)
+    return found
 
 
 async def _produce(

@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol
 
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
-from kshare_core.identifiers import SharePartitionKey, topic_id_text
+from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_leader.dead_letters.destination import (
     GROUP_ENABLE,
     Destination,
@@ -246,6 +246,15 @@ class DeadLetters:
             del self._refusals[group_id]
         for work in self._works.values():
             self._try_sooner(work)
+        self._watch(at_once=True)
+
+    def partition_changed(self, partition: TopicPartition) -> None:
+        """The rows of a partition have come to this leader or are gone; StorageFailure is reported."""
+        try:
+            self._unfinished.partition_changed(partition)
+        except StorageFailure as failure:
+            name = f"{topic_id_text(partition.topic_id)}-{partition.partition}"
+            self._report(f"which dead letters partition {name} has to send is not known: {failure}")
         self._watch(at_once=True)
 
     def _try_sooner(self, work: _Work) -> None:

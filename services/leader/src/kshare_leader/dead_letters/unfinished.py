@@ -8,11 +8,13 @@ coordinator is known here; it is forgotten when it had nothing Archiving for a w
 
 from __future__ import annotations
 
-from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
+from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey, TopicPartition
 from kshare_leader.log import keys
 from kshare_runtime.ports import KeyValueStore, Write
 
 _PREFIX_LENGTH = TOPIC_ID_LENGTH + 4
+_END = b"\xff"
+"""Above every group id: it is UTF-8."""
 
 
 class UnfinishedDeadLetters:
@@ -41,6 +43,13 @@ class UnfinishedDeadLetters:
         if key in self._known:
             self._store.write([Write(keys.UNFINISHED_DEAD_LETTERS, _row_key(key), None)])
             del self._known[key]
+
+    def partition_changed(self, partition: TopicPartition) -> None:
+        """The rows of a partition have come or are gone: it moved here or away."""
+        prefix = keys.partition_prefix(partition)
+        found = [_parse(key) for key, _ in self._store.scan(keys.UNFINISHED_DEAD_LETTERS, prefix, prefix + _END)]
+        known = {key: None for key in self._known if key.topic_partition != partition}
+        self._known = known | dict.fromkeys(found)
 
     def topic_removed(self, topic_id: bytes) -> list[SharePartitionKey]:
         """Forgets those of a deleted topic, and returns them; its rows go with its records (`PartitionLogs`)."""

@@ -56,7 +56,7 @@ class CompactionPlan(NamedTuple):
 
 
 class CompactionAborted(Exception):
-    """The log was closed, or is another one than at the start of the run; nothing is wrong with it."""
+    """The log was closed, moves, or is another one than at the start of the run; nothing is wrong with it."""
 
 
 def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan:
@@ -207,7 +207,8 @@ class LogCompaction:
 
     def _check(self) -> None:
         log = self._log
-        if log.is_closed or log.segments.version != self._version or not log.settings.compacts:
+        is_other = log.is_closed or log.is_moving or log.segments.version != self._version
+        if is_other or not log.settings.compacts:
             raise CompactionAborted
 
     def _take(self, offset: int, end_offset: int) -> list[StoredBatch]:

@@ -81,7 +81,7 @@ class LogHousekeeping:
         now_ms = self._clock.now_ms()
         due: list[tuple[float, PartitionLog]] = []
         for log in self._logs.all_logs():
-            if not log.settings.compacts or self._uncleanable.get(log.topic_partition) is log:
+            if not log.settings.compacts or log.is_moving or self._uncleanable.get(log.topic_partition) is log:
                 continue
             plan = plan_compaction(log, now_ms)
             if plan.is_due:

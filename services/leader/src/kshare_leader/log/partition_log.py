@@ -88,6 +88,8 @@ class PartitionLog:
         self.settings = settings
         self.leader_epoch = leader_epoch
         self.is_closed = False
+        self.is_moving = False
+        """It is copied to another leader; meanwhile no batch that is stored may change."""
         self.appended_bytes = 0
         """Bytes appended since the log was opened; tells a waiting fetch how much came in."""
         try:

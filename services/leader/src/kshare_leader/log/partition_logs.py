@@ -9,6 +9,9 @@ removes the records of topics that are gone. What a crash left behind of a delet
 store belongs to one cluster, whose id is kept in it: a catalog of another cluster (the coordinator's disk is new, or an
 address is wrong) opens nothing and removes nothing.
 
+A partition that moves to another leader is led here until it is fenced; then its log is closed, and opened again where
+the move is taken back. The new leader opens it when the catalog names it.
+
 **The lease.** While `has_lease` is false another node may lead the partitions already: no log is found, and an append
 whose write ended after the lease is not confirmed.
 """
@@ -134,13 +137,23 @@ class PartitionLogs:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
         if key in self._offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._offline[key])
-        text = f"leader {self._node_id} does not lead partition {name}"
+        text = f"leader {self._node_id} does not lead partition {name}, or it is moving away"
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
     def current_leader(self, key: TopicPartition) -> tuple[int, int]:
         """The node and the epoch that lead the partition by the newest catalog; (-1, -1) where it is not known."""
         partition = self._view.partition(key)
         return (-1, -1) if partition is None else (partition.leader_node_id, partition.leader_epoch)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether what lies on the disk belongs to another cluster than the catalog, or nobody knows."""
+        return self._foreign_cluster is not None
+
+    def end_offset(self, key: TopicPartition) -> int:
+        """The end of a log that is open, -1 of others."""
+        log = self._logs.get(key)
+        return -1 if log is None else log.high_watermark
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """None where the newest catalog has no such topic."""
@@ -332,21 +345,25 @@ class PartitionLogs:
 
     def _leads(self, key: TopicPartition) -> bool:
         partition = self._view.partition(key)
-        return partition is not None and partition.leader_node_id == self._node_id
+        return partition is not None and self._serves(partition)
+
+    def _serves(self, partition: coordinator_pb2.Topic.Partition) -> bool:
+        return partition.leader_node_id == self._node_id and not partition.is_fenced
 
     def _open_topic(self, topic: coordinator_pb2.Topic) -> None:
         settings = topic_settings({entry.name: entry.value for entry in topic.configs}, self._configs)
         for partition in topic.partitions:
-            if partition.leader_node_id != self._node_id:
+            if not self._serves(partition):
                 continue
             key = TopicPartition(topic.topic_id, partition.partition)
             log = self._logs.get(key)
             if log is not None:
                 log.settings = settings
                 log.leader_epoch = partition.leader_epoch
+                log.is_moving = partition.is_moving
                 continue
             try:
-                self._logs[key] = PartitionLog(
+                log = self._logs[key] = PartitionLog(
                     key=key,
                     store=self._store,
                     tails=self._tails,
@@ -354,6 +371,7 @@ class PartitionLogs:
                     leader_epoch=partition.leader_epoch,
                     report=self._report,
                 )
+                log.is_moving = partition.is_moving
                 self._offline.pop(key, None)
             except StorageFailure as failure:
                 self._offline[key] = f"partition {partition.partition} of topic {topic.name} is offline: {failure}"

@@ -1,8 +1,8 @@
 """Which share-partitions this leader serves, and what a change of the catalog does to them.
 
-A share-partition is made when a fetch first names it. It goes when its topic is deleted, when the partition gets
-another leader or leader epoch, when its log is opened anew, when its state cannot be trusted, and when nobody uses it
-(see `served_partition`).
+A share-partition is made when a fetch first names it. It goes when its topic is deleted, when the partition is fenced
+because it moves, when it gets another leader or leader epoch, when its log is opened anew, when its state cannot be
+trusted, and when nobody uses it (see `served_partition`).
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class SharePartitionDirectory:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}: no topic has this id")
         if partition.leader_node_id != self._node_id:
             text = f"leader node {self._node_id} does not lead it; node {partition.leader_node_id} does"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        if partition.is_fenced:
+            text = f"it moves from leader node {self._node_id} to {partition.moving_to_node_id}"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
         return partition.leader_epoch
 
@@ -155,8 +158,12 @@ class SharePartitionDirectory:
             partition = new.partition(served.key.topic_partition)
             if partition is None:
                 served.drop(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"the topic of {served.key} was deleted"))
-            elif partition.leader_node_id != self._node_id or partition.leader_epoch != served.leader_epoch:
-                text = f"{served.key} has another leader or leader epoch now"
+            elif (
+                partition.leader_node_id != self._node_id
+                or partition.leader_epoch != served.leader_epoch
+                or partition.is_fenced
+            ):
+                text = f"{served.key} has another leader or leader epoch now, or moves there"
                 served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
             elif old.group_configs.get(served.key.group_id) != new.group_configs.get(served.key.group_id):
                 served.settings_changed()

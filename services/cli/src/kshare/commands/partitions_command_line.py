@@ -1,0 +1,80 @@
+"""The options of `kshare partitions …`, and what its commands print."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kshare.commands.partitions import (
+    drain_leader,
+    move_partitions,
+    parse_partitions,
+    show_partitions,
+    take_back_moves,
+    undo_drain_of_leader,
+    wait_for_moves,
+)
+from kshare.commands.state.command_line import Coordinator, DataDir
+from kshare.commands.state.coordinator_address import coordinator_address
+from kshare.failure import BAD_USE, CommandFailed
+
+partitions_app = typer.Typer(help="Which leader has which topic partition, and moving them.", no_args_is_help=True)
+
+Timeout = Annotated[float, typer.Option(min=0, help="Give up waiting after so many seconds.")]
+
+
+@partitions_app.command("list")
+def partitions_list(
+    topics: Annotated[list[str] | None, typer.Argument(help="Without any: all topics.")] = None,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Shows which leader has which partition, what moves, and how many partitions each leader has."""
+    show_partitions(coordinator_address(coordinator, data_dir), topics or [], Console())
+
+
+@partitions_app.command("move")
+def partitions_move(
+    partitions: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION[,…]", help="Which partitions.")],
+    to: Annotated[int | None, typer.Option("--to", metavar="NODE", min=0, help="The new leader's node id.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the new leader serves them.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Take moves back that are under way.")] = False,
+    timeout_s: Timeout = 300.0,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Moves partitions to another leader while clients go on."""
+    named = parse_partitions(partitions)
+    if cancel is (to is not None):
+        raise CommandFailed("give --to NODE, the leader that shall have the partitions, or --cancel", BAD_USE)
+    address = coordinator_address(coordinator, data_dir)
+    if to is None:
+        take_back_moves(address, named)
+        typer.echo(f"{len(named)} partitions stay where they are")
+        return
+    move_partitions(address, named, to)
+    if not wait:
+        typer.echo(f"{len(named)} partitions move to leader {to}")
+        return
+    wait_for_moves(address, named, to, timeout_s=timeout_s, show=typer.echo)
+    typer.echo(f"{len(named)} partitions are at leader {to}")
+
+
+@partitions_app.command("drain")
+def partitions_drain(
+    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The leader's node id.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Let it have partitions again.")] = False,
+    timeout_s: Timeout = 300.0,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Moves all partitions off a leader; ends when it can be stopped for good."""
+    address = coordinator_address(coordinator, data_dir)
+    if undo:
+        undo_drain_of_leader(address, node)
+        typer.echo(f"leader {node} may have partitions again")
+        return
+    drain_leader(address, node, timeout_s=timeout_s, show=typer.echo)
+    typer.echo(f"leader {node} is empty and can be stopped")

@@ -1,0 +1,133 @@
+"""Requests for partitions that move from one leader to another wait here for a short time, instead of failing.
+
+While a partition is fenced nobody serves it; that takes some round trips. Requests that come then wait before they are
+sent. One that a leader refused with NOT_LEADER_OR_FOLLOWER is sent again where the partition moves, or moved just now:
+leaders and gateways see a new catalog one after the other. After MOVE_WAIT_MS clients get the error, which they try
+again themselves.
+
+Asking again is what a client would do with the error, so it changes nothing that a client can see; and since a
+connection has one request with records under way, it does not change the order of what a producer sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TopicPartition
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+
+MOVE_WAIT_MS = 3_000
+"""The longest that one request waits, altogether."""
+MOVED_JUST_NOW_S = 2.0
+"""After a switch; by then every node has seen it, or has lost its lease."""
+AGAIN_AFTER_MS = 20
+
+
+class MovingPartitions:
+    """What the catalog says of moves. `view` is the newest one; `on_view` must be called with each, before it is."""
+
+    def __init__(self, view: Callable[[], CatalogView]) -> None:
+        self._view = view
+        self._moving: dict[bytes, dict[TopicPartition, None]] = {}
+        """By topic."""
+        self._moved: dict[TopicPartition, float] = {}
+        """Those whose move has ended, and when: the event loop's time."""
+        self._changed = asyncio.Event()
+
+    def on_view(self, old: CatalogView, new: CatalogView) -> None:
+        now = asyncio.get_running_loop().time()
+        self._forget(now)
+        for topic_id in [topic_id for topic_id in self._moving if topic_id not in new.topics_by_id]:
+            del self._moving[topic_id]
+        for topic_id, topic in new.topics_by_id.items():
+            if topic is not old.topics_by_id.get(topic_id):
+                self._note(topic, now)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _note(self, topic: coordinator_pb2.Topic, now: float) -> None:
+        before = self._moving.pop(topic.topic_id, {})
+        moving = {
+            TopicPartition(topic.topic_id, partition.partition): None
+            for partition in topic.partitions
+            if partition.is_moving
+        }
+        self._moved.update(dict.fromkeys([key for key in before if key not in moving], now))
+        if moving:
+            self._moving[topic.topic_id] = moving
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing moves, or has lately."""
+        if self._moved:
+            self._forget(asyncio.get_running_loop().time())
+        return not self._moving and not self._moved
+
+    def _forget(self, now: float) -> None:
+        self._moved = {key: ended for key, ended in self._moved.items() if now - ended < MOVED_JUST_NOW_S}
+
+    def begin(self) -> MovePatience:
+        """How long one request may wait from now on."""
+        return MovePatience(self, asyncio.get_running_loop().time() + MOVE_WAIT_MS / 1000)
+
+    def is_fenced(self, key: TopicPartition) -> bool:
+        partition = self._view().partition(key)
+        return partition is not None and partition.is_fenced
+
+    def moves_or_moved(self, key: TopicPartition) -> bool:
+        ended = self._moved.get(key)
+        if ended is not None and asyncio.get_running_loop().time() - ended < MOVED_JUST_NOW_S:
+            return True
+        return key in self._moving.get(key.topic_id, ())
+
+    async def wait_for_view(self, seconds: float) -> None:
+        """Until the next view, or for so long."""
+        changed = self._changed
+        try:
+            async with asyncio.timeout(seconds):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+
+class MovePatience:
+    """One request's patience with moves."""
+
+    __slots__ = ("_deadline", "_moving")
+
+    def __init__(self, moving: MovingPartitions, deadline: float) -> None:
+        self._moving = moving
+        self._deadline = deadline
+
+    async def until_served(self, keys: Iterable[TopicPartition]) -> None:
+        """Returns when none of the partitions is fenced, or there is no time left."""
+        if self._moving.is_calm:
+            return
+        wanted = list(keys)
+        while any(self._moving.is_fenced(key) for key in wanted) and (left := self._time_left()) > 0:
+            await self._moving.wait_for_view(left)
+            await asyncio.sleep(0)  # the view is the gateway's by then
+
+    async def should_ask_again(self, codes: Mapping[TopicPartition, int]) -> bool:
+        """Whether the request should be sent again for those with NOT_LEADER_OR_FOLLOWER; returns when it should be.
+
+        `codes` are the error codes of its partitions.
+        """
+        if self._moving.is_calm:
+            return False
+        refused = [
+            key
+            for key, code in codes.items()
+            if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._moving.moves_or_moved(key)
+        ]
+        if not refused or self._time_left() <= 0:
+            return False
+        await self._moving.wait_for_view(AGAIN_AFTER_MS / 1000)
+        await self.until_served(refused)
+        return True
+
+    def _time_left(self) -> float:
+        return self._deadline - asyncio.get_running_loop().time()

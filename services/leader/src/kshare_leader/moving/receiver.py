@@ -1,0 +1,265 @@
+"""Copies one partition to this leader, and says so to the coordinator until the catalog shows what became of it.
+
+1. Where the mark of this very move is here, go on where the copy of the log has got to; else remove what lies here of
+   older moves, and write the mark.
+2. Ask the leader for record batches, page by page, each written with one fsync, until it has no more.
+3. FENCE: the leader serves no more. Ask for the rest: the newest batches, then everything else that it knows.
+4. Look whether a log opens on the copy that starts and ends where the leader's did.
+5. COMPLETE, again and again: the task ends when the view of the catalog shows the switch, or that the move was taken
+   back, and cancels it. An answer alone decides nothing: it may be late.
+
+Whatever fails is tried again, less and less often. When a disk refuses, here or there, when the copy is not what the
+leader had, or when what is fenced cannot be fetched for FENCED_LIMIT_S, this node gives the move up: the partition is
+served where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+from itertools import pairwise
+from zlib import crc32
+
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.identifiers import TopicPartition, topic_id_text
+from kshare_leader.moving.rows import FAMILIES, LogExtent, Page, PartitionRows, Place, Row
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.methods import ADVANCE_PARTITION_MOVE, TRANSFER_PARTITION
+from kshare_rpc.network import CallFailed, Channel
+
+COPY_BYTES_PER_SECOND = 64 * 1024 * 1024
+"""Of all copies of a node together, until a copy has what was there when it began: clients have their turn."""
+CALL_TIMEOUT_MS = 3_000
+FIRST_RETRY_MS = 10
+RETRY_MAX_MS = 500
+DISK_FAILURES_BEFORE_GIVING_UP = 3
+FENCED_LIMIT_S = 15.0
+"""How long nobody may serve the partition, because its former leader does not give out the rest."""
+FAILURES_BEFORE_PROBLEM = 10
+"""Tries in a row, some seconds, before the health check shows why a move does not go on."""
+
+log = logging.getLogger(__name__)
+
+Step = coordinator_pb2.AdvancePartitionMoveRequest
+
+
+class MoveProblem(Exception):
+    """Why a step of a move did not succeed; it is tried again."""
+
+
+class _HopelessMove(Exception):
+    """The copy is not what it must be, and another one would not be better."""
+
+
+class _Stage(Enum):
+    BEGINNING = auto()
+    LOG = auto()
+    """The partition is served where it was, and its record batches are copied."""
+    FENCED = auto()
+    COPIED = auto()
+
+
+class PartitionReceiver:
+    """One move; `run` ends only by being cancelled. `copies` says how many copies share this node's time."""
+
+    def __init__(
+        self,
+        key: TopicPartition,
+        move: coordinator_pb2.Topic.Partition,
+        *,
+        node_id: int,
+        rows: PartitionRows,
+        view: Callable[[], CatalogView],
+        channel: Callable[[str], Channel],
+        coordinator: Callable[[], Channel],
+        copies: Callable[[], int],
+        page_bytes: int,
+    ) -> None:
+        self._key = key
+        self._move_epoch = move.move_epoch
+        self.from_node_id = move.leader_node_id
+        self._node_id = node_id
+        self._rows = rows
+        self._view = view
+        self._channel = channel
+        self._coordinator = coordinator
+        self._copies = copies
+        self._page_bytes = page_bytes
+        self._stage = _Stage.BEGINNING
+        self._after: Place | None = None
+        self._end_at_begin: int | None = None
+        """The log's end when the copy began."""
+        self._fenced_at = 0.0
+        self._disk_failures = 0
+        self._is_hopeless = False
+        self._failures = 0
+        self._newest_failure = ""
+
+    @property
+    def name(self) -> str:
+        return f"partition {topic_id_text(self._key.topic_id)}-{self._key.partition}"
+
+    @property
+    def is_copying(self) -> bool:
+        return self._stage is not _Stage.COPIED
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps the move from going on for some seconds already; None while it goes on."""
+        return self._newest_failure if self._failures >= FAILURES_BEFORE_PROBLEM else None
+
+    async def run(self) -> None:
+        pause_ms = FIRST_RETRY_MS
+        while True:
+            try:
+                if await self._go_on():
+                    self._failures = 0
+                    pause_ms = FIRST_RETRY_MS
+                    continue
+            except (MoveProblem, CallFailed) as problem:
+                self._note(str(problem))
+            except StorageFailure as failure:
+                self._disk_failures += 1
+                self._note(str(failure))
+            except _HopelessMove as reason:
+                self._is_hopeless = True
+                self._note(str(reason))
+            await self._give_up_if_hopeless()
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+
+    def _note(self, problem: str) -> None:
+        text = f"{self.name} cannot be copied from leader {self.from_node_id}: {problem}"
+        if text != self._newest_failure:
+            log.info("%s", text)
+        self._newest_failure = text
+        self._failures += 1
+
+    async def _go_on(self) -> bool:
+        """One step; whether the next may follow at once.
+
+        Raises MoveProblem, CallFailed, StorageFailure or _HopelessMove.
+        """
+        if self._stage is _Stage.BEGINNING:
+            self._begin()
+        elif self._stage is _Stage.LOG:
+            await self._copy_log()
+        elif self._stage is _Stage.FENCED:
+            await self._copy_rest()
+        else:
+            await self._advance(Step.COMPLETE)
+            return False  # until the catalog shows it
+        return True
+
+    def _begin(self) -> None:
+        mark = self._rows.mark(self._key)
+        if mark is not None and mark > self._move_epoch:
+            text = f"what lies here is of move {mark}, and the catalog says {self._move_epoch}, which is older"
+            raise MoveProblem(text)
+        if mark != self._move_epoch:
+            self._rows.remove(self._key)
+            self._rows.set_mark(self._key, self._move_epoch)
+        self._after = self._rows.last_batch(self._key)
+        self._stage = _Stage.LOG
+
+    async def _copy_log(self) -> None:
+        answer, size_bytes = await self._copy_page(is_fenced=False)
+        self._disk_failures = 0
+        if self._end_at_begin is None:
+            self._end_at_begin = answer.log_end_offset
+        if answer.is_last:
+            await self._advance(Step.FENCE)
+            self._stage = _Stage.FENCED
+            self._fenced_at = asyncio.get_running_loop().time()
+        elif self._after is None or int.from_bytes(self._after.key, "big") < self._end_at_begin:
+            await asyncio.sleep(size_bytes * self._copies() / COPY_BYTES_PER_SECOND)
+
+    async def _copy_rest(self) -> None:
+        answer, _ = await self._copy_page(is_fenced=True)
+        if not answer.is_last:
+            return
+        theirs = LogExtent(answer.log_start_offset, answer.log_end_offset)
+        mine = self._rows.extent(self._key)
+        if mine != theirs:
+            raise _HopelessMove(f"the copy has {mine}, and the leader had {theirs}")
+        self._stage = _Stage.COPIED
+        log.info("%s is copied from leader %d: offsets %s", self.name, self.from_node_id, mine)
+
+    async def _copy_page(self, *, is_fenced: bool) -> tuple[leader_pb2.TransferPartitionResponse, int]:
+        """The answer, and the bytes of its rows, which are durable here."""
+        sender = self._view().node(coordinator_pb2.ROLE_LEADER, self.from_node_id)
+        if sender is None:
+            raise MoveProblem("it is not live")
+        request = leader_pb2.TransferPartitionRequest(
+            topic_id=self._key.topic_id,
+            partition=self._key.partition,
+            move_epoch=self._move_epoch,
+            is_fenced=is_fenced,
+            max_bytes=self._page_bytes,
+        )
+        if self._after is not None:
+            request.after_family, request.after_key = self._after
+        channel = self._channel(sender.rpc_address)
+        answer, payload = await channel.call(TRANSFER_PARTITION, request, timeout_ms=CALL_TIMEOUT_MS)
+        if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            raise StorageFailure(answer.error_message)
+        if answer.error_code != ErrorCode.NONE:
+            raise MoveProblem(answer.error_message or f"it answered with error {answer.error_code}")
+        page = _page_of(answer, payload, self._after)
+        self._rows.write_page(self._key, page.family, page.rows)
+        if page.rows:
+            self._after = Place(page.family, page.rows[-1].key)
+        return answer, page.size_bytes
+
+    async def _advance(self, step: coordinator_pb2.AdvancePartitionMoveRequest.Step.ValueType) -> None:
+        request = coordinator_pb2.AdvancePartitionMoveRequest(
+            topic_id=self._key.topic_id,
+            partition=self._key.partition,
+            node_id=self._node_id,
+            move_epoch=self._move_epoch,
+            step=step,
+        )
+        answer, _ = await self._coordinator().call(ADVANCE_PARTITION_MOVE, request, timeout_ms=CALL_TIMEOUT_MS)
+        if answer.error_code != ErrorCode.NONE:
+            raise MoveProblem(f"the coordinator: {answer.error_message}")
+
+    async def _give_up_if_hopeless(self) -> None:
+        is_late = self._stage is _Stage.FENCED and asyncio.get_running_loop().time() - self._fenced_at >= FENCED_LIMIT_S
+        if not (is_late or self._is_hopeless) and self._disk_failures < DISK_FAILURES_BEFORE_GIVING_UP:
+            return
+        log.error("%s; this node gives the move up", self._newest_failure)
+        try:
+            await self._advance(Step.GIVE_UP)
+        except (MoveProblem, CallFailed) as failure:
+            self._note(f"the move cannot be given up: {failure}")
+
+
+def _page_of(answer: leader_pb2.TransferPartitionResponse, payload: memoryview, after: Place | None) -> Page:
+    """The page of an answer; MoveProblem where it is not what the sender has."""
+    data = bytes(payload)
+    if crc32(data) != answer.checksum:
+        raise MoveProblem(f"it sent {len(data)} bytes that are not what it says by its checksum")
+    if answer.family not in FAMILIES or (
+        after is not None and FAMILIES.index(answer.family) < FAMILIES.index(after.family)
+    ):
+        raise MoveProblem(f"it sent rows of family {answer.family!r}")
+    rows: list[Row] = []
+    position = 0
+    for row in answer.rows:
+        value_at, end = position + row.key_length, position + row.key_length + row.value_length
+        if row.key_length < 0 or row.value_length < 0 or end > len(data):
+            raise MoveProblem(f"it sent a row of {row.key_length} and {row.value_length} bytes that is not there")
+        rows.append(Row(data[position:value_at], data[value_at:end]))
+        position = end
+    if position != len(data):
+        raise MoveProblem(f"it sent {len(data)} bytes for rows of {position}")
+    if not rows and not answer.is_last:
+        raise MoveProblem("it sent no rows and says that more follow")
+    if any(one.key >= other.key for one, other in pairwise(rows)):
+        raise MoveProblem("it sent rows that are out of order")
+    if rows and after is not None and answer.family == after.family and rows[0].key <= after.key:
+        raise MoveProblem(f"it sent the key {rows[0].key.hex()} after {after.key.hex()}")
+    return Page(answer.family, rows, answer.is_last)
