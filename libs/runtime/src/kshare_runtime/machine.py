@@ -10,16 +10,23 @@ Nobody can look at the machine in between, so state that is not durable is never
 machine is loaded again from the store, every command of the turn is answered with StorageFailure, and no effect of it
 is carried out. A `replay` or `append` that raises anything else is a bug and ends its turn in the same way: what is in
 memory is never more than what is on the disk. When the store cannot be read either, each turn tries again first.
+
+An append may also take its time, where the store is not a disk of this process: then there are two machines. A turn is
+decided on the *deciding* one; when its append has come back, its records are replayed on the *durable* one, which is
+the one that everybody sees, and it is answered. Meanwhile commands gather for the next turn. When the append fails, the
+deciding machine is made anew as a copy of the durable one. What happens elsewhere (`tell`) goes through the same queue,
+so that it meets both machines at the same place in their histories.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import KafkaError, StorageFailure
 
 Command_contra = TypeVar("Command_contra", contravariant=True)
 Record = TypeVar("Record")
@@ -51,28 +58,43 @@ class Machine(Protocol[Command_contra, Record, Response_co, Effect_co]):
 class MachineRunner(Generic[Command, Record, Response, Effect]):
     """Runs one machine on the event loop; see the module's text.
 
-    `load` builds the machine from the store; `append` makes records durable or raises StorageFailure; `act` carries
-    out effects (it may start tasks, but must not block); `now_ms` is the wall clock.
+    `load` builds the machine from the store; `append` makes records durable or raises StorageFailure (or a KafkaError,
+    which is then everybody's answer); `act` carries out effects (it may start tasks, but must not block); `now_ms` is
+    the wall clock.
+
+    An `append` that returns an awaitable needs `copy`, which makes an equal machine that can change by itself. `admit`
+    raises where a command must not be decided, or not be answered any more when its append took time.
     """
 
     def __init__(
         self,
         *,
         load: Callable[[], Machine[Command, Record, Response, Effect]],
-        append: Callable[[Sequence[Record]], None],
+        append: Callable[[Sequence[Record]], Awaitable[None] | None],
         act: Callable[[Sequence[Effect]], None],
         now_ms: Callable[[], int],
         queue_limit: int = 10_000,
+        copy: Callable[[Machine[Command, Record, Response, Effect]], Machine[Command, Record, Response, Effect]]
+        | None = None,
+        admit: Callable[[Command], None] | None = None,
     ) -> None:
         self._load = load
         self._append = append
         self._act = act
         self._now_ms = now_ms
         self._queue_limit = queue_limit
+        self._copy = copy
+        self._admit = admit
         self._queue: list[tuple[Command, asyncio.Future[Response]]] = []
+        self._parts: deque[list[tuple[Command, asyncio.Future[Response]]] | Callable[[], None]] = deque()
+        """What comes before `_queue`: commands, and what happened between them."""
         self._turn: asyncio.Handle | None = None
         self._barriers: list[asyncio.Future[None]] = []
+        self._appending: asyncio.Task[None] | None = None
+        self._is_stopped = False
         self.machine = load()
+        """What it shows is durable."""
+        self._deciding = self.machine if copy is None else copy(self.machine)
         self._stale = False
         """Whether `machine` may hold what is not durable, because it could not be loaded again."""
         self.storage_failure: str | None = None
@@ -82,33 +104,93 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         """The response, when the command's records are durable; StorageFailure when they could not be made so."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Response] = loop.create_future()
-        if len(self._queue) >= self._queue_limit:
+        if len(self._queue) >= self._queue_limit or (self._parts and self._waiting() >= self._queue_limit):
             future.set_exception(StorageFailure(f"more than {self._queue_limit} commands are waiting for the disk"))
             return future
         self._queue.append((command, future))
-        if self._turn is None:
+        if self._turn is None and self._appending is None:
             self._turn = loop.call_soon(self._run_turn)
         return future
+
+    def tell(self, record: Record, then: Callable[[], None] = lambda: None) -> None:
+        """What has happened already, elsewhere: replayed when its turn comes, and never appended; then `then` runs."""
+        assert self._copy is not None, "only a store with several owners tells what others did"
+
+        def hear() -> None:
+            self._deciding.replay(record)
+            self.machine.replay(record)
+            then()
+
+        self._put(hear)
+
+    def replace(self, machine: Machine[Command, Record, Response, Effect]) -> None:
+        """The store can be read again."""
+        self.machine = self._deciding = machine if self._copy is None else self._copy(machine)
 
     def barrier(self) -> asyncio.Future[None]:
         """Done when every command that was submitted before has been decided and its records are written, or failed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._turn is None:
+        if self._turn is None and self._appending is None:
             future.set_result(None)
-        else:
+        elif self._copy is None:
             self._barriers.append(future)
+        else:
+            self._put(lambda: None if future.done() else future.set_result(None))
         return future
+
+    async def stop(self) -> None:
+        """Gives an append that is under way up; whoever waits gets StorageFailure. Nothing may be submitted after it."""
+        self._is_stopped = True
+        if self._appending is not None:
+            self._appending.cancel()
+            await asyncio.gather(self._appending, return_exceptions=True)
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        parts, self._parts = [*self._parts, self._queue], deque()
+        self._queue = []
+        for part in parts:
+            if isinstance(part, list):
+                _refuse([future for _, future in part], StorageFailure("the store is being closed"))
+
+    def _waiting(self) -> int:
+        return len(self._queue) + sum(len(part) for part in self._parts if isinstance(part, list))
+
+    def _put(self, part: Callable[[], None]) -> None:
+        if self._queue:
+            self._parts.append(self._queue)
+            self._queue = []
+        self._parts.append(part)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        is_idle = self._turn is None and self._appending is None and not self._is_stopped
+        if is_idle and (self._parts or self._queue):
+            self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
 
     def _run_turn(self) -> None:
         self._turn = None
         barriers, self._barriers = self._barriers, []
-        self._take_turn()
+        try:
+            self._take_turn()
+        finally:
+            self._go_on()
         for future in barriers:
             if not future.done():
                 future.set_result(None)
 
     def _take_turn(self) -> None:
+        while self._parts:
+            part = self._parts.popleft()
+            if not isinstance(part, list):
+                part()
+            elif self._waits_for(part):
+                return
         queue, self._queue = self._queue, []
+        self._waits_for(queue)
+
+    def _waits_for(self, queue: list[tuple[Command, asyncio.Future[Response]]]) -> bool:
+        """Decides the commands, and answers them unless their append takes time."""
         records: list[Record] = []
         answers: list[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]] = []
         try:
@@ -116,12 +198,43 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
                 self._reload()
             for command, future in queue:
                 answers.append((future, self._decide(command, records)))
-            if records:
-                self._append(records)
-                self.storage_failure = None
+            waiting = self._append(records) if records else None
+            if waiting is not None:
+                assert self._copy is not None, "an append that takes time needs two machines"
+                finishing = self._finish(waiting, queue, records, answers)
+                self._appending = asyncio.get_running_loop().create_task(finishing)
+                return True
+            self._confirm(records)
         except Exception as failure:  # StorageFailure, or a bug in replay or append
             self._fail(failure, [future for _, future in queue])
+            return False
+        self._answer(answers)
+        return False
+
+    def _decide(self, command: Command, records: list[Record]) -> Decision[Record, Response, Effect] | Exception:
+        try:
+            if self._admit is not None:
+                self._admit(command)
+            decision = self._deciding.decide(command, self._now_ms())
+        except Exception as error:  # a bug or bad input ends this command, never the loop
+            return error
+        for record in decision.records:
+            self._deciding.replay(record)
+        records.extend(decision.records)
+        return decision
+
+    def _confirm(self, records: Sequence[Record]) -> None:
+        """The records are durable."""
+        if not records:
             return
+        self.storage_failure = None
+        if self._deciding is not self.machine:
+            for record in records:
+                self.machine.replay(record)
+
+    def _answer(
+        self, answers: Sequence[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]]
+    ) -> None:
         effects: list[Effect] = []
         for future, answer in answers:
             if isinstance(answer, Exception):
@@ -134,30 +247,71 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         if effects:
             self._act(effects)
 
-    def _decide(self, command: Command, records: list[Record]) -> Decision[Record, Response, Effect] | Exception:
+    async def _finish(
+        self,
+        waiting: Awaitable[None],
+        queue: Sequence[tuple[Command, asyncio.Future[Response]]],
+        records: Sequence[Record],
+        answers: Sequence[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
+    ) -> None:
+        futures = [future for _, future in queue]
         try:
-            decision = self.machine.decide(command, self._now_ms())
-        except Exception as error:  # a bug or bad input ends this command, never the loop
-            return error
-        for record in decision.records:
-            self.machine.replay(record)
-        records.extend(decision.records)
-        return decision
+            await waiting
+            self._confirm(records)
+            self._refuse_late(queue)
+            self._answer(answers)
+        except asyncio.CancelledError:
+            self._fail(StorageFailure("the store is being closed"), futures)
+            raise
+        except Exception as failure:
+            self._fail(failure, futures)
+        finally:
+            self._appending = None
+            self._go_on()
+
+    def _refuse_late(self, queue: Sequence[tuple[Command, asyncio.Future[Response]]]) -> None:
+        """Commands that must not be answered any more; what they changed is durable all the same."""
+        if self._admit is None:
+            return
+        for command, future in queue:
+            try:
+                self._admit(command)
+            except Exception as refusal:  # whatever admit raises is the answer
+                _refuse([future], refusal)
 
     def _fail(self, failure: Exception, futures: Sequence[asyncio.Future[Response]]) -> None:
-        text = str(failure) if isinstance(failure, StorageFailure) else f"{type(failure).__name__}: {failure}"
-        self.storage_failure = text
+        error: Exception = failure
+        if not isinstance(failure, KafkaError):
+            text = str(failure) if isinstance(failure, StorageFailure) else f"{type(failure).__name__}: {failure}"
+            self.storage_failure = text
+            error = StorageFailure(text)
         self._stale = True
         try:
             self._reload()
         except Exception as unreadable:  # answered below; the next turn tries again
-            self.storage_failure = f"{text}; {unreadable}"
+            self.storage_failure = f"{self.storage_failure}; {unreadable}"
         for future in futures:
-            if not future.done():
-                error = StorageFailure(text)
-                error.__cause__ = failure
-                future.set_exception(error)
+            _refuse([future], _caused_by(error, failure))
 
     def _reload(self) -> None:
-        self.machine = self._load()
+        if self._copy is None:
+            self.machine = self._deciding = self._load()
+        else:
+            self._deciding = self._copy(self.machine)
         self._stale = False
+
+
+def _caused_by(error: Exception, failure: Exception) -> Exception:
+    """An exception for one waiter: they do not share one, whose traceback would grow with each of them."""
+    if isinstance(error, KafkaError):
+        own: Exception = KafkaError(error.code, error.message)
+    else:
+        own = StorageFailure(str(error))
+    own.__cause__ = failure
+    return own
+
+
+def _refuse(futures: Sequence[asyncio.Future[Response]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

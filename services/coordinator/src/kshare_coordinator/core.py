@@ -123,5 +123,5 @@ class Core:
             return UnavailableMachine(str(failure))
 
     def _load_again(self) -> None:
-        self._runner.machine = self._load()
+        self._runner.replace(self._load())
         self.wake_watchers()
