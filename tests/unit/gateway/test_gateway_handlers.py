@@ -398,6 +398,8 @@ def test_the_coordinator_is_away() -> None:
         answer = await client.ask(ApiKey.SHARE_GROUP_DESCRIBE, 1, group_ids=["workers"])
         assert int(answer.groups[0].error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         answer = await client.ask(ApiKey.INIT_PRODUCER_ID, 4)
+        assert int(answer.error_code) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "a coordinator has no key here"
+        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="pay")
         assert int(answer.error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         wanted = [{"name": "t", "num_partitions": 1, "replication_factor": 1}]
         answer = await client.ask(ApiKey.CREATE_TOPICS, 7, topics=wanted, timeout=1000)

@@ -254,6 +254,6 @@ def test_list_transactions(version: int) -> None:
         assert request.transactional_id_pattern == ("t.*" if version >= 2 else "")
         del harness.catalog.answers["ListTransactions"]
         failed = await client.ask(ApiKey.LIST_TRANSACTIONS, version)
-        assert int(failed.error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert int(failed.error_code) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     run(scenario)

@@ -8,8 +8,8 @@ any time, so a call is made again for ROUTING_RETRY_MS, with a growing pause tha
 - when its outcome is unknown (the connection was lost, or the view says for OWNER_CHANGED_GRACE_MS that another one is
   right by now), only where doing it twice is the same as doing it once: `REPEATABLE_METHODS`.
 
-A call that gets no answer in its time is not made again. What is still refused in the end is the caller's: the answer
-NOT_COORDINATOR, or a ChannelUnavailable; Kafka's clients look the coordinator up again and come back.
+A call that gets no answer in its time is not made again. What is still refused in the end raises NotCoordinator or
+another ChannelUnavailable; Kafka's clients look the coordinator up again and come back.
 
 Committed offsets must not overtake each other: a call with an `order_key` is not made again once a newer one with the
 same key was begun.
@@ -74,6 +74,10 @@ class NoCoordinator(CallNotStarted):
     """No live coordinator is known that owns what the call is about."""
 
 
+class NotCoordinator(CallNotStarted):
+    """The coordinator that should own what the call is about says that it does not; nothing was done."""
+
+
 class GroupResult(Protocol):
     """A group's part of an answer about several."""
 
@@ -108,7 +112,7 @@ Find = Callable[[], str | None]
 
 def is_refused(answer: Message) -> bool:
     """Whether the coordinator that was asked is not the right one, and did nothing."""
-    return getattr(answer, "error_code", ErrorCode.NONE) == ErrorCode.NOT_COORDINATOR
+    return _error_code(answer) == ErrorCode.NOT_COORDINATOR
 
 
 def may_be_repeated(method: Method[Any, Any], request: Any) -> bool:
@@ -197,24 +201,21 @@ class CoordinatorCalls:
         *,
         covers: Callable[[Response], Sequence[int]],
         timeout_ms: int,
-    ) -> list[tuple[Response, frozenset[int]]]:
-        """Of all groups: answers of all coordinators, each with the group partitions it is taken for.
+    ) -> list[Response]:
+        """Of all groups: the answers of all coordinators; a group that was handed over meanwhile may be in two.
 
         `covers` gives the group partitions that an answer is about. Raises NoCoordinator where no answer came for one
         of them.
         """
         if not self._coordinators.has_several_coordinators:
-            answer = await self.call_active(method, request, timeout_ms=timeout_ms)
-            return [(answer, frozenset(covers(answer)))]
-        answers: list[tuple[Response, frozenset[int]]] = []
+            return [await self.call_active(method, request, timeout_ms=timeout_ms)]
+        answers: list[Response] = []
         covered: set[int] = set()
         waiting = _Waiting()
         while True:
             for answer in await self._ask_owners_of(self._missing(covered), method, request, timeout_ms):
-                news = frozenset(covers(answer)) - covered
-                if news:
-                    answers.append((answer, news))
-                    covered |= news
+                covered.update(covers(answer))
+                answers.append(answer)
             missing = self._missing(covered)
             if covered and not missing:
                 return answers
@@ -255,19 +256,17 @@ class CoordinatorCalls:
         waiting = _Waiting()
         while True:
             address = find()
-            outcome: Response | ChannelUnavailable
             try:
-                outcome = await self._call_at(address, find, method, request, timeout_ms)
-                if not is_refused(outcome):
-                    return outcome
+                answer = await self._call_at(address, find, method, request, timeout_ms)
+                if not is_refused(answer):
+                    return answer
+                refusal: ChannelUnavailable = _not_coordinator(method, address, answer)
             except ChannelUnavailable as failure:
-                outcome = failure
                 if not _may_go_elsewhere(method, request, failure):
                     raise
+                refusal = failure
             if not (is_newest() and await waiting.may_go_on(self._coordinators, find() == address) and is_newest()):
-                if isinstance(outcome, ChannelUnavailable):
-                    raise outcome
-                return outcome
+                raise refusal
 
     async def _call_at(
         self,
@@ -337,7 +336,7 @@ class CoordinatorCalls:
                 return None
 
         found = await asyncio.gather(*(ask(address) for address in owners if address is not None))
-        return [answer for answer in found if answer is not None and not is_refused(answer)]
+        return [answer for answer in found if answer is not None and not _error_code(answer)]
 
     def _live(self, address: str) -> str | None:
         return address if address in self._coordinators.view.coordinators.values() else ""
@@ -397,6 +396,15 @@ class _ActiveCoordinator:
 
     async def close(self) -> None:
         """The channels are the follower's."""
+
+
+def _error_code(answer: Message) -> int:
+    """Of the answer as a whole; some have only those of their parts."""
+    return int(getattr(answer, "error_code", ErrorCode.NONE))
+
+
+def _not_coordinator(method: Method[Any, Any], address: str | None, answer: Any) -> NotCoordinator:
+    return NotCoordinator(f"{method.path}: {address} is not the coordinator: {answer.error_message}")
 
 
 def _may_go_elsewhere(method: Method[Any, Any], request: Any, failure: ChannelUnavailable) -> bool:

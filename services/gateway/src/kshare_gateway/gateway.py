@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
 
 from kshare_core.configs import Configs
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.batch_cache import BatchCache
 from kshare_gateway.moving_partitions import MovingPartitions
@@ -22,8 +23,9 @@ from kshare_gateway.sessions import ShareSessionTable
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.catalog_follower import CatalogFollower
+from kshare_rpc.coordinator_calls import NotCoordinator
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.network import Method, Payload, Request, Response
+from kshare_rpc.network import CallFailed, Method, Payload, Request, Response
 
 CALL_TIMEOUT_MS = 10_000
 """How long a leader or the coordinator may take beyond the time that the request itself asks it to wait."""
@@ -79,13 +81,14 @@ class Gateway:
         timeout_ms: int = CALL_TIMEOUT_MS,
         order_key: Hashable = None,
     ) -> Response:
-        """The answer of the group's coordinator; CallFailed or one of its kinds where there is none.
+        """The answer of the group's coordinator; KafkaError NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE without one.
 
-        `order_key`: see kshare_rpc.coordinator_calls.
+        Clients look the coordinator up then, and come back. `order_key`: see kshare_rpc.coordinator_calls.
         """
-        return await self.catalog.coordinators.call_owner(
-            group_id, method, request, timeout_ms=timeout_ms, order_key=order_key
-        )
+        with no_answer_as_kafka_says():
+            return await self.catalog.coordinators.call_owner(
+                group_id, method, request, timeout_ms=timeout_ms, order_key=order_key
+            )
 
     def leader_of(self, key: TopicPartition) -> tuple[str, ErrorCode]:
         """The address of a partition's leader, or why there is none: the code that makes clients look again."""
@@ -133,6 +136,17 @@ class Gateway:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s failed: %s", task.get_name(), error, exc_info=error)
+
+
+@contextmanager
+def no_answer_as_kafka_says() -> Iterator[None]:
+    """KafkaError NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE for a call that got no answer."""
+    try:
+        yield
+    except NotCoordinator as refusal:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, str(refusal)) from refusal
+    except CallFailed as failure:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
 
 
 def client_broker(view: CatalogView, topic: coordinator_pb2.Topic, partition: int) -> int:

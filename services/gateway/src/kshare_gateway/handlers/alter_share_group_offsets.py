@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import ALTER_SHARE_GROUP_OFFSETS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 CALL_TIMEOUT_MS = 25_000
@@ -24,10 +23,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
         entry = wanted.topics.add(topic_name=topic.topic_name)
         for partition in topic.partitions:
             entry.partitions.add(partition=partition.partition_index, start_offset=partition.start_offset)
-    try:
-        answer = await context.gateway.call_coordinator(ALTER_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(
+        request.group_id, ALTER_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS
+    )
     return {
         "error_code": answer.error_code,
         "error_message": answer.error_message or None,

@@ -6,19 +6,17 @@ Where it gives no answer the member gets COORDINATOR_NOT_AVAILABLE and asks agai
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CONSUMER_GROUP_HEARTBEAT
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    try:
-        answer = await context.gateway.call_coordinator(CONSUMER_GROUP_HEARTBEAT, _wanted(context, request))
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(
+        request.group_id, CONSUMER_GROUP_HEARTBEAT, _wanted(context, request)
+    )
     assignment = {
         "topic_partitions": [
             {"topic_id": topic.topic_id, "partitions": list(topic.partitions)} for topic in answer.assignment

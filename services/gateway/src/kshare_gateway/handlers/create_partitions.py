@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.handlers.catalog_changes import change_catalog
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_PARTITIONS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 NO_ASSIGNMENT = -1
@@ -28,10 +28,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     results: list[Body] = []
     if wanted.topics:
         timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
-        try:
-            answer = await gateway.call_coordinator(CREATE_PARTITIONS, wanted, timeout_ms=timeout_ms)
-        except CallFailed as failure:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator gave no answer: {failure}") from failure
+        answer = await change_catalog(gateway, CREATE_PARTITIONS, wanted, timeout_ms=timeout_ms)
         results = [_result(result.name, result.error_code, result.error_message) for result in answer.results]
         if not request.validate_only:
             await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)

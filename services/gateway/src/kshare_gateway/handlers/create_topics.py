@@ -10,11 +10,11 @@ from __future__ import annotations
 from kshare_core.configs import InvalidConfig, config_text, effective_topic_config
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.handlers.catalog_changes import change_catalog
 from kshare_gateway.handlers.internal_topics import INTERNAL_TOPICS, topic_named
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_TOPICS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 _TOPIC_CONFIG, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
@@ -31,10 +31,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     results: list[Body] = []
     if wanted.topics:
         timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
-        try:
-            answer = await gateway.call_coordinator(CREATE_TOPICS, wanted, timeout_ms=timeout_ms)
-        except CallFailed as failure:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator gave no answer: {failure}") from failure
+        answer = await change_catalog(gateway, CREATE_TOPICS, wanted, timeout_ms=timeout_ms)
         results = [_result(gateway, result) for result in answer.topics]
         if not request.validate_only:
             await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
@@ -72,8 +69,8 @@ def _problem(gateway: Gateway, topic: Message) -> Body | None:
 def _creatable(topic: Message) -> coordinator_pb2.CreateTopicsRequest.CreatableTopic:
     return coordinator_pb2.CreateTopicsRequest.CreatableTopic(
         name=topic.name,
-        num_partitions=len(topic.assignments) or topic.num_partitions,
-        replication_factor=-1 if topic.assignments else topic.replication_factor,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
         configs=[coordinator_pb2.ConfigEntry(name=config.name, value=config.value) for config in topic.configs],
         assigned_partitions=[assignment.partition_index for assignment in topic.assignments],
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DELETE_SHARE_GROUP_OFFSETS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 CALL_TIMEOUT_MS = 25_000
@@ -17,10 +16,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
     wanted = coordinator_pb2.DeleteShareGroupOffsetsRequest(
         group_id=request.group_id, topic_names=[topic.topic_name for topic in request.topics]
     )
-    try:
-        answer = await context.gateway.call_coordinator(DELETE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(
+        request.group_id, DELETE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS
+    )
     responses = [
         {
             "topic_name": result.topic_name,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
+from kshare_gateway.handlers.catalog_changes import change_catalog
 from kshare_gateway.handlers.internal_topics import internal_name
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DELETE_TOPICS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import ZERO_ID, Body, Message
 
 Reference = tuple[str | None, bytes]
@@ -36,10 +36,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     if not wanted.topics:
         return {"responses": refused}
     timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
-    try:
-        answer = await gateway.call_coordinator(DELETE_TOPICS, wanted, timeout_ms=timeout_ms)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator gave no answer: {failure}") from failure
+    answer = await change_catalog(gateway, DELETE_TOPICS, wanted, timeout_ms=timeout_ms)
     await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
     results = [
         _result(result.name or None, result.topic_id or ZERO_ID, result.error_code, result.error_message)

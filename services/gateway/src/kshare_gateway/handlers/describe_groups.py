@@ -7,29 +7,39 @@ without members in state Dead. Authorized operations are not given.
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DESCRIBE_GROUPS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
+
+DescribedGroup = coordinator_pb2.DescribeGroupsResponse.DescribedGroup
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    wanted = coordinator_pb2.DescribeGroupsRequest(group_ids=request.groups)
-    try:
-        answer = await context.gateway.call_coordinator(DESCRIBE_GROUPS, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
-    return {"groups": [_group(context, group) for group in answer.groups]}
+    with no_answer_as_kafka_says():
+        groups = await context.gateway.catalog.coordinators.call_owners(
+            request.groups,
+            DESCRIBE_GROUPS,
+            request_of=lambda group_ids: coordinator_pb2.DescribeGroupsRequest(group_ids=group_ids),
+            results_of=lambda answer: answer.groups,
+            refusal_of=_refused,
+            timeout_ms=CALL_TIMEOUT_MS,
+        )
+    return {"groups": [_group(context, group) for group in groups]}
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"groups": [{"group_id": group_id, "error_code": error.code} for group_id in request.groups]}
 
 
-def _group(context: RequestContext, group: coordinator_pb2.DescribeGroupsResponse.DescribedGroup) -> Body:
+def _refused(group_id: str, code: ErrorCode, message: str) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+
+
+def _group(context: RequestContext, group: DescribedGroup) -> Body:
     is_missing = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     is_silent = is_missing and context.version < FIRST_VERSION_WITH_NOT_FOUND
     return {

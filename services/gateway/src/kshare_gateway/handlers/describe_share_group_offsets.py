@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import Iterable
 from itertools import groupby
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DESCRIBE_SHARE_GROUP_OFFSETS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 CALLS_AT_ONCE = 16
@@ -46,12 +45,11 @@ async def _describe(context: RequestContext, group: Message) -> Body:
         ],
     )
     try:
-        answer = await context.gateway.call_coordinator(
-            DESCRIBE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS
+        answer = await context.gateway.call_group_coordinator(
+            group.group_id, DESCRIBE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS
         )
-    except CallFailed as failure:
-        text = f"The coordinator gave no answer: {failure}"
-        return _refused(group, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    except KafkaError as error:
+        return _refused(group, error.code, error.message)
     return {
         "group_id": group.group_id,
         "topics": _topics(answer.results),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import HEARTBEAT
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 
@@ -17,10 +16,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         member_id=request.member_id,
         group_instance_id=request.group_instance_id or "",
     )
-    try:
-        answer = await context.gateway.call_coordinator(HEARTBEAT, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(request.group_id, HEARTBEAT, wanted)
     return {"error_code": answer.error_code}
 
 

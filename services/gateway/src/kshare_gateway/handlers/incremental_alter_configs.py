@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.handlers.catalog_changes import change_catalog
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import INCREMENTAL_ALTER_CONFIGS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 BROKER = 4
@@ -49,10 +49,7 @@ async def alter(context: RequestContext, wanted: Wanted) -> Body:
     )
     results: list[Body] = []
     if handed_on.resources:
-        try:
-            answer = await gateway.call_coordinator(INCREMENTAL_ALTER_CONFIGS, handed_on)
-        except CallFailed as failure:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator gave no answer: {failure}") from failure
+        answer = await change_catalog(gateway, INCREMENTAL_ALTER_CONFIGS, handed_on)
         if not wanted.validate_only:
             await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
         results = [

@@ -7,7 +7,7 @@ it knows PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_gateway.handlers.transaction_codes import ask_coordinator, fencing_code
+from kshare_gateway.handlers.transaction_codes import ask_any_coordinator, ask_coordinator, fencing_code
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import INIT_PRODUCER_ID
@@ -27,7 +27,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
         transactional_id=request.transactional_id or "",
         transaction_timeout_ms=request.transaction_timeout_ms,
     )
-    answer = await ask_coordinator(context, INIT_PRODUCER_ID, wanted)
+    ask = ask_coordinator if wanted.has_transactional_id else ask_any_coordinator
+    answer = await ask(context, INIT_PRODUCER_ID, wanted)
     code = fencing_code(answer.error_code, context.version, FIRST_VERSION_WITH_PRODUCER_FENCED)
     return {"error_code": code, "producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
 

@@ -5,12 +5,11 @@ Where the coordinator gives no answer the member gets COORDINATOR_NOT_AVAILABLE 
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import JOIN_GROUP
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
@@ -23,10 +22,7 @@ NO_GENERATION = -1
 async def handle(context: RequestContext, request: Message) -> Body:
     wanted = _wanted(context, request)
     timeout_ms = call_timeout_ms(wanted, context.gateway.configs.integer("group.initial.rebalance.delay.ms"))
-    try:
-        answer = await context.gateway.call_coordinator(JOIN_GROUP, wanted, timeout_ms=timeout_ms)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(request.group_id, JOIN_GROUP, wanted, timeout_ms=timeout_ms)
     return {
         "error_code": answer.error_code,
         "generation_id": answer.generation_id,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import LEAVE_GROUP
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_MEMBERS = 3
@@ -18,10 +17,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     has_members = context.version >= FIRST_VERSION_WITH_MEMBERS
     members = _members(request) if has_members else [Identity(member_id=request.member_id)]
     wanted = coordinator_pb2.LeaveGroupRequest(group_id=request.group_id, members=members)
-    try:
-        answer = await context.gateway.call_coordinator(LEAVE_GROUP, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(request.group_id, LEAVE_GROUP, wanted)
     if not has_members:
         return {"error_code": answer.error_code or answer.members[0].error_code}
     results = [

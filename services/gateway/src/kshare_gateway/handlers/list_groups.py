@@ -1,21 +1,26 @@
-"""ListGroups (key 16), versions 0 to 5: the coordinator's groups, filtered by state (4) and type (5)."""
+"""ListGroups (key 16), versions 0 to 5: the groups of all coordinators, filtered by state (4) and type (5).
+
+A list that may lack some groups is none: where the coordinator of some group partitions cannot be asked, or refuses,
+the whole request gets its error, which Kafka's tools retry.
+"""
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import LIST_GROUPS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
     wanted = coordinator_pb2.ListGroupsRequest(states_filter=request.states_filter, types_filter=request.types_filter)
-    try:
-        answer = await context.gateway.call_coordinator(LIST_GROUPS, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failure)) from failure
+    with no_answer_as_kafka_says():
+        answers: list[coordinator_pb2.ListGroupsResponse] = await context.gateway.catalog.coordinators.call_all_owners(
+            LIST_GROUPS, wanted, covers=lambda answer: answer.group_partitions, timeout_ms=CALL_TIMEOUT_MS
+        )
+    found = {group.group_id: group for answer in answers for group in answer.groups}
     groups = [
         {
             "group_id": group.group_id,
@@ -23,9 +28,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
             "group_state": group.group_state,
             "group_type": group.group_type,
         }
-        for group in answer.groups
+        for group in found.values()
     ]
-    return {"error_code": answer.error_code, "groups": groups}
+    return {"error_code": next((answer.error_code for answer in answers if answer.error_code), 0), "groups": groups}
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:

@@ -6,7 +6,7 @@ Version 1 filters by how long a transaction is open, version 2 by a pattern of t
 from __future__ import annotations
 
 from kshare_core.errors import KafkaError
-from kshare_gateway.handlers.transaction_codes import ask_coordinator
+from kshare_gateway.handlers.transaction_codes import ask_any_coordinator
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import LIST_TRANSACTIONS
@@ -20,7 +20,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         duration_filter_ms=request.duration_filter,
         transactional_id_pattern=request.transactional_id_pattern or "",
     )
-    answer = await ask_coordinator(context, LIST_TRANSACTIONS, wanted)
+    answer = await ask_any_coordinator(context, LIST_TRANSACTIONS, wanted)
     return {
         "error_code": answer.error_code,
         "unknown_state_filters": list(answer.unknown_state_filters),

@@ -15,6 +15,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, client_broker, log
 from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN, controller_id, metadata_brokers
+from kshare_gateway.handlers.catalog_changes import change_catalog
 from kshare_gateway.handlers.internal_topics import (
     all_topics,
     internal_topic_broker,
@@ -24,7 +25,6 @@ from kshare_gateway.handlers.internal_topics import (
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_TOPICS
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import ZERO_ID, Body, Message
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -125,8 +125,8 @@ async def _create_missing(gateway: Gateway, asked: list[Message]) -> None:
         ]
     )
     try:
-        answer = await gateway.call_coordinator(CREATE_TOPICS, request)
-    except CallFailed as failure:
+        answer = await change_catalog(gateway, CREATE_TOPICS, request)
+    except KafkaError as failure:
         log.warning("topics %s could not be created: %s", missing, failure)
         return
     for result in answer.topics:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import OFFSET_COMMIT
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 DEFAULT_RETENTION_TIME_MS = -1
@@ -26,10 +25,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
         has_retention_time=request.retention_time_ms != DEFAULT_RETENTION_TIME_MS,
         retention_time_ms=request.retention_time_ms,
     )
-    try:
-        answer = await context.gateway.call_coordinator(OFFSET_COMMIT, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(
+        request.group_id, OFFSET_COMMIT, wanted, order_key=(request.group_id, request.member_id)
+    )
     return results_body(request, [result.error_code for result in answer.results])
 
 

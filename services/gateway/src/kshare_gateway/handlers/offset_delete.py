@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import OFFSET_DELETE
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 
@@ -20,10 +19,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         for topic in request.topics
     ]
     wanted = coordinator_pb2.OffsetDeleteRequest(group_id=request.group_id, topics=topics)
-    try:
-        answer = await context.gateway.call_coordinator(OFFSET_DELETE, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(request.group_id, OFFSET_DELETE, wanted)
     by_topic = groupby(answer.results, key=lambda result: result.topic_name)
     found = [
         {

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import OFFSET_FETCH
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_GROUPS = 8
@@ -65,10 +64,11 @@ def _wanted(request: Message, group: Message) -> coordinator_pb2.OffsetFetchRequ
 async def _fetch(
     context: RequestContext, wanted: coordinator_pb2.OffsetFetchRequest
 ) -> coordinator_pb2.OffsetFetchResponse:
+    """One group's answer; of several groups, one whose coordinator is away is no failure of the others."""
     try:
-        return await context.gateway.call_coordinator(OFFSET_FETCH, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+        return await context.gateway.call_group_coordinator(wanted.group_id, OFFSET_FETCH, wanted)
+    except KafkaError as error:
+        return coordinator_pb2.OffsetFetchResponse(error_code=error.code)
 
 
 def _sole_group(context: RequestContext, request: Message, answer: coordinator_pb2.OffsetFetchResponse) -> Body:

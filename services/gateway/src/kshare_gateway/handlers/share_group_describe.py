@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import SHARE_GROUP_DESCRIBE
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
+
+DescribedGroup = coordinator_pb2.ShareGroupDescribeResponse.DescribedGroup
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    wanted = coordinator_pb2.ShareGroupDescribeRequest(group_ids=request.group_ids)
-    try:
-        answer = await context.gateway.call_coordinator(SHARE_GROUP_DESCRIBE, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
-    return {"groups": [_group(group) for group in answer.groups]}
+    with no_answer_as_kafka_says():
+        groups = await context.gateway.catalog.coordinators.call_owners(
+            request.group_ids,
+            SHARE_GROUP_DESCRIBE,
+            request_of=lambda group_ids: coordinator_pb2.ShareGroupDescribeRequest(group_ids=group_ids),
+            results_of=lambda answer: answer.groups,
+            refusal_of=_refused,
+            timeout_ms=CALL_TIMEOUT_MS,
+        )
+    return {"groups": [_group(group) for group in groups]}
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
@@ -33,7 +39,11 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
     return {"groups": groups}
 
 
-def _group(group: coordinator_pb2.ShareGroupDescribeResponse.DescribedGroup) -> Body:
+def _refused(group_id: str, code: ErrorCode, message: str) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+
+
+def _group(group: DescribedGroup) -> Body:
     return {
         "error_code": group.error_code,
         "error_message": group.error_message or None,

@@ -10,7 +10,6 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import SHARE_GROUP_HEARTBEAT
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 
@@ -28,10 +27,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         client_id=context.client_id,
         client_host=context.client_host,
     )
-    try:
-        answer = await context.gateway.call_coordinator(SHARE_GROUP_HEARTBEAT, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(request.group_id, SHARE_GROUP_HEARTBEAT, wanted)
     assignment = {
         "topic_partitions": [
             {"topic_id": topic.topic_id, "partitions": list(topic.partitions)} for topic in answer.assignment

@@ -11,7 +11,6 @@ from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import SYNC_GROUP
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_PROTOCOL = 5
@@ -36,10 +35,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         ],
     )
     timeout_ms = context.gateway.configs.integer("group.max.session.timeout.ms") + CALL_TIMEOUT_MS
-    try:
-        answer = await context.gateway.call_coordinator(SYNC_GROUP, wanted, timeout_ms=timeout_ms)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(request.group_id, SYNC_GROUP, wanted, timeout_ms=timeout_ms)
     return {
         "error_code": answer.error_code,
         "protocol_type": answer.protocol_type if answer.has_protocol else None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.gateway import no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
-from kshare_rpc.network import CallFailed, Method, Request, Response
+from kshare_rpc.network import Method, Request, Response
 
 
 def fencing_code(code: int, version: int, first_version: int) -> int:
@@ -14,9 +15,17 @@ def fencing_code(code: int, version: int, first_version: int) -> int:
 
 
 async def ask_coordinator(context: RequestContext, method: Method[Request, Response], request: Request) -> Response:
-    """The coordinator's answer; COORDINATOR_NOT_AVAILABLE, which clients retry, where there is none."""
-    try:
+    """The active coordinator's answer; KafkaError NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE where there is none."""
+    with no_answer_as_kafka_says():
         return await context.gateway.call_coordinator(method, request)
-    except CallFailed as failure:
-        text = f"The coordinator gave no answer: {failure}"
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text) from failure
+
+
+async def ask_any_coordinator(context: RequestContext, method: Method[Request, Response], request: Request) -> Response:
+    """As `ask_coordinator`, for requests without a transactional id; KafkaError COORDINATOR_LOAD_IN_PROGRESS.
+
+    Clients repeat those then. They would not know whose coordinator to look up after NOT_COORDINATOR.
+    """
+    try:
+        return await ask_coordinator(context, method, request)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error

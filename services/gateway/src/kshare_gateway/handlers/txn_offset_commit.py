@@ -11,7 +11,6 @@ from kshare_gateway.handlers.offset_commit import committed_offsets, results_bod
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import TXN_OFFSET_COMMIT
-from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_THAT_ADDS = 5
@@ -30,10 +29,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         add_to_transaction=context.version >= FIRST_VERSION_THAT_ADDS,
         offsets=committed_offsets(request),
     )
-    try:
-        answer = await context.gateway.call_coordinator(TXN_OFFSET_COMMIT, wanted)
-    except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+    answer = await context.gateway.call_group_coordinator(request.group_id, TXN_OFFSET_COMMIT, wanted)
     return results_body(request, [_code(context, result.error_code) for result in answer.results])
 
 
