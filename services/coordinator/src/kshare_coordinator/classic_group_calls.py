@@ -20,7 +20,6 @@ from kshare_coordinator.machine.classic_group_timers import (
     ClassicTimer,
     ClassicTimerCancelled,
     ClassicTimerSet,
-    TimerKind,
     WaitingCallAnswered,
 )
 from kshare_core.errors import ErrorCode, StorageFailure
@@ -84,8 +83,9 @@ class ClassicGroupCalls:
 
     def carry_out(self, effect: ClassicGroupEffect) -> None:
         match effect:
-            case ClassicTimerSet(timer=timer, delay_ms=delay_ms):
-                self._timers.set(timer, max(0, delay_ms))
+            case ClassicTimerSet(timer=timer, delay_ms=delay_ms, only_if_absent=only_if_absent):
+                if not (only_if_absent and timer in self._timers):
+                    self._timers.set(timer, max(0, delay_ms))
             case ClassicTimerCancelled(timer=timer):
                 self._timers.remove(timer)
             case WaitingCallAnswered(call_id=call_id, answer=answer):
@@ -138,8 +138,8 @@ class ClassicGroupCalls:
             if timer not in self._timers:
                 self._timers.set(timer, STORAGE_RETRY_MS)
             return
-        if timer.kind is TimerKind.SESSION:
-            log.info("group %s: the session timer of member %s ran out", timer.group_id, timer.member_id)
+        if timer.member_id:
+            log.info("group %s: the %s timer of member %s ran out", timer.group_id, timer.kind, timer.member_id)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -44,7 +44,8 @@ class ConsumerGroupTimers:
         for group_id, group in sorted(state.consumer_groups.items()):
             timeout_ms = self._settings.intervals(state, group_id).session_timeout_ms
             for member_id, member in sorted(group.members.items()):
-                self._session((group_id, member_id), timeout_ms)
+                own_ms = timeout_ms if member.classic is None else member.classic.session_timeout_ms
+                self._session((group_id, member_id), own_ms)
                 current = group.current.get(member_id)
                 if current is not None and current.state is MemberState.UNREVOKED_PARTITIONS:
                     self._revocations.set((group_id, member_id, current.member_epoch), member.rebalance_timeout_ms)

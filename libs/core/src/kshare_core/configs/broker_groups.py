@@ -47,6 +47,8 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         "bidirectional",
         choices=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
         ignore_case=True,
+        text="Whether a group with members may go from the classic protocol to the consumer protocol (upgrade), back "
+        "(downgrade), or both.",
     ),
     integer("group.consumer.min.assignment.interval.ms", 0, low=0, text="The least that a group may set."),
     integer("group.consumer.min.heartbeat.interval.ms", 5000, low=1, text="The least that a group may set."),

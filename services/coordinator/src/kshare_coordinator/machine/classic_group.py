@@ -2,9 +2,9 @@
 
 Immutable; a change of a group is a new value (see `classic_group_draft`). What is written of it is its record,
 ClassicGroupMetadata: whenever the leader's assignment comes in, when a static member comes back under another id, and
-when the group is made or becomes empty. All else lives in memory only: who waits for a join or a sync, which member ids
-were handed out, a rebalance under way. After a restart the group is what it was at its newest record, Stable or Empty,
-and members of a rebalance that was under way are told to join again.
+when the group is made, becomes empty, or was a consumer group of KIP-848 before. All else lives in memory only: who
+waits for a join or a sync, which member ids were handed out, a rebalance under way. After a restart the group is what
+it was at its newest record, Stable or Empty, and members of a rebalance that was under way are told to join again.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ class ClassicGroup:
     """For how much longer the first rebalance may be put off by members that join."""
     subscribed_topics: frozenset[str] | None = None
     """Of all members, where they say so in a form that is known."""
+    awaits_rebalance: bool = False
+    """Written: whoever loads the group as it is begins a rebalance at once."""
 
     @property
     def is_empty(self) -> bool:
@@ -167,6 +169,7 @@ def metadata_record(group: ClassicGroup) -> records_pb.ClassicGroupMetadata:
         generation_id=group.generation_id,
         current_state_timestamp_ms=group.state_timestamp_ms,
         members=[_member_record(member_id, member) for member_id, member in group.members.items()],
+        awaits_rebalance=group.awaits_rebalance,
     )
 
 
@@ -200,6 +203,7 @@ def group_of(group_id: str, value: records_pb.ClassicGroupMetadata) -> ClassicGr
         },
         protocol_counts=counted_protocols(members.values()),
         subscribed_topics=topics_of_members(value.protocol_type, value.protocol_name, members.values()),
+        awaits_rebalance=value.awaits_rebalance,
     )
 
 

@@ -81,6 +81,7 @@ class ClassicGroupDraft:
             group,
             generation_id=group.generation_id + 1,
             protocol_name=protocol_name,
+            awaits_rebalance=False,
             subscribed_topics=topics_of_members(group.protocol_type, protocol_name, group.members.values()),
         )
         is_empty = not group.members

@@ -23,10 +23,14 @@ class TimerKind(StrEnum):
     """A rebalance waits for members to join again."""
     SYNC = "sync"
     """A new generation waits for members to sync."""
+    MEMBER_JOIN = "member join"
+    """A member of a consumer group, which uses the classic protocol, was told to join again."""
+    MEMBER_SYNC = "member sync"
+    """Such a member joined, and has to sync."""
 
 
 class ClassicTimer(NamedTuple):
-    """`member_id` of SESSION; `generation_id` of the others."""
+    """`member_id` of SESSION, MEMBER_JOIN and MEMBER_SYNC; `generation_id` of the others."""
 
     kind: TimerKind
     group_id: str
@@ -36,8 +40,11 @@ class ClassicTimer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicTimerSet:
+    """`only_if_absent`: one that runs goes on as it was set."""
+
     timer: ClassicTimer
     delay_ms: int
+    only_if_absent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

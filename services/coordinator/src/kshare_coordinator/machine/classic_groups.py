@@ -6,8 +6,8 @@ Rules (GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
   id it goes on under a new one, without a rebalance where it can; whoever still uses the old id is FENCED_INSTANCE_ID.
 - A join that changes the group calls for a rebalance and waits for its end, see `classic_group_rebalance`. A member
   that joins again with what is known already is answered at once.
-- A group id that a share group has, or a consumer group with members, is INCONSISTENT_GROUP_PROTOCOL: members of both
-  consumer protocols cannot be in one group at a time (no online migration).
+- A group id that a share group has is INCONSISTENT_GROUP_PROTOCOL. What is asked of a consumer group of KIP-848 with
+  members is decided in `consumer_groups_classic`; one without members makes room.
 - A sync waits for the leader's assignment. Members heartbeat with their generation and hear REBALANCE_IN_PROGRESS when
   they have to join again.
 - A member that is silent for its session timeout is taken out; a call of it that waits counts as a sign of life.
@@ -77,6 +77,10 @@ class ClassicSettings:
     max_member_ids: int
     max_groups: int
 
+    def accepts_session_timeout(self, timeout_ms: int) -> bool:
+        """group.min.session.timeout.ms and group.max.session.timeout.ms; else INVALID_SESSION_TIMEOUT."""
+        return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
+
     @classmethod
     def of(cls, configs: Configs) -> ClassicSettings:
         return cls(
@@ -114,7 +118,7 @@ def decide_join(state: CoordinatorState, command: JoinGroup, settings: ClassicSe
     prefix = request.group_instance_id or request.client_id
     join = _Join(
         request=request,
-        protocols=_protocols(request),
+        protocols=protocols_of(request),
         call_id=command.call_id,
         new_member_id=f"{prefix}-{command.new_member_suffix}",
         draft=draft,
@@ -149,7 +153,7 @@ def _join_refusal(state: CoordinatorState, request: pb.JoinGroupRequest, setting
     """What can be refused without looking into the group."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+    if not settings.accepts_session_timeout(request.session_timeout_ms):
         return ErrorCode.INVALID_SESSION_TIMEOUT
     kind = group_type(state, request.group_id)
     if _is_empty_consumer_group(state, request.group_id):
@@ -167,7 +171,7 @@ def _is_empty_consumer_group(state: CoordinatorState, group_id: str) -> bool:
     return group is not None and not group.members
 
 
-def _protocols(request: pb.JoinGroupRequest) -> tuple[Protocol, ...]:
+def protocols_of(request: pb.JoinGroupRequest) -> tuple[Protocol, ...]:
     """Each name once, the first that is given."""
     found: dict[str, bytes] = {}
     for protocol in request.protocols:
@@ -402,14 +406,14 @@ def _expire_session(draft: ClassicGroupDraft, member_id: str, initial_delay_ms: 
 def decide_resume(
     state: CoordinatorState, command: ResumeClassicGroups, settings: ClassicSettings, now_ms: int
 ) -> Decision[AnyRecord, None, Effect]:
-    """A group that is larger than is allowed now rebalances, as in Kafka (onLoaded)."""
+    """A group that is larger than is allowed now rebalances, as in Kafka (onLoaded); so does one that was about to."""
     found: list[AnyRecord] = []
     effects: list[Effect] = []
     for group in state.classic_groups.values():
         draft = ClassicGroupDraft(group, now_ms)
         for member_id in group.members:
             draft.renew_session(member_id)
-        if len(group.members) > settings.max_size:
+        if len(group.members) > settings.max_size or group.awaits_rebalance:
             prepare_rebalance(draft, settings.initial_rebalance_delay_ms)
             found.extend(draft.decision(None).records)
         effects.extend(draft.effects)

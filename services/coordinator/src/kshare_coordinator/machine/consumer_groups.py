@@ -6,17 +6,18 @@ Rules of ConsumerGroupHeartbeat (GroupCoordinatorService and GroupMetadataManage
   until its session ends. Otherwise the epoch must be the member's; the one before it is right too where the member
   owns nothing that it should not (its newest answer was lost). Anything else is FENCED_MEMBER_EPOCH.
 - An instance id belongs to one member. Another one may take it over when that one left with -2 (else
-  UNRELEASED_INSTANCE_ID), and gets its assignment. From then on the former one is FENCED_INSTANCE_ID. The member itself
-  may always join again: Kafka answers UNRELEASED_INSTANCE_ID to a static member whose joining answer was lost, or that
-  was fenced, which is the end of that client.
+  UNRELEASED_INSTANCE_ID) or used the classic protocol, and gets its assignment. From then on the former one is
+  FENCED_INSTANCE_ID. The member itself may always join again: Kafka answers UNRELEASED_INSTANCE_ID to a static member
+  whose joining answer was lost, or that was fenced, which is the end of that client.
 - A heartbeat first brings the group up to date (`ConsumerGroupDraft`): subscriptions, topics, targets. Then the member
   takes one step towards its target (`consumer_groups_reconciliation`).
 - The answer has the assignment when the member joins, sends all of its fields, or got another assignment.
 - Topics that appear, grow or go away are noticed with the next heartbeat of any member, by the hash of their ids and
   sizes; nothing is done for them at the time.
 
-An empty classic group with the same id makes room and leaves its committed offsets. One with members does not: moving
-a group between the protocols while it has members is not done here, whatever group.consumer.migration.policy says.
+An empty classic group with the same id makes room and leaves its committed offsets. One with members becomes a consumer
+group (`consumer_groups_upgrade`), whose members may use either protocol (`consumer_groups_classic`); without members
+that use the new one it becomes a classic group again (`consumer_groups_fencing`).
 
 Where targets wait for consumer.assignment.interval.ms the member is asked back when it is over, instead of after its
 heartbeat interval.
@@ -25,7 +26,7 @@ heartbeat interval.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from kshare_coordinator.machine import records
@@ -35,12 +36,19 @@ from kshare_coordinator.machine.commands import (
     ExpireMember,
     ExpireRevocation,
     RevocationBegun,
-    RevocationEnded,
     SessionEnded,
     SessionRenewed,
 )
 from kshare_coordinator.machine.consumer_groups_draft import ConsumerGroupDraft
-from kshare_coordinator.machine.consumer_groups_reconciliation import Goal, next_assignment
+from kshare_coordinator.machine.consumer_groups_fencing import classic_timers_ended, without_members
+from kshare_coordinator.machine.consumer_groups_rebalance import (
+    ConsumerGroupContext,
+    assign_targets,
+    bring_up_to_date,
+    reconciled,
+    revocation_ended,
+    subscription_changed,
+)
 from kshare_coordinator.machine.consumer_groups_requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -50,11 +58,7 @@ from kshare_coordinator.machine.consumer_groups_requests import (
     updated_member,
 )
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.consumer_groups_subscriptions import (
-    TopicExpressions,
-    existing_topics,
-    topics_of_member,
-)
+from kshare_coordinator.machine.consumer_groups_upgrade import Upgrade, upgraded
 from kshare_coordinator.machine.consumer_groups_values import (
     LEFT_FOR_A_WHILE_EPOCH,
     NEW,
@@ -64,24 +68,15 @@ from kshare_coordinator.machine.consumer_groups_values import (
     MemberState,
 )
 from kshare_coordinator.machine.group_namespace import GroupType, check_room, group_type
-from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.records import AnyRecord
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
 
-HeartbeatDecision = Decision[Record, pb.ConsumerGroupHeartbeatResponse, Effect]
-QuietDecision = Decision[Record, None, Effect]
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupContext:
-    """What decisions need beside the command."""
-
-    state: CoordinatorState
-    settings: ConsumerGroupSettings
-    expressions: TopicExpressions
+HeartbeatDecision = Decision[AnyRecord, pb.ConsumerGroupHeartbeatResponse, Effect]
+QuietDecision = Decision[AnyRecord, None, Effect]
 
 
 class Seat(NamedTuple):
@@ -98,8 +93,8 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     request, state, settings = command.request, context.state, context.settings
     check_request(request, settings)
     if request.member_epoch in (LEAVE_EPOCH, LEFT_FOR_A_WHILE_EPOCH):
-        return _leave(context, request)
-    group, found = _group_for(state, request, settings)
+        return _leave(context, request, now_ms)
+    group, found, effects = _group_for(state, request, settings)
     _check_size(group, request, settings)
     seat = _seat(group, request, request.member_id or command.new_member_id)
     draft = ConsumerGroupDraft(state, group, found)
@@ -107,11 +102,13 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
         draft.replace_member(seat.replaced, seat.member_id, seat.current)
     member = updated_member(seat.member, request)
     draft.put_member(seat.member_id, member)
-    changed = _subscription_changed(seat.member, member)
-    _bring_up_to_date(context, group, draft, changed=changed, now_ms=now_ms)
+    changed = subscription_changed(seat.member, member)
+    bring_up_to_date(context, group, draft, changed=changed, now_ms=now_ms)
     intervals = settings.intervals(state, group.group_id)
-    delay_ms = _assign(context, group, draft, now_ms)
-    current = _reconciled(state, group, draft, seat, member, request, changed=changed)
+    delay_ms = assign_targets(context, group, draft, now_ms)
+    current = reconciled(
+        state, group, draft, seat.member_id, seat.current, owned=owned_partitions(request), changed=changed
+    )
     if current != seat.current:
         draft.put_current(seat.member_id, current)
     answer = pb.ConsumerGroupHeartbeatResponse(
@@ -125,30 +122,26 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     renewed = SessionRenewed(
         group_id=group.group_id, member_id=seat.member_id, session_timeout_ms=intervals.session_timeout_ms
     )
-    return Decision(draft.records, answer, [renewed, *_timers(group.group_id, seat, member, current)])
+    return Decision(draft.records, answer, [*effects, renewed, *_timers(group.group_id, seat, member, current)])
 
 
 def _group_for(
     state: CoordinatorState, request: pb.ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings
-) -> tuple[ConsumerGroup, list[Record]]:
-    """The member's group, a new one for a member that joins; and the records that take an empty classic one away."""
+) -> Upgrade:
+    """The member's group, a new one for a member that joins; and the records that take a classic one away."""
     group_id = request.group_id
     kind = group_type(state, group_id)
     if kind is GroupType.CONSUMER:
-        return state.consumer_groups[group_id], []
+        return Upgrade(state.consumer_groups[group_id], [], [])
     if request.member_epoch != JOIN_EPOCH or kind is GroupType.SHARE:
         raise _not_found(group_id, kind)
     classic = state.classic_groups.get(group_id)
     if classic is not None and not classic.is_empty:
-        text = (
-            f"Group {group_id} has members that use the classic protocol. They must leave before others can use the "
-            "consumer protocol: online migration is not supported"
-        )
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        return upgraded(state, classic, settings)
     if kind is None:
         check_room(state, settings.max_groups)
     found = [] if classic is None else [records.classic_group(group_id, None)]
-    return ConsumerGroup(group_id=group_id), found
+    return Upgrade(ConsumerGroup(group_id=group_id), found, [])
 
 
 def _not_found(group_id: str, kind: GroupType | None) -> KafkaError:
@@ -187,9 +180,10 @@ def _static_seat(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest
     if holder is None:
         return Seat(member_id, group.members.get(member_id, Member()), group.current.get(member_id, NEW))
     current = group.current.get(holder, NEW)
-    if current.member_epoch != LEFT_FOR_A_WHILE_EPOCH and holder == member_id:
+    is_released = current.member_epoch == LEFT_FOR_A_WHILE_EPOCH or group.members[holder].classic is not None
+    if not is_released and holder == member_id:
         return Seat(holder, group.members[holder], current)
-    if current.member_epoch != LEFT_FOR_A_WHILE_EPOCH:
+    if not is_released:
         text = (
             f"Instance id {request.instance_id} of group {group.group_id} belongs to member {holder}, which has not "
             f"left; member {member_id} cannot have it"
@@ -238,64 +232,11 @@ def _check_epoch(
     raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, text)
 
 
-def _subscription_changed(old: Member, new: Member) -> bool:
-    return (old.subscribed_topic_names, old.subscribed_topic_regex) != (
-        new.subscribed_topic_names,
-        new.subscribed_topic_regex,
-    )
-
-
-def _bring_up_to_date(
-    context: ConsumerGroupContext, group: ConsumerGroup, draft: ConsumerGroupDraft, *, changed: bool, now_ms: int
-) -> None:
-    """Raises the group epoch where this heartbeat, or topics that changed since the last look, ask for it."""
-    look = (context.state.topics_generation, group.epoch)
-    if not changed and group.checked == look:
-        return
-    topics_changed = draft.resolve_expressions(context.expressions, now_ms)
-    draft.settle(changed=changed or topics_changed)
-    if draft.epoch == group.epoch:
-        group.checked = look
-
-
-def _assign(context: ConsumerGroupContext, group: ConsumerGroup, draft: ConsumerGroupDraft, now_ms: int) -> int:
-    """Computes new targets where the group epoch asks for them; in how many milliseconds it may be done, or 0."""
-    if draft.assignment_epoch >= draft.epoch:
-        return 0
-    interval_ms = context.settings.intervals(context.state, group.group_id).assignment_interval_ms
-    passed_ms = now_ms - group.assignment_timestamp_ms
-    if group.assignment_timestamp_ms and 0 <= passed_ms < interval_ms:  # below 0: the clock was set back
-        return interval_ms - passed_ms
-    draft.assign(draft.assignor(context.settings.assignors[0]), now_ms)
-    return 0
-
-
-def _reconciled(
-    state: CoordinatorState,
-    group: ConsumerGroup,
-    draft: ConsumerGroupDraft,
-    seat: Seat,
-    member: Member,
-    request: pb.ConsumerGroupHeartbeatRequest,
-    *,
-    changed: bool,
-) -> CurrentAssignment:
-    if not changed and seat.current.is_reconciled_to(draft.assignment_epoch):
-        return seat.current
-    goal = Goal(
-        assignment_epoch=draft.assignment_epoch,
-        target=draft.targets.get(seat.member_id, {}),
-        topic_ids=existing_topics(state, topics_of_member(member, draft.expressions)).keys(),
-        subscription_changed=changed,
-        owned=owned_partitions(request),
-        is_free=lambda partition: partition not in group.owners,
-    )
-    return next_assignment(seat.current, goal)
-
-
 def _timers(group_id: str, seat: Seat, member: Member, current: CurrentAssignment) -> list[Effect]:
     """A member has its rebalance timeout to give back what is pending; each change begins it anew."""
     effects: list[Effect] = []
+    if seat.member.classic is not None:
+        effects += classic_timers_ended(group_id, seat.replaced or seat.member_id)
     if seat.replaced is not None and seat.replaced != seat.member_id:
         effects.append(SessionEnded(group_id=group_id, member_id=seat.replaced))
     if current == seat.current:
@@ -309,12 +250,8 @@ def _timers(group_id: str, seat: Seat, member: Member, current: CurrentAssignmen
         )
         effects.append(begun)
     elif seat.current.state is MemberState.UNREVOKED_PARTITIONS:
-        effects.append(_revocation_ended(group_id, seat.member_id, seat.current))
+        effects.append(revocation_ended(group_id, seat.member_id, seat.current))
     return effects
-
-
-def _revocation_ended(group_id: str, member_id: str, current: CurrentAssignment) -> RevocationEnded:
-    return RevocationEnded(group_id=group_id, member_id=member_id, member_epoch=current.member_epoch)
 
 
 def assigned_topics(current: CurrentAssignment) -> list[pb.TopicPartitions]:
@@ -329,7 +266,7 @@ def topic_partitions(partitions: Sequence[TopicPartition]) -> list[pb.TopicParti
     return list(topics.values())
 
 
-def _leave(context: ConsumerGroupContext, request: pb.ConsumerGroupHeartbeatRequest) -> HeartbeatDecision:
+def _leave(context: ConsumerGroupContext, request: pb.ConsumerGroupHeartbeatRequest, now_ms: int) -> HeartbeatDecision:
     group = context.state.consumer_groups.get(request.group_id)
     if group is None:
         raise _not_found(request.group_id, group_type(context.state, request.group_id))
@@ -339,7 +276,8 @@ def _leave(context: ConsumerGroupContext, request: pb.ConsumerGroupHeartbeatRequ
         raise _unknown_member(group, member_id)
     current = group.current.get(member_id, NEW)
     if request.member_epoch == LEAVE_EPOCH:
-        return Decision(_without(context, group, member_id), answer, _ended(group, member_id))
+        found, effects = without_members(context, group, [member_id], now_ms)
+        return Decision(found, answer, effects)
     away = replace(
         current,
         member_epoch=LEFT_FOR_A_WHILE_EPOCH,
@@ -348,18 +286,18 @@ def _leave(context: ConsumerGroupContext, request: pb.ConsumerGroupHeartbeatRequ
     )
     draft = ConsumerGroupDraft(context.state, group)
     draft.put_current(member_id, away)
-    return Decision(draft.records, answer, [_revocation_ended(group.group_id, member_id, current)])
+    return Decision(draft.records, answer, [revocation_ended(group.group_id, member_id, current)])
 
 
-def decide_expire_member(context: ConsumerGroupContext, command: ExpireMember) -> QuietDecision:
+def decide_expire_member(context: ConsumerGroupContext, command: ExpireMember, now_ms: int) -> QuietDecision:
     """The session of a member of a consumer group ran out."""
     group = context.state.consumer_groups.get(command.group_id)
     if group is None or command.member_id not in group.members:
         return Decision((), None, (SessionEnded(group_id=command.group_id, member_id=command.member_id),))
-    return Decision(_without(context, group, command.member_id), None, _ended(group, command.member_id))
+    return _fenced(context, group, command.member_id, now_ms)
 
 
-def decide_expire_revocation(context: ConsumerGroupContext, command: ExpireRevocation) -> QuietDecision:
+def decide_expire_revocation(context: ConsumerGroupContext, command: ExpireRevocation, now_ms: int) -> QuietDecision:
     """The member did not give back in time what it was asked for with this member epoch."""
     group = context.state.consumer_groups.get(command.group_id)
     current = group.current.get(command.member_id) if group is not None else None
@@ -370,20 +308,9 @@ def decide_expire_revocation(context: ConsumerGroupContext, command: ExpireRevoc
         or current.member_epoch != command.member_epoch
     ):
         return Decision((), None)
-    return Decision(_without(context, group, command.member_id), None, _ended(group, command.member_id))
+    return _fenced(context, group, command.member_id, now_ms)
 
 
-def _without(context: ConsumerGroupContext, group: ConsumerGroup, member_id: str) -> list[Record]:
-    """The others get its partitions with their next heartbeats."""
-    draft = ConsumerGroupDraft(context.state, group)
-    draft.remove_member(member_id)
-    draft.forget_expressions()
-    draft.settle(changed=True)
-    return draft.records
-
-
-def _ended(group: ConsumerGroup, member_id: str) -> list[Effect]:
-    return [
-        SessionEnded(group_id=group.group_id, member_id=member_id),
-        _revocation_ended(group.group_id, member_id, group.current.get(member_id, NEW)),
-    ]
+def _fenced(context: ConsumerGroupContext, group: ConsumerGroup, member_id: str, now_ms: int) -> QuietDecision:
+    found, effects = without_members(context, group, [member_id], now_ms)
+    return Decision(found, None, effects)

@@ -2,7 +2,8 @@
 
 A commit with the member's epoch is accepted. So is one with an older epoch for partitions that the member has had
 since that epoch or before, because a commit that was under way when the epoch rose is still the owner's: everything
-else is STALE_MEMBER_EPOCH, in transactions ILLEGAL_GENERATION, and then no offset of the request is committed.
+else is STALE_MEMBER_EPOCH, in transactions and for members that use the classic protocol ILLEGAL_GENERATION, and then
+no offset of the request is committed.
 
 The group exists: callers have asked `group_namespace`.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kshare_coordinator.machine.consumer_groups_values import NEW, ConsumerGroup, CurrentAssignment
+from kshare_coordinator.machine.consumer_groups_values import NEW, ConsumerGroup, CurrentAssignment, Member
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 
@@ -25,12 +26,17 @@ def commit_refusal(
     """NONE: OffsetCommit is in order. Without members everybody may commit who claims no epoch."""
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
-    if member_id not in group.members:
+    member = group.members.get(member_id)
+    if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if api_version < FIRST_VERSION_WITH_MEMBER_EPOCHS:
+    if member.classic is None and api_version < FIRST_VERSION_WITH_MEMBER_EPOCHS:
         return ErrorCode.UNSUPPORTED_VERSION
     is_right = _may_commit(group.current.get(member_id, NEW), epoch, partitions)
-    return ErrorCode.NONE if is_right else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE if is_right else _wrong_epoch(member)
+
+
+def _wrong_epoch(member: Member) -> ErrorCode:
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
 def transactional_commit_refusal(
@@ -60,7 +66,8 @@ def fetch_refusal(group: ConsumerGroup, member_id: str, member_epoch: int) -> Er
     """NONE: OffsetFetch is in order; who names no member may fetch."""
     if not member_id and member_epoch < 0:
         return ErrorCode.NONE
-    if member_id not in group.members:
+    member = group.members.get(member_id)
+    if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     is_right = member_epoch == group.current.get(member_id, NEW).member_epoch
-    return ErrorCode.NONE if is_right else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE if is_right else _wrong_epoch(member)

@@ -93,7 +93,10 @@ def _size_problem(request: Request) -> str | None:
 
 
 def updated_member(member: Member, request: Request) -> Member:
-    """What the request says takes the place of what the member said before; null leaves it."""
+    """What the request says takes the place of what the member said before; null leaves it.
+
+    Whoever sends it uses the consumer protocol from now on.
+    """
     names, timeout_ms = member.subscribed_topic_names, member.rebalance_timeout_ms
     if request.has_subscribed_topic_names:
         names = tuple(sorted(set(request.subscribed_topic_names)))
@@ -110,6 +113,7 @@ def updated_member(member: Member, request: Request) -> Member:
         subscribed_topic_regex=request.subscribed_topic_regex if has_regex else member.subscribed_topic_regex,
         rebalance_timeout_ms=timeout_ms,
         server_assignor=request.server_assignor if request.has_server_assignor else member.server_assignor,
+        classic=None,
     )
 
 

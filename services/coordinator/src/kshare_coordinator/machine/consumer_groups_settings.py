@@ -28,6 +28,12 @@ class ConsumerGroupSettings:
         self.max_groups = configs.integer("kshare.max.groups")
         self.assignors = _names(configs, "group.consumer.assignors")
         """The first one is for groups whose members ask for none."""
+        policy = configs.text("group.consumer.migration.policy").lower()
+        self.allows_upgrade = policy in ("bidirectional", "upgrade")
+        """Whether a classic group becomes a consumer group when a member joins that uses the consumer protocol."""
+        self.allows_downgrade = policy in ("bidirectional", "downgrade")
+        """Whether a consumer group becomes a classic group when only members that use the classic protocol are left."""
+        self.max_classic_members = configs.integer("group.max.size")
         self._generation = configs.generation
         self._broker = self._intervals({})
         self._own: dict[str, tuple[Mapping[str, str], Intervals]] = {}

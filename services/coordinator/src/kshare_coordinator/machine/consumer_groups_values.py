@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from kshare_coordinator.machine.assignor import Assignment
+from kshare_coordinator.machine.classic_group import Protocol
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
@@ -34,6 +35,8 @@ PartitionEpochs = Mapping[TopicPartition, int]
 """Partitions of a member, and the member epoch with which it got each."""
 
 AssignedPartitions = records_pb.ConsumerGroupCurrentMemberAssignment.AssignedPartitions
+ProtocolRecord = records_pb.ClassicGroupMetadata.Member.Protocol
+ClassicMetadataRecord = records_pb.ConsumerGroupMemberMetadata.ClassicMemberMetadata
 
 
 class MemberState(IntEnum):
@@ -47,8 +50,19 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMetadata:
+    """What a member said that uses the classic protocol (ClassicMemberMetadata); `protocols` has at least one."""
+
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """ConsumerGroupMemberMetadata; empty strings stand for none. `subscribed_topic_names` are in order."""
+    """ConsumerGroupMemberMetadata; empty strings stand for none. `subscribed_topic_names` are in order.
+
+    `classic` is None for a member that uses the consumer protocol.
+    """
 
     instance_id: str = ""
     rack_id: str = ""
@@ -58,6 +72,7 @@ class Member:
     subscribed_topic_regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str = ""
+    classic: ClassicMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +122,10 @@ class ConsumerGroup:
     """How many members name a topic."""
     assignor_wishes: dict[str, int] = field(default_factory=dict)
     """How many members ask for an assignor."""
+    classic_count: int = 0
+    """How many members use the classic protocol."""
+    classic_protocols: dict[str, int] = field(default_factory=dict)
+    """By name of a protocol of the classic ones: how many of them support it."""
     owners: dict[TopicPartition, str] = field(default_factory=dict)
     """Member ids, also of members that are asked to give the partition back."""
     checked: tuple[int, int] = field(default=(-1, -1), compare=False)
@@ -133,6 +152,7 @@ class ConsumerGroup:
         if old is not None:
             _count(self.name_subscribers, old.subscribed_topic_names, -1)
             _count(self.assignor_wishes, filter(None, [old.server_assignor]), -1)
+            self._count_classic(old, -1)
             if self.static_members.get(old.instance_id) == member_id:
                 del self.static_members[old.instance_id]
         if member is None:
@@ -140,8 +160,14 @@ class ConsumerGroup:
         self.members[member_id] = member
         _count(self.name_subscribers, member.subscribed_topic_names, 1)
         _count(self.assignor_wishes, filter(None, [member.server_assignor]), 1)
+        self._count_classic(member, 1)
         if member.instance_id:
             self.static_members[member.instance_id] = member_id
+
+    def _count_classic(self, member: Member, sign: int) -> None:
+        if member.classic is not None:
+            self.classic_count += sign
+            _count(self.classic_protocols, (name for name, _ in member.classic.protocols), sign)
 
     def put_current(self, member_id: str, current: CurrentAssignment | None) -> None:
         old = self.current.pop(member_id, NEW)
@@ -179,6 +205,12 @@ def _owned(current: CurrentAssignment) -> Iterator[TopicPartition]:
 
 
 def member_record(member: Member) -> records_pb.ConsumerGroupMemberMetadata:
+    classic = None
+    if member.classic is not None:
+        protocols = [ProtocolRecord(name=name, metadata=metadata) for name, metadata in member.classic.protocols]
+        classic = ClassicMetadataRecord(
+            session_timeout_ms=member.classic.session_timeout_ms, supported_protocols=protocols
+        )
     return records_pb.ConsumerGroupMemberMetadata(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -188,10 +220,18 @@ def member_record(member: Member) -> records_pb.ConsumerGroupMemberMetadata:
         subscribed_topic_regex=member.subscribed_topic_regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.server_assignor,
+        classic_member_metadata=classic,
     )
 
 
 def member_of(value: records_pb.ConsumerGroupMemberMetadata) -> Member:
+    classic = None
+    if value.HasField("classic_member_metadata"):
+        said = value.classic_member_metadata
+        classic = ClassicMetadata(
+            session_timeout_ms=said.session_timeout_ms,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in said.supported_protocols),
+        )
     return Member(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
@@ -201,6 +241,7 @@ def member_of(value: records_pb.ConsumerGroupMemberMetadata) -> Member:
         subscribed_topic_regex=value.subscribed_topic_regex,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
+        classic=classic,
     )
 
 

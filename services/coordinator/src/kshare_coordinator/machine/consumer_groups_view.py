@@ -65,6 +65,7 @@ def _member(state: CoordinatorState, group: ConsumerGroup, member_id: str, membe
         subscribed_topic_regex=member.subscribed_topic_regex,
         assignment=_named(state, [*current.assigned, *current.pending_revocation]),
         target_assignment=_named(state, wanted),
+        uses_classic_protocol=member.classic is not None,
     )
 
 

@@ -1,36 +1,155 @@
-"""The metadata of members of consumer groups (ConsumerProtocolSubscription): which topics they subscribe to.
+"""What clients of the classic protocol say to each other in consumer groups (ConsumerProtocol of Kafka 4.3.1).
 
-Big-endian: int16 version, int32 number of topics, then each name as int16 length and UTF-8. What comes after them (user
-data, owned partitions) is nobody's business here. Members choose these bytes freely, so nothing in them is trusted.
+A member's metadata is its subscription (ConsumerProtocolSubscription), what it is given an assignment
+(ConsumerProtocolAssignment). Both are big-endian, and begin with a version as int16; versions above 3 are read as 3:
+- subscription: topics, user data, from version 1 on partitions that are owned, from 2 a generation, from 3 a rack;
+- assignment: partitions, user data.
+An array is an int32 count and its elements, a text an int16 length and UTF-8, bytes an int32 length (-1: null);
+partitions are an array of a topic's name and an array of int32.
+
+Members choose these bytes freely, so nothing in them is trusted: what cannot be read is None.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-_HEAD = struct.Struct(">hi")
-_LENGTH = struct.Struct(">h")
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+
+NEWEST_VERSION = 3
+FIRST_VERSION_WITH_OWNED_PARTITIONS, FIRST_VERSION_WITH_GENERATION, FIRST_VERSION_WITH_RACK = 1, 2, 3
+
+NamedPartitions = tuple[tuple[str, tuple[int, ...]], ...]
+"""Names of topics, each with partitions; a name may come twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """`owned`: what the member says it owns, nothing where its version cannot say it. An empty rack: none."""
+
+    topics: tuple[str, ...]
+    owned: NamedPartitions = ()
+    rack_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberAssignment:
+    """`user_data`: what an assignor of the client's own has to say to its members."""
+
+    partitions: NamedPartitions = ()
+    user_data: bytes = b""
+
+
+class _Malformed(Exception):
+    """The bytes are not what they should be."""
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        self.version = min(self._short(), NEWEST_VERSION)
+        if self.version < 0:
+            raise _Malformed
+
+    def _take(self, length: int) -> bytes:
+        end = self._position + length
+        if length < 0 or end > len(self._data):
+            raise _Malformed
+        found = self._data[self._position : end]
+        self._position = end
+        return found
+
+    def _short(self) -> int:
+        (value,) = _SHORT.unpack(self._take(_SHORT.size))
+        return int(value)
+
+    def integer(self) -> int:
+        (value,) = _INT.unpack(self._take(_INT.size))
+        return int(value)
+
+    def _count(self) -> int:
+        count = self.integer()
+        if count < 0:
+            raise _Malformed
+        return count
+
+    def text(self) -> str:
+        try:
+            return self._take(self._short()).decode()
+        except UnicodeDecodeError as error:
+            raise _Malformed from error
+
+    def nullable_text(self) -> str:
+        length = self._short()
+        if length == -1:
+            return ""
+        self._position -= _SHORT.size
+        return self.text()
+
+    def nullable_bytes(self) -> bytes:
+        length = self.integer()
+        return b"" if length == -1 else self._take(length)
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self.text() for _ in range(self._count()))
+
+    def partitions(self) -> NamedPartitions:
+        return tuple((self.text(), self._integers()) for _ in range(self._count()))
+
+    def _integers(self) -> tuple[int, ...]:
+        count = self._count()
+        return struct.unpack(f">{count}i", self._take(count * _INT.size))
+
+
+def version_of(metadata: bytes) -> int:
+    """Of a subscription; 0 where the bytes are none."""
+    try:
+        return _Reader(metadata).version
+    except _Malformed:
+        return 0
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """The names, in order; None where the bytes are no subscription."""
+    """The names, in order, whatever comes after them."""
     try:
-        return _topics(metadata)
-    except (struct.error, UnicodeDecodeError):
+        return list(_Reader(metadata).texts())
+    except _Malformed:
         return None
 
 
-def _topics(metadata: bytes) -> list[str] | None:
-    version, count = _HEAD.unpack_from(metadata)
-    if version < 0 or count < 0:
+def subscription_of(metadata: bytes) -> Subscription | None:
+    try:
+        reader = _Reader(metadata)
+        topics = reader.texts()
+        reader.nullable_bytes()
+        owned = reader.partitions() if reader.version >= FIRST_VERSION_WITH_OWNED_PARTITIONS else ()
+        if reader.version >= FIRST_VERSION_WITH_GENERATION:
+            reader.integer()
+        rack_id = reader.nullable_text() if reader.version >= FIRST_VERSION_WITH_RACK else ""
+    except _Malformed:
         return None
-    names: list[str] = []
-    position = _HEAD.size
-    for _ in range(count):
-        (length,) = _LENGTH.unpack_from(metadata, position)
-        position += _LENGTH.size
-        if length < 0 or position + length > len(metadata):
-            return None
-        names.append(metadata[position : position + length].decode())
-        position += length
-    return names
+    return Subscription(topics=topics, owned=owned, rack_id=rack_id)
+
+
+def assignment_of(data: bytes) -> MemberAssignment | None:
+    """No bytes at all are nothing assigned."""
+    if not data:
+        return MemberAssignment()
+    try:
+        reader = _Reader(data)
+        return MemberAssignment(partitions=reader.partitions(), user_data=reader.nullable_bytes())
+    except _Malformed:
+        return None
+
+
+def assignment_bytes(partitions: Mapping[str, Sequence[int]], version: int) -> bytes:
+    """By topic name, without user data; all versions look the same."""
+    parts = [_SHORT.pack(version), _INT.pack(len(partitions))]
+    for name, numbers in partitions.items():
+        encoded = name.encode()
+        parts += [_SHORT.pack(len(encoded)), encoded, struct.pack(f">{len(numbers) + 1}i", len(numbers), *numbers)]
+    return b"".join([*parts, _INT.pack(-1)])

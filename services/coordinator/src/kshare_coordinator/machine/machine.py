@@ -6,23 +6,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kshare_coordinator.machine import commands, records
-from kshare_coordinator.machine.classic_groups import (
-    ClassicSettings,
-    decide_classic_heartbeat,
-    decide_join,
-    decide_leave,
-    decide_resume,
-    decide_sync,
-    decide_timer_expired,
-)
+from kshare_coordinator.machine.classic_groups import ClassicSettings
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.config_changes import decide_alter_configs
-from kshare_coordinator.machine.consumer_groups import ConsumerGroupContext, decide_expire_revocation
 from kshare_coordinator.machine.consumer_groups import decide_expire_member as decide_expire_consumer
+from kshare_coordinator.machine.consumer_groups import decide_expire_revocation
 from kshare_coordinator.machine.consumer_groups import decide_heartbeat as decide_consumer_heartbeat
+from kshare_coordinator.machine.consumer_groups_rebalance import ConsumerGroupContext
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
 from kshare_coordinator.machine.consumer_groups_subscriptions import TopicExpressions
 from kshare_coordinator.machine.group_administration import decide_delete
+from kshare_coordinator.machine.group_protocols import classic_protocol_deciders
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
 from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, decide_expire
@@ -85,6 +79,7 @@ class CoordinatorMachine:
         groups = GroupSettings(configs)
         offsets = OffsetSettings.of(configs)
         state = self.state
+        consumer_groups = ConsumerGroupContext(state, ConsumerGroupSettings(configs), TopicExpressions(state))
         self._timed_deciders: dict[type[Command[Any]], Callable[[Any, int], AnyDecision]] = {
             commands.OffsetCommit: lambda command, now_ms: decide_commit(state, command, offsets, now_ms),
             commands.TxnOffsetCommit: lambda command, now_ms: decide_transactional_commit(
@@ -94,8 +89,8 @@ class CoordinatorMachine:
             **_transaction_deciders(state, TransactionSettings.of(configs)),
             **_topic_deciders(state, configs, groups),
             **_share_group_deciders(state, groups),
-            **_consumer_group_deciders(state, configs, groups),
-            **_classic_group_deciders(state, ClassicSettings.of(configs)),
+            **_consumer_group_deciders(consumer_groups, groups),
+            **classic_protocol_deciders(consumer_groups, ClassicSettings.of(configs)),
         }
         self._deciders: dict[type[Command[Any]], Callable[[Any], AnyDecision]] = {
             commands.Start: lambda command: decide_start(state, command),
@@ -107,7 +102,6 @@ class CoordinatorMachine:
             commands.AdvancePartitionMove: lambda command: decide_advance_move(state, command),
             commands.DrainLeader: lambda command: decide_drain_leader(state, command),
             commands.IncrementalAlterConfigs: lambda command: decide_alter_configs(state, command, configs),
-            commands.ClassicHeartbeat: lambda command: decide_classic_heartbeat(state, command),
             commands.DeleteGroup: lambda command: decide_delete(state, command),
             commands.DeleteOffsets: lambda command: decide_delete_committed_offsets(state, command),
             commands.AllocateProducerIds: lambda command: self._allocate_producer_ids(),
@@ -161,31 +155,19 @@ def _share_group_deciders(
 
 
 def _consumer_group_deciders(
-    state: CoordinatorState, configs: Configs, groups: GroupSettings
+    context: ConsumerGroupContext, groups: GroupSettings
 ) -> dict[type[Command[Any]], Callable[[Any, int], AnyDecision]]:
-    context = ConsumerGroupContext(state, ConsumerGroupSettings(configs), TopicExpressions(state))
+    state = context.state
 
     def expire_member(command: commands.ExpireMember, now_ms: int) -> AnyDecision:
         if command.group_id in state.consumer_groups:
-            return decide_expire_consumer(context, command)
+            return decide_expire_consumer(context, command, now_ms)
         return decide_expire_member(state, command, groups, now_ms)
 
     return {
         commands.ConsumerGroupHeartbeat: lambda command, now_ms: decide_consumer_heartbeat(context, command, now_ms),
-        commands.ExpireRevocation: lambda command, now_ms: decide_expire_revocation(context, command),
+        commands.ExpireRevocation: lambda command, now_ms: decide_expire_revocation(context, command, now_ms),
         commands.ExpireMember: expire_member,
-    }
-
-
-def _classic_group_deciders(
-    state: CoordinatorState, settings: ClassicSettings
-) -> dict[type[Command[Any]], Callable[[Any, int], AnyDecision]]:
-    return {
-        commands.JoinGroup: lambda command, now_ms: decide_join(state, command, settings, now_ms),
-        commands.SyncGroup: lambda command, now_ms: decide_sync(state, command, now_ms),
-        commands.LeaveGroup: lambda command, now_ms: decide_leave(state, command, settings, now_ms),
-        commands.ClassicTimerExpired: lambda command, now_ms: decide_timer_expired(state, command, settings, now_ms),
-        commands.ResumeClassicGroups: lambda command, now_ms: decide_resume(state, command, settings, now_ms),
     }
 
 

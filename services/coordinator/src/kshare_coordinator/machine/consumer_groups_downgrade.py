@@ -1,0 +1,154 @@
+"""A consumer group of KIP-848 becomes a classic group, because only members are left that use the classic protocol.
+
+Rules (validateOnlineDowngrade… and convertToClassicGroup of GroupMetadataManager, ClassicGroup.fromConsumerGroup, Kafka
+4.3.1):
+- The last member of the consumer protocol leaves or is taken out, or a static member that used it comes back with the
+  classic protocol. The migration policy allows it, and the group is not larger than a classic group may be; else the
+  group stays what it is.
+- The generation is the group epoch; each member is assigned its target.
+- After somebody left a rebalance begins at once: everybody joins again.
+- A static member that came back needs none where the targets are up to date.
+
+A rebalance that was begun is written with the group, so that it begins again after a restart: Kafka forgets it, and
+nobody has the partitions of those who left. A static member that comes back while others are still on their way to
+their targets makes a rebalance here: in Kafka it would be given partitions that another member still consumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import NamedTuple
+
+from kshare_coordinator.machine import records
+from kshare_coordinator.machine.assignor import Assignment
+from kshare_coordinator.machine.classic_group import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    ClassicGroupInMemory,
+    ClassicGroupState,
+    ClassicMember,
+    counted_protocols,
+    metadata_record,
+    topics_of_members,
+)
+from kshare_coordinator.machine.classic_group_draft import ClassicGroupDraft
+from kshare_coordinator.machine.classic_group_rebalance import prepare_rebalance
+from kshare_coordinator.machine.commands import Effect
+from kshare_coordinator.machine.consumer_groups_records import records_without_group
+from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
+from kshare_coordinator.machine.consumer_groups_values import ConsumerGroup, Member
+from kshare_coordinator.machine.consumer_protocol import assignment_bytes, version_of
+from kshare_coordinator.machine.records import AnyRecord
+from kshare_coordinator.machine.state import CoordinatorState
+
+
+class Joining(NamedTuple):
+    """A static member that comes back with the classic protocol; `replaced` is the member that it was."""
+
+    member_id: str
+    member: Member
+    replaced: str
+
+
+def is_left_to_classic_members(group: ConsumerGroup, settings: ConsumerGroupSettings, leaving: Collection[str]) -> bool:
+    """Whether the group becomes a classic one when these members leave."""
+    left = len(group.members) - len(leaving)
+    classic_leaving = sum(group.members[member_id].classic is not None for member_id in leaving)
+    return left > 0 and group.classic_count - classic_leaving == left and _may_be_classic(settings, left)
+
+
+def is_last_consumer_replaced(group: ConsumerGroup, settings: ConsumerGroupSettings, replaced: str) -> bool:
+    """Whether the group becomes a classic one when this member uses the classic protocol from now on."""
+    count = len(group.members)
+    is_last = group.members[replaced].classic is None and group.classic_count == count - 1
+    return is_last and _may_be_classic(settings, count)
+
+
+def _may_be_classic(settings: ConsumerGroupSettings, count: int) -> bool:
+    return settings.allows_downgrade and count <= settings.max_classic_members
+
+
+def downgraded(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    now_ms: int,
+    *,
+    leaving: Collection[str] = (),
+    joining: Joining | None = None,
+    rebalance: bool,
+) -> tuple[list[AnyRecord], list[Effect]]:
+    """The records that make a classic group of the members that stay, and their sessions."""
+    members = {name: member for name, member in sorted(group.members.items()) if name not in leaving}
+    targets = {name: group.targets.get(name, {}) for name in members}
+    if joining is not None:
+        targets[joining.member_id] = targets.pop(joining.replaced)
+        del members[joining.replaced]
+        members[joining.member_id] = joining.member
+    draft = ClassicGroupDraft(_classic_group(state, group, members, targets, now_ms), now_ms)
+    if rebalance:
+        draft.group = replace(draft.group, awaits_rebalance=True)
+    stored = records.classic_group(group.group_id, metadata_record(draft.group))
+    for member_id in members:
+        draft.renew_session(member_id)
+    if rebalance:
+        prepare_rebalance(draft, 0)
+    return [*records_without_group(group), stored, ClassicGroupInMemory(draft.group)], draft.effects
+
+
+def _classic_group(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    members: dict[str, Member],
+    targets: dict[str, Assignment],
+    now_ms: int,
+) -> ClassicGroup:
+    """Stable, and everybody has its target."""
+    found = {name: _classic_member(member) for name, member in members.items()}
+    unassigned = ClassicGroup(
+        group_id=group.group_id,
+        state=ClassicGroupState.STABLE,
+        state_timestamp_ms=now_ms,
+        generation_id=group.epoch,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        leader_id=next(iter(found)),
+        members=found,
+        static_members={each.group_instance_id: name for name, each in found.items() if each.group_instance_id},
+        protocol_counts=counted_protocols(found.values()),
+    )
+    protocol_name = ClassicGroupDraft(unassigned, now_ms).selected_protocol()
+    assigned = {
+        name: replace(member, assignment=_assignment(state, targets[name], member.metadata(protocol_name)))
+        for name, member in found.items()
+    }
+    return replace(
+        unassigned,
+        protocol_name=protocol_name,
+        members=assigned,
+        subscribed_topics=topics_of_members(CONSUMER_PROTOCOL_TYPE, protocol_name, found.values()),
+    )
+
+
+def _classic_member(member: Member) -> ClassicMember:
+    assert member.classic is not None, "all that stay use the classic protocol"
+    return ClassicMember(
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        protocols=member.classic.protocols,
+    )
+
+
+def _assignment(state: CoordinatorState, target: Assignment, metadata: bytes) -> bytes:
+    return assignment_bytes(named_partitions(state, target), version_of(metadata))
+
+
+def named_partitions(state: CoordinatorState, partitions: Assignment) -> dict[str, list[int]]:
+    """By topic name, of topics that exist."""
+    return {
+        state.topics[topic_id].name: sorted(numbers)
+        for topic_id, numbers in sorted(partitions.items())
+        if topic_id in state.topics and numbers
+    }
