@@ -1,4 +1,4 @@
-"""Generates the Python stubs of protos/kshare/v1 into libs/rpc; `--check` only says whether they are up to date.
+"""Generates the Python stubs of protos/ into libs/rpc; `--check` only says whether they are up to date.
 
 .venv/bin/python protos/generate.py [--check]
 """
@@ -14,13 +14,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 TARGET = ROOT.parent / "libs/rpc/src/kshare_rpc/generated"
+FOLDERS = ("kshare/v1", "etcd")
 # protoc writes imports by the file's path; the stubs live inside kshare_rpc so that they cannot clash with `kshare`.
 IMPORT = re.compile(r"^(\s*)(from|import) kshare\.v1\b", re.MULTILINE)
 
 
 def generate(directory: Path) -> list[Path]:
     """Writes the stubs below `directory`; returns their paths relative to it."""
-    sources = sorted(str(path) for path in (ROOT / "kshare/v1").glob("*.proto"))
+    sources = sorted(str(path) for folder in FOLDERS for path in (ROOT / folder).glob("*.proto"))
     binaries = Path(sys.executable).parent
     subprocess.run(
         [
@@ -35,13 +36,18 @@ def generate(directory: Path) -> list[Path]:
         ],
         check=True,
     )
-    written = sorted(path for path in directory.glob("kshare/v1/*_pb2.py*"))
+    written = stubs(directory)
     for path in written:
         text = path.read_text()
         text = IMPORT.sub(r"\1\2 kshare_rpc.generated.kshare.v1", text)
         text = re.sub(r"(?<![\w.])kshare\.v1\.(\w+_pb2)", r"kshare_rpc.generated.kshare.v1.\1", text)
         path.write_text(text)
     return [path.relative_to(directory) for path in written]
+
+
+def stubs(directory: Path) -> list[Path]:
+    """All stubs below `directory`."""
+    return sorted(path for folder in FOLDERS for path in (directory / folder).glob("*_pb2.py*"))
 
 
 def main() -> int:
@@ -52,7 +58,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         fresh = Path(directory)
         paths = generate(fresh)
-        present = {path.relative_to(TARGET) for path in TARGET.glob("kshare/v1/*_pb2.py*")}
+        present = {path.relative_to(TARGET) for path in stubs(TARGET)}
         stale = [p for p in paths if p not in present or not filecmp.cmp(fresh / p, TARGET / p, shallow=False)]
         stale += sorted(present - set(paths))
     for path in stale:

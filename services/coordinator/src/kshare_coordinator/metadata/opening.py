@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
+from kshare_coordinator.metadata.etcd.grpc_etcd import GrpcEtcd
+from kshare_coordinator.metadata.etcd.port import Etcd
+from kshare_coordinator.metadata.etcd.settings import EtcdSettings, etcd_settings
+from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
 from kshare_coordinator.metadata.port import MetadataStore
 from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
 from kshare_core.configs import Configs, InvalidConfig
@@ -14,69 +16,28 @@ from kshare_runtime.ports import Environment, Write
 STORE_NAME = "coordinator"
 FAMILY = "coordinator"
 """Of all rows: machine.records.FAMILY."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdSettings:
-    """Where etcd is and how to reach it. Certificates and the key are PEM; None: not given."""
-
-    endpoints: tuple[str, ...]
-    """host:port each, at least one."""
-    ca: bytes | None = field(default=None, repr=False)
-    """Given: the connection is TLS."""
-    certificate: bytes | None = field(default=None, repr=False)
-    key: bytes | None = field(default=None, repr=False)
-    username: str = ""
-    password: str = field(default="", repr=False)
-
-
-def etcd_settings(configs: Configs) -> EtcdSettings:
-    """What the configs say of etcd; InvalidConfig names what is missing or cannot be read."""
-    endpoints = configs["kshare.metadata.etcd.endpoints"]
-    assert isinstance(endpoints, tuple)
-    if not endpoints:
-        raise InvalidConfig("kshare.metadata.store=etcd needs kshare.metadata.etcd.endpoints, such as 10.0.0.1:2379")
-    for endpoint in endpoints:
-        host, colon, port = endpoint.rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65_536) or "/" in endpoint:
-            raise InvalidConfig(f"kshare.metadata.etcd.endpoints: {endpoint!r} is not host:port")
-    ca = _content(configs, "kshare.metadata.etcd.ca.location")
-    certificate = _content(configs, "kshare.metadata.etcd.certificate.location")
-    key = _content(configs, "kshare.metadata.etcd.key.location")
-    if (certificate is None) != (key is None):
-        raise InvalidConfig(
-            "kshare.metadata.etcd.certificate.location and kshare.metadata.etcd.key.location need each other"
-        )
-    if certificate is not None and ca is None:
-        raise InvalidConfig("kshare.metadata.etcd.certificate.location needs kshare.metadata.etcd.ca.location")
-    username = configs.text("kshare.metadata.etcd.username")
-    password = configs.text("kshare.metadata.etcd.password")
-    if password and not username:
-        raise InvalidConfig("kshare.metadata.etcd.password needs kshare.metadata.etcd.username")
-    return EtcdSettings(
-        endpoints=endpoints, ca=ca, certificate=certificate, key=key, username=username, password=password
-    )
-
-
-def _content(configs: Configs, name: str) -> bytes | None:
-    location = configs.text(name)
-    if not location:
-        return None
-    try:
-        return Path(location).read_bytes()
-    except OSError as error:
-        raise InvalidConfig(f"{name}: {location} cannot be read: {error.strerror}") from error
+CALLS_PER_LEASE = 4
+"""So many calls in turn may run out of time within a lease."""
 
 
 def open_metadata_store(
-    environment: Environment, configs: Configs, partition_of: Callable[[Write], int]
+    environment: Environment,
+    configs: Configs,
+    partition_of: Callable[[Write], int],
+    *,
+    connect: Callable[[EtcdSettings, int], Etcd] | None = None,
 ) -> MetadataStore:
     """The store that `kshare.metadata.store` names; StorageFailure or InvalidConfig where it cannot be opened.
 
-    `partition_of` gives the partition of metadata of a row: CATALOG, or 0 to GROUP_PARTITIONS - 1.
+    `partition_of` gives the partition of metadata of a row: CATALOG, or 0 to GROUP_PARTITIONS - 1. `connect` makes the
+    client of etcd from where it is and the time limit of a call in milliseconds; without it, one that speaks gRPC.
     """
     if configs.text("kshare.metadata.store") == "rocksdb":
         return RocksDbMetadataStore(environment.open_store(STORE_NAME), FAMILY, partition_of)
-    etcd_settings(configs)
-    prefix, lease_ms = configs.text("kshare.metadata.etcd.prefix"), configs.integer("kshare.coordinator.lease.ms")
-    raise InvalidConfig(f"kshare.metadata.store=etcd is not ready (prefix {prefix}, lease {lease_ms} ms)")
+    prefix = configs.text("kshare.metadata.etcd.prefix")
+    if not prefix:
+        raise InvalidConfig("kshare.metadata.etcd.prefix must not be empty; /kshare/ is the usual one")
+    lease_ms = configs.integer("kshare.coordinator.lease.ms")
+    settings, time_limit_ms = etcd_settings(configs), lease_ms // CALLS_PER_LEASE
+    etcd = GrpcEtcd(settings, time_limit_ms=time_limit_ms) if connect is None else connect(settings, time_limit_ms)
+    return EtcdMetadataStore(etcd, prefix=prefix, lease_ms=lease_ms)

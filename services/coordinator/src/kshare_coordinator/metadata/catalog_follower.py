@@ -1,0 +1,125 @@
+"""Follows the catalog's journal in etcd: what others append, each entry once and in order.
+
+It reads what is new, then watches. Entries carry their sequence, so whatever comes twice is passed over and a gap is
+seen; then, as after a lost watch or a compaction, it reads again what is missing. Only where that is in a snapshot
+already the whole catalog is loaded anew.
+
+While this coordinator owns the catalog nobody else writes it: what the watch tells then is our own, and `rows` has what
+our appends made durable. When the catalog is lost, an append of ours may have taken effect without our knowing, so all
+of it is loaded anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from kshare_coordinator.metadata.etcd.port import Changes, Etcd, EtcdCompacted, EtcdError, KeyValue, read_range
+from kshare_coordinator.metadata.layout import Layout, sequence_of
+from kshare_coordinator.metadata.partition_rows import (
+    PAGE,
+    Entry,
+    PartitionRows,
+    entry_of,
+    head_of,
+    journal_entry_of,
+    read_partition,
+    read_pieces,
+)
+from kshare_coordinator.metadata.port import CATALOG, MetadataListener
+from kshare_coordinator.metadata.problems import Problems
+from kshare_core.errors import StorageFailure
+
+RETRY_INTERVAL_MS = 200
+AREA = "catalog"
+
+
+class CatalogFollower:
+    """See the module's text. Whoever owns the catalog sets `is_owned` and applies its own appends to `rows`."""
+
+    def __init__(self, etcd: Etcd, layout: Layout, listener: MetadataListener, problems: Problems) -> None:
+        self._etcd = etcd
+        self._layout = layout
+        self._listener = listener
+        self._problems = problems
+        self._is_loaded = False
+        self.is_owned = False
+        self.rows = PartitionRows()
+
+    def lost(self) -> None:
+        """The catalog is not ours any more; `run` has to be begun anew."""
+        self.is_owned = False
+        self._is_loaded = False
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            try:
+                revision = await self.catch_up()
+                start, end = self._layout.journal_range(CATALOG)
+                async with aclosing(self._etcd.watch(start, end, revision + 1)) as watch:
+                    async for changes in watch:
+                        if not await self._happened(changes):
+                            break
+            except EtcdCompacted:
+                continue
+            except (EtcdError, StorageFailure) as error:
+                self._problems.note(AREA, f"the catalog cannot be followed: {error}")
+                await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
+
+    async def catch_up(self) -> int:
+        """Reads what is new; the revision up to which everything is known. StorageFailure, or what the port raises."""
+        while True:
+            try:
+                answer = await self._etcd.range(self._layout.head(CATALOG))
+                head = head_of(answer.pairs[0] if answer.pairs else None)
+                if not self._is_loaded or head.first_sequence > self.rows.next_sequence:
+                    await self._load()
+                    continue
+                entries = await self._read_entries(answer.revision)
+            except EtcdCompacted:
+                await asyncio.sleep(0)
+                continue
+            if self._deliver(entries):
+                self._problems.clear(AREA)
+                return answer.revision
+
+    async def _load(self) -> None:
+        rows = await read_partition(self._etcd, self._layout, CATALOG)
+        if self.is_owned or (self._is_loaded and rows.next_sequence <= self.rows.next_sequence):
+            return
+        self._is_loaded = True
+        self.rows = rows
+        self._listener.catalog_loaded(rows.writes())
+
+    async def _read_entries(self, revision: int) -> list[Entry]:
+        start, end = self._layout.journal_range(CATALOG, self.rows.next_sequence)
+        pairs, _ = await read_range(self._etcd, start, end, page=PAGE, revision=revision)
+        return [await self._entry(pair, revision) for pair in pairs]
+
+    async def _happened(self, changes: Changes) -> bool:
+        """False: something is missing, and has to be read."""
+        entries = []
+        for event in changes.events:
+            if isinstance(event, KeyValue) and sequence_of(event.key) >= self.rows.next_sequence:
+                entries.append(await self._entry(event, event.mod_revision))
+        return self._deliver(entries)
+
+    async def _entry(self, pair: KeyValue, revision: int) -> Entry:
+        stored = journal_entry_of(pair)
+        if not stored.chunks:
+            return entry_of(pair, {})
+        pieces = await read_pieces(self._etcd, self._layout, CATALOG, stored.append_id, revision)
+        return entry_of(pair, {stored.append_id: pieces})
+
+    def _deliver(self, entries: Sequence[Entry]) -> bool:
+        """False: there is a gap."""
+        for entry in entries:
+            if self.is_owned or not self._is_loaded or entry.sequence < self.rows.next_sequence:
+                continue
+            if entry.sequence > self.rows.next_sequence:
+                return False
+            self.rows.apply(entry)
+            self._listener.catalog_changed(entry.writes)
+        return True

@@ -1,0 +1,165 @@
+"""A real etcd for tests: one process with its data in a folder of its own, on free ports of 127.0.0.1.
+
+`etcd` is Debian's package etcd-server. Where it is missing and this runs as root on Debian, it is installed, without
+its service being started; else MissingEtcd says what to do.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+INSTALL_TIMEOUT_S = 600
+START_TIMEOUT_S = 30
+POLICY = Path("/usr/sbin/policy-rc.d")
+"""Where it exists and returns 101, Debian's packages start no services."""
+
+
+class MissingEtcd(RuntimeError):
+    """etcd is not here and could not be installed; the text says what to do."""
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kshare-tests"
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Installing is done by one process at a time: tests run in several. The lock is that of support.java."""
+    _cache().mkdir(parents=True, exist_ok=True)
+    with (_cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _no_services() -> Iterator[None]:
+    """A package that is installed meanwhile starts nothing."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
+
+
+def require_etcd() -> str:
+    """The path of `etcd`; installs it where it is missing and that is possible."""
+    with _alone():
+        found = shutil.which("etcd")
+        if found:
+            return found
+        if os.geteuid() != 0 or not shutil.which("apt-get"):
+            raise MissingEtcd("this test needs etcd (3.4 or later, Debian: etcd-server) on the PATH")
+        with _no_services():
+            _install()
+        found = shutil.which("etcd")
+        if not found:
+            raise MissingEtcd("apt-get installed etcd-server, but there is still no etcd on the PATH")
+        return found
+
+
+def _install() -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "-y", "--no-install-recommends", "etcd-server"]):
+        result = subprocess.run(
+            ["apt-get", "-q", *command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_TIMEOUT_S,
+            check=False,
+        )
+        if result.returncode:
+            raise MissingEtcd(f"apt-get {' '.join(command)} failed: {result.stderr[-2000:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class EtcdServer:
+    """One etcd; `endpoint` is where clients reach it. Several at once are each a cluster of its own."""
+
+    def __init__(self, folder: Path, *, arguments: tuple[str, ...] = ()) -> None:
+        """`arguments` are etcd's own, such as certificates; with them, `wait_until_ready` may not know it is ready."""
+        self._binary = require_etcd()
+        self._folder = folder
+        self._arguments = arguments
+        client, peer = _free_ports(2)
+        self._port, self._peer = client, peer
+        self.endpoint = f"127.0.0.1:{client}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start()
+
+    def _start(self) -> None:
+        scheme = "https" if "--cert-file" in self._arguments else "http"
+        url, peer_url = f"{scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer}"
+        command = [
+            self._binary,
+            "--name=test",
+            f"--data-dir={self._folder / 'data'}",
+            f"--listen-client-urls={url}",
+            f"--advertise-client-urls={url}",
+            f"--listen-peer-urls={peer_url}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=test={peer_url}",
+            "--logger=zap",
+            *self._arguments,
+        ]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self._folder)
+        self._wait_until_ready()
+
+    def _wait_until_ready(self) -> None:
+        """Until its client port is open: it opens when etcd serves."""
+        assert self._process is not None
+        until = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < until and self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        self.stop()
+        raise RuntimeError(f"etcd did not start: {(self._folder / 'log').read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """As when its machine fails."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
+
+    def restart(self) -> None:
+        """Killed, and started again with its data and at its address."""
+        self.kill()
+        self._start()
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        self.kill()

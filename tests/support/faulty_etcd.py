@@ -1,0 +1,148 @@
+"""An `Etcd` whose way to the server fails as it is told: for a real etcd and for the model alike.
+
+`unavailable` is a network that is cut, for calls and watches. `delay_ms` is how long each way of each call takes.
+`lose_answers`, `lose_requests` and `apply_late`: the next transactions are done but not answered, not done at all, or
+done some time after their caller was told that there is no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+from kshare_coordinator.metadata.etcd.port import (
+    Changes,
+    Compare,
+    Delete,
+    Etcd,
+    EtcdUnavailable,
+    Lease,
+    Put,
+    RangeAnswer,
+    TransactionAnswer,
+)
+
+Answer = TypeVar("Answer")
+
+
+class _Fault(Enum):
+    LOST_ANSWER = auto()
+    LOST_REQUEST = auto()
+    LATE = auto()
+
+
+class FaultyEtcd:
+    """See the module's text."""
+
+    def __init__(self, etcd: Etcd) -> None:
+        self._etcd = etcd
+        self._faults: list[tuple[_Fault, int]] = []
+        self._cut = asyncio.Event()
+        self._late: list[asyncio.Task[None]] = []
+        self.delay_ms: Callable[[], int] = lambda: 0
+        self.transactions = 0
+        """That were asked for."""
+
+    @property
+    def unavailable(self) -> bool:
+        return self._cut.is_set()
+
+    @unavailable.setter
+    def unavailable(self, value: bool) -> None:
+        if value:
+            self._cut.set()
+        else:
+            self._cut.clear()
+
+    def lose_answers(self, count: int) -> None:
+        self._faults.extend([(_Fault.LOST_ANSWER, 0)] * count)
+
+    def lose_requests(self, count: int) -> None:
+        self._faults.extend([(_Fault.LOST_REQUEST, 0)] * count)
+
+    def apply_late(self, count: int, delay_ms: int) -> None:
+        self._faults.extend([(_Fault.LATE, delay_ms)] * count)
+
+    async def wait_for_late(self) -> None:
+        """Until all transactions that come late have come."""
+        await asyncio.gather(*self._late)
+
+    async def range(self, start: bytes, end: bytes | None = None, *, revision: int = 0, limit: int = 0) -> RangeAnswer:
+        return await self._call(lambda: self._etcd.range(start, end, revision=revision, limit=limit))
+
+    async def transact(
+        self, compares: Sequence[Compare], then: Sequence[Put | Delete], otherwise: Sequence[bytes] = ()
+    ) -> TransactionAnswer:
+        self.transactions += 1
+        return await self._call(lambda: self._transact(compares, then, otherwise))
+
+    async def _transact(
+        self, compares: Sequence[Compare], then: Sequence[Put | Delete], otherwise: Sequence[bytes]
+    ) -> TransactionAnswer:
+        if not self._faults:
+            return await self._etcd.transact(compares, then, otherwise)
+        fault, delay_ms = self._faults.pop(0)
+        if fault is _Fault.LOST_ANSWER:
+            await self._etcd.transact(compares, then, otherwise)
+        elif fault is _Fault.LATE:
+
+            async def late() -> None:
+                await asyncio.sleep(delay_ms / 1000)
+                await self._etcd.transact(compares, then, otherwise)
+
+            self._late.append(asyncio.ensure_future(late()))
+        raise EtcdUnavailable("the answer was lost")
+
+    async def grant(self, ttl_ms: int) -> Lease:
+        return await self._call(lambda: self._etcd.grant(ttl_ms))
+
+    async def keep_alive(self, lease: int) -> bool:
+        return await self._call(lambda: self._etcd.keep_alive(lease))
+
+    async def revoke(self, lease: int) -> None:
+        await self._call(lambda: self._etcd.revoke(lease))
+
+    async def compact(self, revision: int) -> None:
+        await self._call(lambda: self._etcd.compact(revision))
+
+    async def watch(self, start: bytes, end: bytes, from_revision: int) -> AsyncGenerator[Changes, None]:
+        self._check()
+        async with aclosing(self._etcd.watch(start, end, from_revision)) as inner:
+            cut = asyncio.ensure_future(self._cut.wait())
+            step: asyncio.Future[Changes] | None = None
+            try:
+                while True:
+                    step = asyncio.ensure_future(anext(inner))
+                    either: list[asyncio.Future[Any]] = [step, cut]
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                    if cut.done():
+                        raise EtcdUnavailable("the network is cut")
+                    yield step.result()
+            finally:
+                cut.cancel()
+                if step is not None and not step.done():
+                    step.cancel()
+                    await asyncio.wait([step])
+                if step is not None and not step.cancelled():
+                    step.exception()
+
+    async def close(self) -> None:
+        for task in self._late:
+            task.cancel()
+        await self._etcd.close()
+
+    def _check(self) -> None:
+        if self._cut.is_set():
+            raise EtcdUnavailable("the network is cut")
+
+    async def _call(self, action: Callable[[], Awaitable[Answer]]) -> Answer:
+        self._check()
+        await asyncio.sleep(self.delay_ms() / 1000)
+        self._check()
+        answer = await action()
+        await asyncio.sleep(self.delay_ms() / 1000)
+        self._check()
+        return answer
