@@ -66,9 +66,10 @@ class Kafkas:
         }
 
     def close(self) -> None:
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(30)
+        self._process.stdout.close()
 
 
 def _topic(number: int) -> bytes:

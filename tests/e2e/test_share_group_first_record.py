@@ -80,4 +80,4 @@ def test_kafka_takes_its_second_heartbeat(tmp_path: Path) -> None:
         topic = full_topic(kafka.bootstrap)
         seconds, reader = first_record_s(kafka.bootstrap, new_group(kafka.bootstrap), topic)
         reader.close()
-        assert seconds > 10 * LIMIT_S
+        assert seconds > 5 * LIMIT_S

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,12 +17,21 @@ TIMEOUT_S = 30
 
 
 def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> None:
-    """Creates a topic and returns when the cluster said that it exists."""
+    """Creates a topic and returns when the broker knows all of its leaders, too: Kafka's controller answers before."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
     for future in admin.create_topics([topic], request_timeout=TIMEOUT_S).values():
         future.result(TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
+    while not _is_known(admin, name, partitions):
+        assert time.monotonic() < deadline, f"topic {name} has no leaders"
+        time.sleep(0.02)
+
+
+def _is_known(admin: AdminClient, name: str, partitions: int) -> bool:
+    found = admin.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions.values()
+    return len(found) >= partitions and all(partition.leader >= 0 for partition in found)
 
 
 def alter_group(bootstrap: str, group: str, configs: dict[str, str]) -> None:

@@ -50,6 +50,7 @@ class ConfirmedWrites:
         self._listed_at_change: int | None = None
         self._file: int | None = None
         self._manifest: int | None = None
+        self._opened_directory: int | None = None
         self._synced = 0
 
     def _read(self) -> tuple[int, int, int, list[int]]:
@@ -87,6 +88,7 @@ class ConfirmedWrites:
     def start(self) -> None:
         """Opens the files for notes. OSError."""
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._opened_directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         current = self._manifest_path()
         if current is not None:
             self._manifest = os.open(current, os.O_RDONLY)
@@ -115,7 +117,8 @@ class ConfirmedWrites:
 
     def _listed_logs(self) -> list[int]:
         """The logs that are there; the same list where the directory did not change since the last look."""
-        changed_ns = self._directory.stat().st_mtime_ns
+        assert self._opened_directory is not None
+        changed_ns = os.fstat(self._opened_directory).st_mtime_ns
         if changed_ns != self._listed_at_change:
             self.logs = log_numbers(self._directory)
             self._listed_at_change = changed_ns if time.time_ns() - changed_ns > SETTLED_NS else None
@@ -143,10 +146,10 @@ class ConfirmedWrites:
         self._synced = self._sequence
 
     def close(self) -> None:
-        for descriptor in (self._file, self._manifest):
+        for descriptor in (self._file, self._manifest, self._opened_directory):
             if descriptor is not None:
                 os.close(descriptor)
-        self._file = self._manifest = None
+        self._file = self._manifest = self._opened_directory = None
 
     def _manifest_path(self) -> Path | None:
         try:
