@@ -74,6 +74,9 @@ DELETE_RECORDS = Method(LEADER, "DeleteRecords", leader.DeleteRecordsRequest, le
 DESCRIBE_PRODUCERS = Method(
     LEADER, "DescribeProducers", leader.DescribeProducersRequest, leader.DescribeProducersResponse
 )
+DESCRIBE_LOG_DIRS = Method(
+    LEADER, "DescribeLogDirs", leader.DescribeLogDirsRequest, leader.DescribeLogDirsResponse
+)
 APPEND_DEAD_LETTERS = Method(
     LEADER,
     "AppendDeadLetters",

@@ -21,13 +21,17 @@ from kshare_gateway.handlers import (
     delete_share_group_offsets,
     delete_share_group_state,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
     describe_producers,
     describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -40,6 +44,7 @@ from kshare_gateway.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -48,10 +53,12 @@ from kshare_gateway.handlers import (
     produce,
     read_share_group_state,
     read_share_group_state_summary,
+    security_disabled,
     share_acknowledge,
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
     sync_group,
     txn_offset_commit,
     write_share_group_state,
@@ -112,14 +119,43 @@ HANDLERS: dict[ApiKey, Handler] = {
         name="AddOffsetsToTxn", handle=add_offsets_to_txn.handle, failed=add_offsets_to_txn.failed
     ),
     ApiKey.END_TXN: Handler(name="EndTxn", handle=end_txn.handle, failed=end_txn.failed),
+    ApiKey.DESCRIBE_ACLS: Handler(name="DescribeAcls", answer_now=security_disabled.describe_acls),
+    ApiKey.CREATE_ACLS: Handler(name="CreateAcls", answer_now=security_disabled.create_acls),
+    ApiKey.DELETE_ACLS: Handler(name="DeleteAcls", answer_now=security_disabled.delete_acls),
+    ApiKey.CREATE_DELEGATION_TOKEN: Handler(
+        name="CreateDelegationToken", answer_now=security_disabled.create_delegation_token
+    ),
+    ApiKey.RENEW_DELEGATION_TOKEN: Handler(
+        name="RenewDelegationToken", answer_now=security_disabled.alter_delegation_token
+    ),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Handler(
+        name="ExpireDelegationToken", answer_now=security_disabled.alter_delegation_token
+    ),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Handler(
+        name="DescribeDelegationToken", answer_now=security_disabled.describe_delegation_token
+    ),
     ApiKey.DESCRIBE_CONFIGS: Handler(
         name="DescribeConfigs", handle=describe_configs.handle, failed=describe_configs.failed
     ),
     ApiKey.ALTER_CONFIGS: Handler(name="AlterConfigs", handle=alter_configs.handle, failed=alter_configs.failed),
+    ApiKey.DESCRIBE_LOG_DIRS: Handler(
+        name="DescribeLogDirs", handle=describe_log_dirs.handle, failed=describe_log_dirs.failed
+    ),
     ApiKey.CREATE_PARTITIONS: Handler(
         name="CreatePartitions", handle=create_partitions.handle, failed=create_partitions.failed
     ),
     ApiKey.DELETE_GROUPS: Handler(name="DeleteGroups", handle=delete_groups.handle, failed=delete_groups.failed),
+    ApiKey.ELECT_LEADERS: Handler(name="ElectLeaders", answer_now=elect_leaders.answer_now),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler(
+        name="ListPartitionReassignments", answer_now=list_partition_reassignments.answer_now
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Handler(
+        name="DescribeClientQuotas", handle=describe_client_quotas.handle, failed=describe_client_quotas.failed
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Handler(
+        name="DescribeUserScramCredentials", answer_now=describe_user_scram_credentials.answer_now
+    ),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Handler(name="StreamsGroupDescribe", answer_now=streams_group_describe.answer_now),
     ApiKey.OFFSET_DELETE: Handler(name="OffsetDelete", handle=offset_delete.handle, failed=offset_delete.failed),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(
         name="IncrementalAlterConfigs",

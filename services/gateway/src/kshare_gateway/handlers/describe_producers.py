@@ -1,7 +1,7 @@
 """DescribeProducers (key 61), version 0: asked from the partitions' leaders at once; `kafka-transactions.sh` uses it.
 
-A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one without a leader, or whose leader does not answer, is
-NOT_LEADER_OR_FOLLOWER.
+Partitions of internal topics have no producers. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one
+without a leader, or whose leader does not answer, is NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.handlers.internal_topics import topic_named
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import DESCRIBE_PRODUCERS
@@ -27,13 +28,17 @@ async def handle(context: RequestContext, request: Message) -> Body:
     by_leader: dict[str, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
     for name, partition in _partitions(request):
-        topic = gateway.view.topics_by_name.get(name)
+        topic = topic_named(gateway, name)
+        if topic is not None and topic.internal and 0 <= partition < len(topic.partitions):
+            results[(name, partition)] = {"partition_index": partition, "active_producers": []}
+            continue
         if topic is None:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {name}")
             results[(name, partition)] = _refusal(partition, error)
             continue
         address, code = gateway.leader_of(TopicPartition(topic.topic_id, partition))
         if code:
+            code = ErrorCode(gateway.code_for_names(code))
             error = KafkaError(code, f"Partition {partition} of {name} has no leader that is known")
             results[(name, partition)] = _refusal(partition, error)
             continue

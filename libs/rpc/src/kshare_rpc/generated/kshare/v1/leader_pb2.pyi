@@ -1237,6 +1237,94 @@ class DescribeProducersResponse(_message.Message):
 Global___DescribeProducersResponse: _TypeAlias = DescribeProducersResponse  # noqa: Y015
 
 @_typing.final
+class DescribeLogDirsRequest(_message.Message):
+    """DescribeLogDirsRequest (key 35)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Partition(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogDirsRequest.Partition]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___DescribeLogDirsRequest.Partition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLogDirsRequest: _TypeAlias = DescribeLogDirsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeLogDirsResponse(_message.Message):
+    """DescribeLogDirsResponse (key 35): the partitions whose logs are here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Result(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        SIZE_BYTES_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        size_bytes: _builtins.int
+        """Of the record batches in the log's segments."""
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            size_bytes: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "size_bytes", b"size_bytes", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogDirsResponse.Result]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DescribeLogDirsResponse.Result] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLogDirsResponse: _TypeAlias = DescribeLogDirsResponse  # noqa: Y015
+
+@_typing.final
 class AppendDeadLettersRequest(_message.Message):
     """Dead letters of one share-partition. Payload: one record batch, whose records are the dead letters of `offsets` in order.
 
@@ -1463,11 +1551,11 @@ class TransferPartitionResponse(_message.Message):
     family: _builtins.str
     """All rows of one answer are of one family."""
     checksum: _builtins.int
-    """CRC-32C of the payload."""
+    """CRC-32 of the payload."""
     is_last: _builtins.bool
     """There was no other row when this was answered."""
     log_start_offset: _builtins.int
-    """With the last answer of a fenced partition: what the copy must be."""
+    """With the last answer of a fenced partition: what the copy must be. Before it, the end is that of the served log."""
     log_end_offset: _builtins.int
     payload: _builtins.bytes
     @_builtins.property

@@ -1,0 +1,25 @@
+"""DescribeUserScramCredentials (key 50), version 0: there are no users, as in a Kafka where none was made.
+
+No names (or null) ask for all users. A name is RESOURCE_NOT_FOUND, one that is given twice DUPLICATE_RESOURCE.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kshare_core.errors import ErrorCode
+from kshare_gateway.request_context import RequestContext
+from kshare_wire.messages import Body, Message
+
+
+def answer_now(context: RequestContext, request: Message) -> Body:
+    names = Counter(user.name for user in request.users or ())
+    return {"results": [_result(name, count) for name, count in names.items()]}
+
+
+def _result(name: str, count: int) -> Body:
+    if count > 1:
+        code, text = ErrorCode.DUPLICATE_RESOURCE, f"User {name[:300]!r} is named more than once"
+    else:
+        code, text = ErrorCode.RESOURCE_NOT_FOUND, f"There is no user {name[:300]!r} with SCRAM credentials"
+    return {"user": name, "error_code": code, "error_message": text}

@@ -1,0 +1,14 @@
+"""ListPartitionReassignments (key 46), version 0: never any, for a partition has one replica.
+
+A partition that moves to another leader (`kshare partitions move`) stays the one replica that clients see. Topics that
+do not exist are left out, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from kshare_gateway.request_context import RequestContext
+from kshare_wire.messages import Body, Message
+
+
+def answer_now(context: RequestContext, request: Message) -> Body:
+    return {"topics": []}

@@ -1,0 +1,31 @@
+"""DescribeLogDirs (key 35): how many bytes the segments of logs have, from memory.
+
+A partition that this node does not lead, or cannot open, is left out: its log is not here.
+"""
+
+from __future__ import annotations
+
+from kshare_leader.handlers.partitions import key_of
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+
+
+class DescribeLogDirsHandler:
+    """Answers `Leader/DescribeLogDirs`."""
+
+    def __init__(self, logs: PartitionLogs) -> None:
+        self._logs = logs
+
+    async def __call__(
+        self, request: leader_pb2.DescribeLogDirsRequest, payload: memoryview
+    ) -> leader_pb2.DescribeLogDirsResponse:
+        answer = leader_pb2.DescribeLogDirsResponse()
+        for partition in request.partitions:
+            log = self._logs.find(key_of(partition))
+            if log is not None:
+                answer.results.add(
+                    topic_id=partition.topic_id,
+                    partition=partition.partition,
+                    size_bytes=log.segments.size_bytes,
+                )
+        return answer
