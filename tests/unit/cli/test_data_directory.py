@@ -11,7 +11,8 @@ import pytest
 from kshare.addresses import Address, bind_problem, free_port, parse_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import DataDirectory, write_atomically
-from kshare.up.plan import GATEWAY, node_command, plan_cluster
+from kshare.up.plan import GATEWAY, coordinator_count, node_command, plan_cluster
+from kshare_core.configs import process_configs
 
 
 def test_a_directory_has_one_user_at_a_time(tmp_path: Path) -> None:
@@ -153,3 +154,27 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["ready"]
     with pytest.raises(CommandFailed, match="cannot write"):
         write_atomically(tmp_path / "nowhere" / "ready", "")
+
+
+def test_every_node_is_told_all_coordinators(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    plan = plan_cluster(directory, Address("127.0.0.1", 0), None, None, coordinators=3)
+    commands = [node_command(directory, plan, node) for node in plan.nodes]
+    options = [dict(zip(command[3::2], command[4::2], strict=True)) for command in commands]
+    coordinators = options[:3]
+    assert [node.name for node in plan.coordinators] == ["coordinator", "coordinator-2", "coordinator-3"]
+    assert [each["--node-id"] for each in coordinators] == ["1", "2", "3"]
+    assert Path(coordinators[1]["--data-dir"]) == tmp_path / "coordinator-2"
+    told = {each["--coordinator-address"] for each in options}
+    assert told == {",".join(each["--listen"] for each in coordinators)}
+    directory.close()
+
+
+def test_several_coordinators_need_etcd() -> None:
+    assert coordinator_count(process_configs({})[0]) == 1
+    shared = {"kshare.metadata.store": "etcd", "kshare.metadata.etcd.endpoints": "127.0.0.1:2379"}
+    assert coordinator_count(process_configs({"kshare.coordinators": "3", **shared})[0]) == 3
+    text = "kshare.coordinators is 3, but with kshare.metadata.store=rocksdb.*need kshare.metadata.store=etcd"
+    with pytest.raises(CommandFailed, match=text) as refused:
+        coordinator_count(process_configs({"kshare.coordinators": "3"})[0])
+    assert refused.value.exit_code == BAD_USE

@@ -160,7 +160,7 @@ def test_the_address_is_told_or_found_in_the_data_directory(tmp_path: Path) -> N
     for told, data_dir, problem in (
         (None, None, "where is the coordinator"),
         ("nowhere", None, "--coordinator must be HOST:PORT"),
-        (None, tmp_path / "other", "no coordinator process runs on"),
+        (None, tmp_path / "other", "no coordinator runs on"),
     ):
         with pytest.raises(CommandFailed, match=problem) as refused:
             coordinator_address(told, data_dir)

@@ -47,6 +47,10 @@ def test_defaults() -> None:
     assert settings.properties() == {}
 
 
+def test_several_coordinators() -> None:
+    assert read(*NEEDED, "--coordinator-address", "a:1, [::1]:2,c:3").coordinator_address == "a:1,[::1]:2,c:3"
+
+
 def test_a_flag_goes_before_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KSHARE_NODE_ID", "9")
     monkeypatch.setenv("KSHARE_LISTEN", "10.0.0.1:1")
@@ -79,6 +83,9 @@ def test_a_gateway() -> None:
         ([*NEEDED, "--listen", "9092"], "--listen .* is '9092': .*must be host:port"),
         ([*NEEDED, "--listen", "host:99999"], "must be host:port"),
         ([*NEEDED, "--listen", ":1"], "must be host:port"),
+        ([*NEEDED, "--listen", "a:1,b:2"], "must be host:port"),
+        ([*NEEDED, "--coordinator-address", "a:1,b"], "--coordinator-address .* is 'a:1,b': .*must be host:port"),
+        ([*NEEDED, "--coordinator-address", "a:1, a:1"], "must not name an address twice"),
     ],
 )
 def test_what_is_wrong_is_named(arguments: list[str], text: str) -> None:

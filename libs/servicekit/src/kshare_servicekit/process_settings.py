@@ -24,12 +24,21 @@ class SettingsError(Exception):
 
 def _host_and_port(value: str) -> str:
     host, colon, port = value.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+    if not colon or not host or "," in host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError("must be host:port with a port from 0 to 65535, as in 127.0.0.1:9092")
     return value
 
 
+def _hosts_and_ports(value: str) -> str:
+    addresses = [address.strip() for address in value.split(",")]
+    if len(set(addresses)) < len(addresses):
+        raise ValueError("must not name an address twice")
+    return ",".join(map(_host_and_port, addresses))
+
+
 HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
+HostsAndPorts = Annotated[str, AfterValidator(_hosts_and_ports)]
+"""One or several, with commas between them."""
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -46,7 +55,9 @@ class ProcessSettings(BaseSettings):
     operations_listen: HostAndPort = Field(
         "127.0.0.1:0", description="Where it serves health, reflection and unary gRPC; port 0 takes any free one."
     )
-    coordinator_address: HostAndPort | None = Field(None, description="The coordinator's host:port for gRPC.")
+    coordinator_address: HostsAndPorts | None = Field(
+        None, description="The coordinator's host:port for gRPC; of several coordinators all, with commas between them."
+    )
     config: Path | None = Field(None, description="A file of key=value lines under Kafka's and kshare's config names.")
     ready_file: Path | None = Field(None, description="Written when the role serves: address=host:port and more lines.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")

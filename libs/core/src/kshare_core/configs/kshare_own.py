@@ -27,6 +27,13 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=50,
         text="How many leaders `kshare up` runs; drain those that shall go before there are fewer.",
     ),
+    integer(
+        "kshare.coordinators",
+        1,
+        low=1,
+        high=50,
+        text="How many coordinators `kshare up` runs; more than one need kshare.metadata.store=etcd.",
+    ),
     long(
         "kshare.gateway.cache.bytes",
         64 * 1024 * 1024,

@@ -6,10 +6,12 @@ from rich.console import Console
 from rich.table import Table
 
 from kshare.addresses import Address
-from kshare.commands.state.coordinator_call import call_coordinator
+from kshare.commands.state.coordinator_call import ask, call_coordinator, coordinators_at
 from kshare.failure import CommandFailed
+from kshare_rpc.coordinator_calls import is_refused
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.methods import DESCRIBE_NODES
+from kshare_rpc.network import CallFailed
 
 NO_VALUE = "-"
 ROLE_NAMES = {
@@ -20,12 +22,18 @@ ROLE_NAMES = {
 
 
 def show_nodes(coordinator: Address, console: Console) -> None:
-    """One table, the coordinator first; it has no lease, for the leases are what it gives."""
+    """One table, the coordinators first; they have no lease there, for the leases are what they give.
+
+    Of several coordinators each is "active", "standby" or "silent" instead.
+    """
     answer = call_coordinator(coordinator, DESCRIBE_NODES, pb.DescribeNodesRequest())
     if answer.error_code:
         raise CommandFailed(f"the coordinator cannot say which nodes there are: {answer.error_message}")
     table = Table("role", "node", "epoch", "address", "lease")
-    table.add_row("coordinator", NO_VALUE, NO_VALUE, str(coordinator), NO_VALUE)
+    known = coordinators_at(coordinator)
+    for address in known:
+        standing = NO_VALUE if len(known) == 1 else _standing(address)
+        table.add_row("coordinator", NO_VALUE, NO_VALUE, str(address), standing)
     for described in answer.nodes:
         node = described.node
         role = ROLE_NAMES.get(node.role, f"role {node.role}")
@@ -39,3 +47,10 @@ def _address(node: pb.Node) -> str:
     if node.role != pb.ROLE_GATEWAY:
         return node.rpc_address
     return str(Address(node.advertised_host, node.advertised_port))
+
+
+def _standing(coordinator: Address) -> str:
+    answer = ask(coordinator, DESCRIBE_NODES, pb.DescribeNodesRequest())
+    if isinstance(answer, CallFailed):
+        return "silent"
+    return "standby" if is_refused(answer) else "active"

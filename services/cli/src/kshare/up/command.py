@@ -2,7 +2,7 @@
 
 Check the configuration, lock the directory, pick the ports, start the roles; when every role can serve and a client can
 connect, say so and write the ready file; wait for SIGTERM or SIGINT; stop the gateway, the leaders, the
-share coordinators and the coordinator, in this order.
+share coordinators and the coordinators, in this order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import read_metadata
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
-from kshare.up.plan import LEADER, LEADERS, SHARE_COORDINATOR, SHARE_COORDINATORS, ClusterPlan, plan_cluster
+from kshare.up.plan import (
+    LEADER,
+    LEADERS,
+    SHARE_COORDINATOR,
+    SHARE_COORDINATORS,
+    ClusterPlan,
+    coordinator_count,
+    plan_cluster,
+)
 from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, process_configs
 from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
@@ -49,6 +57,7 @@ def run_up(options: UpOptions) -> None:
     listen = parse_address(options.listen, what="--listen")
     advertised = None if options.advertised is None else parse_address(options.advertised, what="--advertised")
     configs, warnings = load_configs(options.config_file)
+    coordinators = coordinator_count(configs)
     directory = DataDirectory(options.data_dir)
     try:
         config_file = options.config_file.resolve() if options.config_file else None
@@ -57,6 +66,7 @@ def run_up(options: UpOptions) -> None:
             listen,
             advertised,
             config_file,
+            coordinators=coordinators,
             share_coordinators=configs.integer(SHARE_COORDINATORS),
             leaders=configs.integer(LEADERS),
         )

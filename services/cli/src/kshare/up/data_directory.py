@@ -3,6 +3,7 @@
 lock                 held (flock) while a `kshare up` runs on the directory; its content is the process id
 ports.json           the ports of the last run, so that they stay the same
 coordinator/ …       what the roles store
+coordinator-2/ …     what the second node of a role stores
 logs/<role>.log      what the roles write; `.log.1` is the older part
 run/<role>.ready     written by a role when it can serve
 """
@@ -16,7 +17,8 @@ from pathlib import Path
 
 from kshare.failure import BAD_USE, CommandFailed
 
-COORDINATOR_READY_FILE = Path("run", "coordinator.ready")
+RUN = "run"
+COORDINATOR_READY_FILE = Path(RUN, "coordinator.ready")
 
 
 class DataDirectory:
@@ -26,7 +28,7 @@ class DataDirectory:
         self.path = path.resolve()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in ("logs", "run"):
+            for name in ("logs", RUN):
                 (self.path / name).mkdir(exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -41,14 +43,14 @@ class DataDirectory:
             ) from None
         os.truncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
-        for stale in (self.path / "run").glob("*.ready"):
+        for stale in (self.path / RUN).glob("*.ready"):
             stale.unlink()
 
     def log_file(self, role: str) -> Path:
         return self.path / "logs" / f"{role}.log"
 
     def ready_file(self, role: str) -> Path:
-        return self.path / "run" / f"{role}.ready"
+        return self.path / RUN / f"{role}.ready"
 
     def remembered_ports(self) -> dict[str, int]:
         """Ports of the last run by role; empty when there was none or the file cannot be read."""

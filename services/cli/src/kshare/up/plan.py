@@ -1,9 +1,9 @@
 """Which roles run, in which order they start, and with which settings; the settings are kshare_servicekit's.
 
-Started in the order coordinator, share coordinators, leaders, gateway; stopped the other way round. There are as many
-share coordinators as kshare.share.coordinators says, and as many leaders as kshare.leaders says, with node ids from 1
-on. The second and further ones are named share-coordinator-2, leader-2, …, and have a directory of that name for their
-store.
+Started in the order coordinators, share coordinators, leaders, gateway; stopped the other way round. There are as many
+coordinators, share coordinators and leaders as kshare.coordinators, kshare.share.coordinators and kshare.leaders say,
+with node ids from 1 on. The second and further ones are named coordinator-2, share-coordinator-2, leader-2, …, and have
+a directory of that name for their store; several coordinators have theirs in etcd.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from kshare.addresses import WILDCARD_HOSTS, Address, bind_problem, free_port
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import DataDirectory
 from kshare.up.supervisor import ProcessPlan
+from kshare_core.configs import Configs
 
 COORDINATOR, SHARE_COORDINATOR, LEADER, GATEWAY = "coordinator", "share-coordinator", "leader", "gateway"
-SHARE_COORDINATORS = "kshare.share.coordinators"
+COORDINATORS, SHARE_COORDINATORS = "kshare.coordinators", "kshare.share.coordinators"
+METADATA_STORE, ETCD = "kshare.metadata.store", "etcd"
 LEADERS = "kshare.leaders"
 INTERNAL_HOST = "127.0.0.1"
 NODE_ID = 1
@@ -58,7 +60,12 @@ class ClusterPlan:
 
     @property
     def coordinator_address(self) -> str:
-        return str(self.addresses[COORDINATOR])
+        """Of all coordinators, with commas between them."""
+        return ",".join(str(self.addresses[node.name]) for node in self.coordinators)
+
+    @property
+    def coordinators(self) -> list[PlannedNode]:
+        return [node for node in self.nodes if node.role == COORDINATOR]
 
     @property
     def share_coordinators(self) -> list[PlannedNode]:
@@ -75,6 +82,7 @@ def plan_cluster(
     advertised: Address | None,
     config_file: Path | None,
     *,
+    coordinators: int = 1,
     share_coordinators: int = 1,
     leaders: int = 1,
 ) -> ClusterPlan:
@@ -82,7 +90,7 @@ def plan_cluster(
     remembered = directory.remembered_ports()
     client = _client_address(listen, remembered.get(GATEWAY))
     nodes = [
-        PlannedNode(COORDINATOR),
+        *(PlannedNode(COORDINATOR, NODE_ID + number) for number in range(coordinators)),
         *(PlannedNode(SHARE_COORDINATOR, NODE_ID + number) for number in range(share_coordinators)),
         *(PlannedNode(LEADER, NODE_ID + number) for number in range(leaders)),
         PlannedNode(GATEWAY),
@@ -101,6 +109,15 @@ def plan_cluster(
         addresses=addresses,
         config_file=config_file,
     )
+
+
+def coordinator_count(configs: Configs) -> int:
+    """How many coordinators there shall be; CommandFailed where their metadata cannot be shared."""
+    count, store = configs.integer(COORDINATORS), str(configs[METADATA_STORE])
+    if count > 1 and store != ETCD:
+        text = f"{COORDINATORS} is {count}, but with {METADATA_STORE}={store} there can only be 1 coordinator, which"
+        raise CommandFailed(f"{text} has all metadata to itself; several need {METADATA_STORE}={ETCD}", BAD_USE)
+    return count
 
 
 def _client_address(listen: Address, remembered: int | None) -> Address:

@@ -1,6 +1,8 @@
 """All roles in this process: the same nodes in one event loop, with channels that are plain calls.
 
 What is stored lies where the processes would store it, so a directory can be used one way today and the other tomorrow.
+Coordinators and share coordinators can be reached from outside, too, and write ready files: kshare's commands call
+them.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
-from kshare.up.data_directory import DataDirectory
-from kshare.up.plan import COORDINATOR, NODE_ID, ClusterPlan
+from kshare.up.data_directory import DataDirectory, write_atomically
+from kshare.up.plan import NODE_ID, ClusterPlan, PlannedNode
+from kshare.up.reachable_network import ReachableNetwork
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import Configs
@@ -43,7 +46,8 @@ class SingleProcess:
         self._plan = plan
         self._configs = configs
         self._started = AsyncExitStack()
-        self.ready_files: Sequence[Path] = ()
+        called = [*plan.coordinators, *plan.share_coordinators]
+        self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in called]
 
     async def start(self) -> None:
         for node in self._nodes():
@@ -59,24 +63,27 @@ class SingleProcess:
         plan = self._plan
         addresses = {name: str(address) for name, address in plan.addresses.items()}
         return [
-            CoordinatorNode(
-                environment=environment,
-                network=network,
-                settings=CoordinatorSettings(
-                    node_id=NODE_ID,
-                    listen=addresses[COORDINATOR],
-                    coordinator_address=addresses[COORDINATOR],
-                    configs=self._configs,
-                ),
+            *(
+                CoordinatorNode(
+                    environment=system_environment(node.data_dir(self._directory.path)),
+                    network=self._reachable(node, network),
+                    settings=CoordinatorSettings(
+                        node_id=node.node_id,
+                        listen=addresses[node.name],
+                        coordinator_address=addresses[node.name],
+                        configs=self._configs,
+                    ),
+                )
+                for node in plan.coordinators
             ),
             *(
                 ShareCoordinatorNode(
                     environment=system_environment(node.data_dir(self._directory.path)),
-                    network=network,
+                    network=self._reachable(node, network),
                     settings=ShareCoordinatorSettings(
                         node_id=node.node_id,
                         listen=addresses[node.name],
-                        coordinator_address=addresses[COORDINATOR],
+                        coordinator_address=plan.coordinator_address,
                         configs=self._configs,
                     ),
                 )
@@ -89,7 +96,7 @@ class SingleProcess:
                     settings=LeaderSettings(
                         node_id=node.node_id,
                         listen=addresses[node.name],
-                        coordinator_address=addresses[COORDINATOR],
+                        coordinator_address=plan.coordinator_address,
                         configs=self._configs,
                     ),
                 )
@@ -103,8 +110,15 @@ class SingleProcess:
                     client_listen=str(plan.client_address),
                     advertised_host=plan.advertised.host,
                     advertised_port=plan.advertised.port,
-                    coordinator_address=addresses[COORDINATOR],
+                    coordinator_address=plan.coordinator_address,
                     configs=self._configs,
                 ),
             ),
         ]
+
+    def _reachable(self, node: PlannedNode, network: InProcessNetwork) -> ReachableNetwork:
+        def served(address: str, operations_address: str) -> None:
+            text = f"address={address}\noperations_address={operations_address}\n"
+            write_atomically(self._directory.ready_file(node.name), text)
+
+        return ReachableNetwork(network, served)

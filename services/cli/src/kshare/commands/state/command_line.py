@@ -22,7 +22,11 @@ state_app = typer.Typer(help="Where share-group state lies, and what is in it.",
 
 Coordinator = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", envvar="KSHARE_COORDINATOR", help="The coordinator's address for roles."),
+    typer.Option(
+        metavar="HOST:PORT",
+        envvar="KSHARE_COORDINATOR",
+        help="The coordinator's address for roles; of several all, with commas between them.",
+    ),
 ]
 DataDir = Annotated[
     Path | None,
