@@ -7,6 +7,7 @@ its service being started; else MissingEtcd says what to do.
 from __future__ import annotations
 
 import fcntl
+import http.client
 import os
 import shutil
 import signal
@@ -97,18 +98,17 @@ class EtcdServer:
     """One etcd; `endpoint` is where clients reach it. Several at once are each a cluster of its own."""
 
     def __init__(self, folder: Path, *, arguments: tuple[str, ...] = ()) -> None:
-        """`arguments` are etcd's own, such as certificates; with them, `wait_until_ready` may not know it is ready."""
+        """`arguments` are etcd's own, such as --cert-file=..., which makes clients speak TLS."""
         self._binary = require_etcd()
         self._folder = folder
         self._arguments = arguments
-        client, peer = _free_ports(2)
-        self._port, self._peer = client, peer
+        client, self._peer, self._metrics = _free_ports(3)
         self.endpoint = f"127.0.0.1:{client}"
         self._process: subprocess.Popen[bytes] | None = None
         self._start()
 
     def _start(self) -> None:
-        scheme = "https" if "--cert-file" in self._arguments else "http"
+        scheme = "https" if any(one.startswith("--cert-file") for one in self._arguments) else "http"
         url, peer_url = f"{scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer}"
         command = [
             self._binary,
@@ -119,6 +119,7 @@ class EtcdServer:
             f"--listen-peer-urls={peer_url}",
             f"--initial-advertise-peer-urls={peer_url}",
             f"--initial-cluster=test={peer_url}",
+            f"--listen-metrics-urls=http://127.0.0.1:{self._metrics}",
             "--logger=zap",
             *self._arguments,
         ]
@@ -128,15 +129,20 @@ class EtcdServer:
         self._wait_until_ready()
 
     def _wait_until_ready(self) -> None:
-        """Until its client port is open: it opens when etcd serves."""
+        """Until it has a leader and answers, which its health page says."""
         assert self._process is not None
         until = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < until and self._process.poll() is None:
+            connection = http.client.HTTPConnection("127.0.0.1", self._metrics, timeout=1)
             try:
-                socket.create_connection(("127.0.0.1", self._port), 1).close()
-                return
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    return
             except OSError:
-                time.sleep(0.02)
+                pass
+            finally:
+                connection.close()
+            time.sleep(0.02)
         self.stop()
         raise RuntimeError(f"etcd did not start: {(self._folder / 'log').read_text()[-2000:]}")
 
@@ -156,6 +162,7 @@ class EtcdServer:
     def pause(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)  # until all of its threads stand still
 
     def resume(self) -> None:
         assert self._process is not None

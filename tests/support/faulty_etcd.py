@@ -66,6 +66,11 @@ class FaultyEtcd:
     def apply_late(self, count: int, delay_ms: int) -> None:
         self._faults.extend([(_Fault.LATE, delay_ms)] * count)
 
+    @property
+    def has_faults(self) -> bool:
+        """Whether there are some that have not happened yet."""
+        return bool(self._faults)
+
     async def wait_for_late(self) -> None:
         """Until all transactions that come late have come."""
         await asyncio.gather(*self._late)
