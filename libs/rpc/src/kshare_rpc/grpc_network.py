@@ -20,10 +20,19 @@ class GrpcNetwork:
     """A `Network` between processes. Addresses are "host:port"."""
 
     def __init__(
-        self, *, operations_listen: str = "127.0.0.1:0", on_handler_error: HandlerError = log_handler_error
+        self,
+        *,
+        operations_listen: str = "127.0.0.1:0",
+        advertised_address: str | None = None,
+        on_handler_error: HandlerError = log_handler_error,
     ) -> None:
-        """`operations_listen`: where unary calls, health and reflection are served (port 0: any free one)."""
+        """`operations_listen`: where unary calls, health and reflection are served (port 0: any free one).
+
+        `advertised_address`: what a server says its address is, where others do not reach it at the one that it
+        listens on, as in a container.
+        """
         self._operations_listen = operations_listen
+        self._advertised_address = advertised_address
         self._on_handler_error = on_handler_error
         self.operations_address: str | None = None
         """Where the newest server's operations face listens; None before there is one."""
@@ -35,6 +44,8 @@ class GrpcNetwork:
         """Listens on `address` (port 0: any free one); OSError where that is not possible."""
         server = GrpcServer(services, self._on_handler_error)
         await server.start(address, self._operations_listen)
+        if self._advertised_address is not None:
+            server.advertise(self._advertised_address)
         self.operations_address = server.operations_address
         return server
 
@@ -70,6 +81,10 @@ class GrpcServer:
             if self._is_called:
                 await self._exchange.stop()
             raise
+
+    def advertise(self, address: str) -> None:
+        """From now on `address` is what the server says."""
+        self._calls.address = address
 
     async def stop(self, grace_ms: int) -> None:
         if self._calls.is_stopping:

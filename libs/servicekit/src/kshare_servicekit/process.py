@@ -129,7 +129,9 @@ class _Process:
             if self._settings.metrics_listen is not None:
                 addresses["metrics_address"] = await self._metrics.serve(self._settings.metrics_listen)
             network = GrpcNetwork(
-                operations_listen=self._settings.operations_listen, on_handler_error=self._log_handler_error
+                operations_listen=self._settings.operations_listen,
+                advertised_address=self._settings.advertised_address,
+                on_handler_error=self._log_handler_error,
             )
             node = self._build(system_environment(self._settings.data_dir), network)
             if isinstance(node, MeasuredNode):

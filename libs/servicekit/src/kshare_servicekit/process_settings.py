@@ -52,6 +52,9 @@ class ProcessSettings(BaseSettings):
     node_id: Annotated[int, Field(ge=0, lt=2**31)] = Field(description="Unique among the nodes of its role.")
     data_dir: Path = Field(description="The directory of the role's store; made when it is missing.")
     listen: HostAndPort = Field("127.0.0.1:0", description="Where other roles call it; port 0 takes any free one.")
+    advertised_address: HostAndPort | None = Field(
+        None, description="Where other roles are told to call it, if that is not where it listens."
+    )
     operations_listen: HostAndPort = Field(
         "127.0.0.1:0", description="Where it serves health, reflection and unary gRPC; port 0 takes any free one."
     )

@@ -1,0 +1,129 @@
+"""The first process of a container: `python -m kshare_servicekit.container ROLE [flags]` becomes that role's process.
+
+It fills in what only the running container knows, where neither a flag nor a variable says it:
+
+- KSHARE_NODE_ID. In a StatefulSet the pod's ordinal plus one ("kshare-leader-0" is node 1). Else what the data
+  directory's file `node-id` says, which is drawn once, at the first start, so that a replica that Docker Compose
+  scales up keeps its id together with its volume. A gateway has no volume; its id comes from its IPv4 address, of which
+  the last three bytes differ within any one network of containers.
+- KSHARE_ADVERTISED_ADDRESS. The container's own address, with the port of KSHARE_LISTEN.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+NODE_ID_FILE = "node-id"
+FIRST_DRAWN_NODE_ID = 1_000
+"""Below are those that people give."""
+LARGEST_NODE_ID = 2**31 - 1
+_ORDINAL = re.compile(r"-(\d{1,6})$")
+
+
+class CannotStart(Exception):
+    """The text says what is missing."""
+
+
+def completed_environment(
+    role: str,
+    environment: Mapping[str, str],
+    *,
+    hostname: str,
+    own_address: Callable[[], str],
+    draw_node_id: Callable[[], int],
+) -> dict[str, str]:
+    """The environment of the role's process; CannotStart where the node id cannot be kept."""
+    found = dict(environment)
+    if not found.get("KSHARE_NODE_ID"):
+        found["KSHARE_NODE_ID"] = str(_node_id(role, environment, hostname, own_address, draw_node_id))
+    port = environment.get("KSHARE_LISTEN", "").rpartition(":")[2]
+    if not found.get("KSHARE_ADVERTISED_ADDRESS") and port not in ("", "0"):
+        found["KSHARE_ADVERTISED_ADDRESS"] = f"{own_address()}:{port}"
+    return found
+
+
+def _node_id(
+    role: str,
+    environment: Mapping[str, str],
+    hostname: str,
+    own_address: Callable[[], str],
+    draw_node_id: Callable[[], int],
+) -> int:
+    ordinal = _ORDINAL.search(hostname)
+    if ordinal is not None and role != "gateway":
+        return int(ordinal[1]) + 1
+    if role == "gateway":
+        return int(ipaddress.IPv4Address(own_address())) & 0xFFFFFF
+    data_dir = environment.get("KSHARE_DATA_DIR")
+    if not data_dir:
+        raise CannotStart("KSHARE_NODE_ID is not given, and without KSHARE_DATA_DIR there is no place to keep one")
+    return _kept_node_id(Path(data_dir) / NODE_ID_FILE, draw_node_id)
+
+
+def _kept_node_id(path: Path, draw_node_id: Callable[[], int]) -> int:
+    try:
+        text = path.read_text(encoding="ascii")
+    except FileNotFoundError:
+        node_id = draw_node_id()
+        _write_durably(path, f"{node_id}\n")
+        return node_id
+    if not text.strip().isdecimal() or int(text) > LARGEST_NODE_ID:
+        raise CannotStart(f"{path} has {text[:80]!r}; it must have the node id, a number up to {LARGEST_NODE_ID}")
+    return int(text)
+
+
+def _write_durably(path: Path, text: str) -> None:
+    """As a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.new")
+    with draft.open("w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _own_address() -> str:
+    return socket.gethostbyname(socket.gethostname())
+
+
+def _draw_node_id() -> int:
+    return FIRST_DRAWN_NODE_ID + secrets.randbelow(LARGEST_NODE_ID - FIRST_DRAWN_NODE_ID + 1)
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Ends the process with exit code 2 where the role cannot be started."""
+    if not arguments:
+        sys.stderr.write("usage: python -m kshare_servicekit.container ROLE [flags of the role]\n")
+        sys.exit(2)
+    role, *flags = arguments
+    try:
+        environment = completed_environment(
+            role,
+            os.environ,
+            hostname=socket.gethostname(),
+            own_address=_own_address,
+            draw_node_id=_draw_node_id,
+        )
+    except (CannotStart, OSError) as error:
+        sys.stderr.write(f"kshare {role}: {error}\n")
+        sys.exit(2)
+    command = [sys.executable, "-m", f"kshare_{role.replace('-', '_')}", *flags]
+    os.execve(command[0], command, environment)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

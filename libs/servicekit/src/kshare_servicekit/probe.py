@@ -1,0 +1,55 @@
+"""`python -m kshare_servicekit.probe [HOST:PORT]`: exit code 0 where a role is healthy, for probes of containers.
+
+Asks gRPC health at the operations address (default: KSHARE_OPERATIONS_LISTEN on this machine). What it says is what
+the role's `problems()` say: SERVING only while it has started and can do its work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+TIMEOUT_S = 3.0
+WILDCARD_HOSTS = frozenset({"0.0.0.0", "[::]", ""})
+
+
+def probe(address: str) -> str | None:
+    """What is wrong with the role, None: it is healthy."""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            return f"{address} does not answer: {error.code().name}"
+    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        return None
+    return f"{address} is {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}"
+
+
+def address_to_probe(arguments: Sequence[str], listen: str) -> str | None:
+    """The given address, else the operations address as seen from within the container."""
+    if arguments:
+        return arguments[0]
+    host, colon, port = listen.rpartition(":")
+    if not colon:
+        return None
+    return f"127.0.0.1:{port}" if host in WILDCARD_HOSTS else listen
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0 healthy, 1 not, 2 where it was not said what to ask."""
+    address = address_to_probe(arguments, os.environ.get("KSHARE_OPERATIONS_LISTEN", ""))
+    if address is None:
+        sys.stderr.write("usage: python -m kshare_servicekit.probe HOST:PORT (or set KSHARE_OPERATIONS_LISTEN)\n")
+        return 2
+    problem = probe(address)
+    if problem is not None:
+        sys.stderr.write(f"{problem}\n")
+    return 0 if problem is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
