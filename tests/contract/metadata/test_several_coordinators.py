@@ -14,7 +14,7 @@ from kshare_coordinator.metadata.port import CATALOG, CoordinatorMember, Ownersh
 from kshare_core.errors import StorageFailure
 from kshare_runtime.ports import Write
 from support.etcd_backends import Backend, Play, play_on, until
-from support.several_coordinators import FAMILY, LEASE_MS, PREFIX, Cluster, write
+from support.metadata_cluster import FAMILY, LEASE_MS, PREFIX, Cluster, write
 
 LEASE_S = LEASE_MS / 1000
 TAKEOVER_S = LEASE_S + 1.0
