@@ -56,7 +56,7 @@ class ScriptedCoordinator:
         self.points_at: str | None = None
         """Where it says that the active one is; None: the truth."""
         self.refusals_left = 0
-        """So many calls are refused, whoever owns what."""
+        """So many calls that are not about the catalog are refused, whoever owns what."""
         self.server: InProcessServer | None = None
 
     def count(self, name: str) -> int:
@@ -80,13 +80,13 @@ class ScriptedCoordinator:
             self.calls.append((method.name, request))
             while self.silent:
                 await asyncio.sleep(3600)
-            if self.refusals_left:
-                self.refusals_left -= 1
-                return self._refusal(method, request)
             if method is methods.REGISTER_NODE:
                 return self._register(request)
             if method is methods.WATCH_CATALOG:
                 return await self._watch(request)
+            if self.refusals_left:
+                self.refusals_left -= 1
+                return self._refusal(method, request)
             return await self._answer(method, request)
 
         return handle
