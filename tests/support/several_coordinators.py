@@ -140,8 +140,16 @@ class ScriptedCoordinator:
         return result
 
     def _refusal(self, method: Method[Any, Any], request: Any) -> Message:
-        refusal: Message = method.response_type(error_code=ErrorCode.NOT_COORDINATOR, error_message="another one's")
-        return refusal
+        code, text = ErrorCode.NOT_COORDINATOR, "another one's"
+        if not hasattr(request, "group_ids"):
+            refusal: Message = method.response_type(error_code=code, error_message=text)
+            return refusal
+        answer: Any = method.response_type()
+        parts = answer.results if hasattr(answer, "results") else answer.groups
+        for group_id in request.group_ids:
+            parts.add(group_id=group_id, error_code=code, error_message=text)
+        whole: Message = answer
+        return whole
 
 
 class ScriptedCoordinators:
