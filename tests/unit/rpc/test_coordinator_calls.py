@@ -68,7 +68,8 @@ def test_with_one_coordinator_everything_goes_there_once() -> None:
         await cluster[1].go_away()
         with pytest.raises(CallNotStarted):
             await beat(follower, FIRST)
-        assert follower.coordinator is follower.channel(follower.active_address)
+        with pytest.raises(CallNotStarted):
+            await follower.coordinator.call(methods.END_TXN, pb.EndTxnRequest(), timeout_ms=1_000)
 
     play(scenario, 1)
 

@@ -94,7 +94,7 @@ class CatalogFollower:
     @property
     def coordinator(self) -> Channel:
         """To the active coordinator, wherever it is when a call is made; see `CoordinatorCalls.active`."""
-        return self.coordinators.active if self._has_several else self.channel(self.active_address)
+        return self.coordinators.active
 
     def channel(self, address: str) -> Channel:
         """The channel to an address; one for each address, kept."""
