@@ -5,8 +5,8 @@ sent. One that a leader refused with NOT_LEADER_OR_FOLLOWER is sent again where 
 leaders and gateways see a new catalog one after the other. After MOVE_WAIT_MS clients get the error, which they try
 again themselves.
 
-Asking again is what a client would do with the error, so it changes nothing that a client can see; and since a
-connection has one request with records under way, it does not change the order of what a producer sends.
+Asking again is what a client would do with the error, so it changes nothing that a client can see. What a producer
+sends stays in its order (`produce_order`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOVE_WAIT_MS = 3_000
 """The longest that one request waits, altogether."""
 MOVED_JUST_NOW_S = 2.0
 """After a switch; by then every node has seen it, or has lost its lease."""
-AGAIN_AFTER_MS = 20
+FIRST_AGAIN_MS, AGAIN_MAX_MS = 10, 200
 
 
 class MovingPartitions:
@@ -96,11 +96,16 @@ class MovingPartitions:
 class MovePatience:
     """One request's patience with moves."""
 
-    __slots__ = ("_deadline", "_moving")
+    __slots__ = ("_again_ms", "_deadline", "_moving")
 
     def __init__(self, moving: MovingPartitions, deadline: float) -> None:
         self._moving = moving
         self._deadline = deadline
+        self._again_ms = FIRST_AGAIN_MS
+
+    def must_wait(self, keys: Iterable[TopicPartition]) -> bool:
+        """Whether one of the partitions is fenced."""
+        return not self._moving.is_calm and any(self._moving.is_fenced(key) for key in keys)
 
     async def until_served(self, keys: Iterable[TopicPartition]) -> None:
         """Returns when none of the partitions is fenced, or there is no time left."""
@@ -116,18 +121,23 @@ class MovePatience:
 
         `codes` are the error codes of its partitions.
         """
-        if self._moving.is_calm:
+        refused = self.refused(codes)
+        if not refused or self._time_left() <= 0:
             return False
-        refused = [
+        await self._moving.wait_for_view(min(self._again_ms / 1000, self._time_left()))
+        self._again_ms = min(2 * self._again_ms, AGAIN_MAX_MS)
+        await self.until_served(refused)
+        return True
+
+    def refused(self, codes: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Those that a leader did not answer for because they move."""
+        if self._moving.is_calm:
+            return []
+        return [
             key
             for key, code in codes.items()
             if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._moving.moves_or_moved(key)
         ]
-        if not refused or self._time_left() <= 0:
-            return False
-        await self._moving.wait_for_view(AGAIN_AFTER_MS / 1000)
-        await self.until_served(refused)
-        return True
 
     def _time_left(self) -> float:
         return self._deadline - asyncio.get_running_loop().time()

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, log
 from kshare_gateway.handlers.internal_topics import internal_name
+from kshare_gateway.produce_order import ProduceTurn
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import PRODUCE
@@ -30,9 +32,18 @@ FIRST_VERSION_WITH_IDS = 13
 FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
 FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 
+_OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
 _Records = dict[TopicPartition, memoryview]
 _Results = dict[tuple[bytes | str, int], Body]
 """Of each topic, by id or name as it was asked for, and partition: the partition's answer."""
+
+
+class _Answers(NamedTuple):
+    """What became of the partitions of one leader; not `is_from_leader`: it gave no answer, so nobody knows."""
+
+    bodies: dict[TopicPartition, Body]
+    is_from_leader: bool
 
 
 async def handle(context: RequestContext, request: Message) -> Body | None:
@@ -46,18 +57,37 @@ async def handle(context: RequestContext, request: Message) -> Body | None:
             continue
         records[key] = partition.records
         asked_for[key] = asked
+    turn = context.gateway.produce_order.begin(context.connection_id, records)
+    try:
+        for key, body in (await _produce_in_turn(context, request, records, turn)).items():
+            results[(asked_for[key], key.partition)] = body
+    finally:
+        turn.end()
+    return _finished(context, request, results)
+
+
+async def _produce_in_turn(
+    context: RequestContext, request: Message, records: _Records, turn: ProduceTurn
+) -> dict[TopicPartition, Body]:
+    """The partitions' answers; what is for partitions that move is sent again for a short time."""
+    found: dict[TopicPartition, Body] = {}
     patience = context.gateway.moving.begin()
     left = records
     while left:
-        await patience.until_served(left)
-        answers = await _produce_at_leaders(context, left, request)
-        for key, body in answers.items():
-            results[(asked_for[key], key.partition)] = body
-        codes = {key: body["error_code"] for key, body in answers.items()}
-        if not await patience.should_ask_again(codes):
+        if patience.must_wait(left):
+            turn.hold()
+            await patience.until_served(left)
+        await turn.comes()
+        answers, refused = await _produce_at_leaders(context, left, request)
+        found.update(answers)
+        overtaken = [key for key, code in refused.items() if code == _OUT_OF_ORDER and turn.is_overtaken]
+        again = [*patience.refused(refused), *overtaken]
+        if again:
+            turn.hold()
+        if not overtaken and not await patience.should_ask_again(refused):
             break
-        left = {key: records[key] for key, code in codes.items() if code == ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    return _finished(context, request, results)
+        left = {key: records[key] for key in again}
+    return found
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body | None:
@@ -95,25 +125,30 @@ def _place(
     return TopicPartition(topic_id, partition.index), None
 
 
-async def _produce_at_leaders(context: RequestContext, left: _Records, request: Message) -> dict[TopicPartition, Body]:
+async def _produce_at_leaders(
+    context: RequestContext, left: _Records, request: Message
+) -> tuple[dict[TopicPartition, Body], dict[TopicPartition, int]]:
+    """The partitions' answers, and the error codes of those of which it is certain that nothing was stored."""
     found: dict[TopicPartition, Body] = {}
+    codes: dict[TopicPartition, int] = {}
     by_leader: dict[str, _Records] = {}
     for key, data in left.items():
         address, code = context.gateway.leader_of(key)
         if code:
             error = KafkaError(code, f"Partition {key.partition} has no leader that is known")
             found[key] = _refusal(key.partition, error)
+            codes[key] = code
         else:
             by_leader.setdefault(address, {})[key] = data
     calls = [_produce(context, address, records, request) for address, records in by_leader.items()]
     for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
-        found.update(answers)
-    return found
+        found.update(answers.bodies)
+        if answers.is_from_leader:
+            codes.update({key: body["error_code"] for key, body in answers.bodies.items() if body["error_code"]})
+    return found, codes
 
 
-async def _produce(
-    context: RequestContext, address: str, records: _Records, request: Message
-) -> dict[TopicPartition, Body]:
+async def _produce(context: RequestContext, address: str, records: _Records, request: Message) -> _Answers:
     wanted = leader_pb2.ProduceRequest(acks=request.acks, timeout_ms=request.timeout_ms)
     if request.transactional_id is not None:
         wanted.transactional_id = request.transactional_id
@@ -126,8 +161,9 @@ async def _produce(
     except CallFailed as failure:
         log.warning("Produce at leader %s failed: %s", address, failure)
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader gave no answer: {failure}")
-        return {key: _refusal(key.partition, error) for key in records}
-    return {TopicPartition(entry.topic_id, entry.partition): _accepted(context, entry) for entry in answer.partitions}
+        return _Answers({key: _refusal(key.partition, error) for key in records}, is_from_leader=False)
+    bodies = {TopicPartition(entry.topic_id, entry.partition): _accepted(context, entry) for entry in answer.partitions}
+    return _Answers(bodies, is_from_leader=True)
 
 
 def _accepted(context: RequestContext, entry: leader_pb2.ProduceResponse.Partition) -> Body:

@@ -1,0 +1,100 @@
+"""The order of one connection's Produce requests for a partition, kept when one of them has to wait or is sent again.
+
+Requests of a connection are sent on to leaders as they come, several at a time. When a partition moves, one of them may
+wait or be sent again (`moving_partitions`); what came after it must not get past it then: an idempotent producer would
+be told OUT_OF_ORDER_SEQUENCE_NUMBER for a batch although all before it were stored, and gives up for good.
+
+So a request that is held back is sent when all before it are answered, and none is sent while one before it is held
+back. One that was on its way already when that happened is sent again if it was out of order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from kshare_core.identifiers import TopicPartition
+
+_Lane = tuple[int, TopicPartition]
+"""A connection and a partition."""
+
+
+class ProduceOrder:
+    """All Produce requests that are under way in a gateway."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[_Lane, dict[ProduceTurn, None]] = {}
+
+    def begin(self, connection_id: int, keys: Iterable[TopicPartition]) -> ProduceTurn:
+        """The turn of a request that came now; it must be ended."""
+        turn = ProduceTurn(self, [(connection_id, key) for key in keys])
+        for lane in turn.lanes:
+            self._lanes.setdefault(lane, {})[turn] = None
+        return turn
+
+    def before(self, turn: ProduceTurn) -> list[ProduceTurn]:
+        """Those that came earlier for one of its partitions."""
+        found: dict[ProduceTurn, None] = {}
+        for lane in turn.lanes:
+            for other in self._lanes[lane]:
+                if other is turn:
+                    break
+                found[other] = None
+        return list(found)
+
+    def after(self, turn: ProduceTurn) -> list[ProduceTurn]:
+        """Those that came later for one of its partitions."""
+        found: dict[ProduceTurn, None] = {}
+        for lane in turn.lanes:
+            turns = list(self._lanes[lane])
+            found.update(dict.fromkeys(turns[turns.index(turn) + 1 :]))
+        return list(found)
+
+    def ended(self, turn: ProduceTurn) -> None:
+        for lane in turn.lanes:
+            del self._lanes[lane][turn]
+            if not self._lanes[lane]:
+                del self._lanes[lane]
+
+
+class ProduceTurn:
+    """One request's place among those of its connection."""
+
+    __slots__ = ("_done", "_order", "is_held", "is_overtaken", "lanes")
+
+    def __init__(self, order: ProduceOrder, lanes: list[_Lane]) -> None:
+        self._order = order
+        self._done: asyncio.Future[None] | None = None
+        self.lanes = lanes
+        self.is_held = False
+        self.is_overtaken = False
+        """One before it was held back while it was on its way, so it may have come first."""
+
+    def hold(self) -> None:
+        """The request is not sent now, or will be sent again."""
+        if not self.is_held:
+            self.is_held = True
+            for other in self._order.after(self):
+                other.is_overtaken = True
+
+    async def comes(self) -> None:
+        """Returns when the request may be sent; at once where nothing is held back."""
+        while True:
+            waited_for = [other for other in self._order.before(self) if self.is_held or other.is_held]
+            if not waited_for:
+                self.is_overtaken = False
+                return
+            self.hold()
+            await asyncio.wait([waited_for[-1].done()])
+
+    def done(self) -> asyncio.Future[None]:
+        """Done when the request is answered."""
+        if self._done is None:
+            self._done = asyncio.get_running_loop().create_future()
+        return self._done
+
+    def end(self) -> None:
+        """The request is answered."""
+        self._order.ended(self)
+        if self._done is not None:
+            self._done.set_result(None)
