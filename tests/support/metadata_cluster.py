@@ -73,12 +73,9 @@ class Coordinator:
             self._cluster.violations.append(f"{self.node_id} loads a catalog that it owns")
 
     def catalog_changed(self, writes: Sequence[Write]) -> None:
-        self.catalog_appends.append({one.key.decode(): one.value and one.value.decode() for one in writes})
-        for one in writes:
-            if one.value is None:
-                self.catalog.pop(one.key.decode(), None)
-            else:
-                self.catalog[one.key.decode()] = one.value.decode()
+        changes = {one.key.decode(): None if one.value is None else one.value.decode() for one in writes}
+        self.catalog_appends.append(changes)
+        self.catalog = {key: value for key, value in (self.catalog | changes).items() if value is not None}
 
     def gained(self, partition: int, rows: Sequence[Write]) -> None:
         if partition in self.gained_rows:
