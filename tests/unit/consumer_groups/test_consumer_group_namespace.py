@@ -12,6 +12,7 @@ from kshare_coordinator.machine.offsets_view import fetch
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from support.classic_group_driver import subscription
 from support.committed_offsets import TransactionalProducer
 from support.consumer_protocol_groups import Request, assigned, join_request, request_of, send
 from support.coordinator_driver import CoordinatorDriver
@@ -65,7 +66,7 @@ def classic_join(driver: CoordinatorDriver, group_id: str = "group") -> pb.JoinG
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         protocol_type="consumer",
-        protocols=[pb.JoinGroupRequest.Protocol(name="range", metadata=b"\0\0\0\0\0\1\0\1t")],
+        protocols=[pb.JoinGroupRequest.Protocol(name="range", metadata=subscription("t"))],
     )
     return driver.run(commands.JoinGroup(request=request, call_id=1, new_member_suffix="uuid"))
 
@@ -81,7 +82,9 @@ def test_ids_of_share_groups_and_consumer_groups_do_not_mix(driver: CoordinatorD
     assert refused.value.code == E.GROUP_ID_NOT_FOUND
 
 
-def test_an_empty_group_keeps_its_offsets_when_the_other_protocol_takes_it(driver: CoordinatorDriver) -> None:
+def test_an_empty_group_keeps_its_offsets_when_the_other_protocol_takes_it() -> None:
+    driver = CoordinatorDriver({"group.consumer.migration.policy": "disabled"})
+    driver.create_topic("t", 2)
     assert commit(driver) == [0]
     send(driver, join_request("m", ["t"]))
     assert assigned(send(driver, join_request("m", ["t"]))) is not None
