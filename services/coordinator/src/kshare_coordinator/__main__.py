@@ -30,7 +30,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
         settings=CoordinatorSettings(
             node_id=settings.node_id,
             listen=settings.listen,
-            coordinator_address=settings.coordinator_address or settings.listen,
+            coordinator_address=settings.advertised_address or "",
             configs=configs,
         ),
     )

@@ -15,5 +15,5 @@ class CoordinatorSettings:
     listen: str
     """Where it serves gRPC, "host:port"; port 0 picks one."""
     coordinator_address: str
-    """Where the other roles reach it; the coordinator itself does not use it."""
+    """Where the other roles and other coordinators reach it; empty: where it listens."""
     configs: Configs
