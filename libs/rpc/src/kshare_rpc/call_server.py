@@ -15,6 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from kshare_rpc.call_statistics import HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import NOT_STARTED_PREFIX, REFUSED_PREFIX
@@ -34,8 +35,11 @@ def log_handler_error(path: str, error: BaseException) -> None:
 class CallServer:
     """The calls of one server; see the module's text."""
 
-    def __init__(self, services: Sequence[Service], on_handler_error: HandlerError) -> None:
+    def __init__(
+        self, services: Sequence[Service], on_handler_error: HandlerError, statistics: CallStatistics | None = None
+    ) -> None:
         self.services = services
+        self.statistics = statistics or CallStatistics()
         self.on_handler_error = on_handler_error
         self.address = ""
         self.is_stopping = False
@@ -54,20 +58,35 @@ class CallServer:
         elif found is None:
             answer.failure = f"the server at {self.address} has no method {header.method!r}"
         else:
-            method, handler = found
-            try:
-                request = method.request_type.FromString(header.message)
-                result = await handler(request, payload)
-                message, answer_payload = result if isinstance(result, tuple) else (result, ())
-                answer.message = message.SerializeToString()
-            except DecodeError as error:
-                answer.failure = f"the request is no {method.request_type.__name__}: {error}"
-            except asyncio.CancelledError:
-                answer.failure = f"{REFUSED_PREFIX}the server at {self.address} stopped before it could answer"
-            except Exception as error:
-                answer.failure = f"{type(error).__name__}: {error}"
-                self.on_handler_error(header.method, error)
+            answer_payload = await self._serve(header, payload, found, answer)
         return _checked_frame(answer, answer_payload)
+
+    async def _serve(
+        self, header: FrameHeader, payload: memoryview, found: tuple[Method[Any, Any], Handler], answer: FrameHeader
+    ) -> Payload:
+        """Fills `answer` in, and returns its payload."""
+        method, handler = found
+        answer_payload: Payload = ()
+        statistics, now = self.statistics.of_served(header.method), self.statistics.now
+        started_at = statistics.started(now())
+        try:
+            request = method.request_type.FromString(header.message)
+            result = await handler(request, payload)
+            message, answer_payload = result if isinstance(result, tuple) else (result, ())
+            answer.message = message.SerializeToString()
+        except DecodeError as error:
+            statistics.failed(MALFORMED)
+            answer.failure = f"the request is no {method.request_type.__name__}: {error}"
+        except asyncio.CancelledError:
+            statistics.failed(STOPPED)
+            answer.failure = f"{REFUSED_PREFIX}the server at {self.address} stopped before it could answer"
+        except Exception as error:
+            statistics.failed(HANDLER_FAILED)
+            answer.failure = f"{type(error).__name__}: {error}"
+            self.on_handler_error(header.method, error)
+        finally:
+            statistics.ended(now() - started_at)
+        return answer_payload
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a call in a task that the end of the server waits for."""

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import h2.events
 from google.protobuf.message import DecodeError
 
+from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.http2_exchange import Http2Exchange, MessageReader, status_text
@@ -126,8 +127,9 @@ class _Call(Generic[Response]):
 class GrpcChannel:
     """A `Channel` over one stream; see the module's text."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, statistics: CallStatistics | None = None) -> None:
         self._address = address
+        self._statistics = statistics or CallStatistics()
         self._calls: dict[int, _Call[Any]] = {}
         self._correlation_ids = itertools.count(1)
         self._exchange: ClientExchange | None = None
@@ -155,9 +157,15 @@ class GrpcChannel:
             self._exchange.send_message(frame)
         elif self._connecting is None:
             self._connecting = loop.create_task(self._connect(), name=f"channel-{self._address}")
+        now, statistics = self._statistics.now, self._statistics.of_made(header.method)
+        started_at = statistics.started(now())
         try:
             return await future
+        except CallFailed as failure:
+            statistics.failed(type(failure).__name__)
+            raise
         finally:
+            statistics.ended(now() - started_at)
             timer.cancel()
             self._calls.pop(correlation_id, None)
 

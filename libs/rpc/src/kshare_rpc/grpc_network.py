@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kshare_rpc.call_server import CallServer, HandlerError, log_handler_error
+from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.exchange_server import ExchangeListener
 from kshare_rpc.grpc_channel import GrpcChannel
 from kshare_rpc.network import Service
@@ -25,12 +26,14 @@ class GrpcNetwork:
         operations_listen: str = "127.0.0.1:0",
         advertised_address: str | None = None,
         on_handler_error: HandlerError = log_handler_error,
+        statistics: CallStatistics | None = None,
     ) -> None:
         """`operations_listen`: where unary calls, health and reflection are served (port 0: any free one).
 
         `advertised_address`: what a server says its address is, where others do not reach it at the one that it
         listens on, as in a container.
         """
+        self.statistics = statistics or CallStatistics()
         self._operations_listen = operations_listen
         self._advertised_address = advertised_address
         self._on_handler_error = on_handler_error
@@ -38,11 +41,11 @@ class GrpcNetwork:
         """Where the newest server's operations face listens; None before there is one."""
 
     def connect(self, address: str) -> GrpcChannel:
-        return GrpcChannel(address)
+        return GrpcChannel(address, self.statistics)
 
     async def serve(self, address: str, services: Sequence[Service]) -> GrpcServer:
         """Listens on `address` (port 0: any free one); OSError where that is not possible."""
-        server = GrpcServer(services, self._on_handler_error)
+        server = GrpcServer(services, self._on_handler_error, self.statistics)
         await server.start(address, self._operations_listen)
         if self._advertised_address is not None:
             server.advertise(self._advertised_address)
@@ -51,7 +54,7 @@ class GrpcNetwork:
 
     async def serve_health(self, name: str, healthy: Callable[[], bool]) -> GrpcServer:
         """The operations face of a role that no other role calls: health and reflection only."""
-        server = GrpcServer([Service(name, {}, healthy)], self._on_handler_error)
+        server = GrpcServer([Service(name, {}, healthy)], self._on_handler_error, self.statistics)
         await server.start(None, self._operations_listen)
         self.operations_address = server.operations_address
         return server
@@ -60,8 +63,8 @@ class GrpcNetwork:
 class GrpcServer:
     """A `Server` with both of a role's faces; made by `GrpcNetwork.serve`."""
 
-    def __init__(self, services: Sequence[Service], on_handler_error: HandlerError) -> None:
-        self._calls = CallServer(services, on_handler_error)
+    def __init__(self, services: Sequence[Service], on_handler_error: HandlerError, statistics: CallStatistics) -> None:
+        self._calls = CallServer(services, on_handler_error, statistics)
         self._exchange = ExchangeListener(self._calls)
         self._operations = OperationsServer(self._calls)
         self._is_called = False

@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from kshare_rpc.call_server import HandlerError, log_handler_error
+from kshare_rpc.call_statistics import HANDLER_FAILED, STOPPED, CallStatistics
 from kshare_rpc.network import (
     CallFailed,
     CallNotStarted,
@@ -39,7 +40,10 @@ _NO_PAYLOAD = memoryview(b"")
 class InProcessNetwork:
     """A `Network` of one event loop. Addresses are only names, "host:port" like everywhere."""
 
-    def __init__(self, *, on_handler_error: HandlerError = log_handler_error) -> None:
+    def __init__(
+        self, *, on_handler_error: HandlerError = log_handler_error, statistics: CallStatistics | None = None
+    ) -> None:
+        self.statistics = statistics or CallStatistics()
         self._servers: dict[str, InProcessServer] = {}
         self._on_handler_error = on_handler_error
         self._next_port = FIRST_PICKED_PORT
@@ -55,7 +59,7 @@ class InProcessNetwork:
             self._next_port += 1
         if address in self._servers:
             raise OSError(errno.EADDRINUSE, f"cannot listen on {address!r}: the port is taken")
-        server = InProcessServer(address, services, self._on_handler_error, self._release)
+        server = InProcessServer(address, services, self._on_handler_error, self._release, self.statistics)
         self._servers[address] = server
         return server
 
@@ -71,9 +75,15 @@ class InProcessServer:
     """A `Server` in this event loop; made by `InProcessNetwork.serve`."""
 
     def __init__(
-        self, address: str, services: Sequence[Service], on_handler_error: HandlerError, release: Callable[[str], None]
+        self,
+        address: str,
+        services: Sequence[Service],
+        on_handler_error: HandlerError,
+        release: Callable[[str], None],
+        statistics: CallStatistics,
     ) -> None:
         self._address = address
+        self._statistics = statistics
         self._handlers: dict[str, Handler] = {
             method.path: handler for service in services for method, handler in service.handlers.items()
         }
@@ -111,13 +121,19 @@ class InProcessServer:
         self._release(self._address)
 
     async def _run(self, path: str, handler: Handler, request: Message, payload: memoryview) -> _Result:
+        statistics, now = self._statistics.of_served(path), self._statistics.now
+        started_at = statistics.started(now())
         try:
             result = await handler(request, payload)
         except asyncio.CancelledError:
+            statistics.failed(STOPPED)
             raise ChannelUnavailable(f"{path}: the server at {self._address} stopped before it could answer") from None
         except Exception as error:
+            statistics.failed(HANDLER_FAILED)
             self._on_handler_error(path, error)
             raise CallFailed(f"{path} at {self._address}: {type(error).__name__}: {error}") from error
+        finally:
+            statistics.ended(now() - started_at)
         message, pieces = result if isinstance(result, tuple) else (result, ())
         return message, _joined(pieces)
 
@@ -144,10 +160,17 @@ class InProcessChannel:
         answer: asyncio.Future[tuple[Response, memoryview]] = loop.create_future()
         self._waiting[answer] = None
         task.add_done_callback(partial(_hand_over, answer))
-        timer = loop.call_later(timeout_ms / 1000, self._time_out, method.path, answer, timeout_ms)
+        path = method.path
+        timer = loop.call_later(timeout_ms / 1000, self._time_out, path, answer, timeout_ms)
+        now, statistics = self._network.statistics.now, self._network.statistics.of_made(path)
+        started_at = statistics.started(now())
         try:
             return await answer
+        except CallFailed as failure:
+            statistics.failed(type(failure).__name__)
+            raise
         finally:
+            statistics.ended(now() - started_at)
             timer.cancel()
             self._waiting.pop(answer, None)
 

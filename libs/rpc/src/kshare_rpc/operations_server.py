@@ -18,6 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
+from kshare_rpc.call_statistics import HANDLER_FAILED
 from kshare_rpc.frames import FRAME_BYTES_LIMIT
 from kshare_rpc.grpc_channel import PACKAGE
 from kshare_rpc.network import Handler, Method, Payload, Service
@@ -91,13 +92,18 @@ class OperationsServer:
             if method.has_payload and "payload" in method.request_type.DESCRIPTOR.fields_by_name:
                 payload = request.payload
                 request.ClearField("payload")
+            statistics, now = self._calls.statistics.of_served(method.path), self._calls.statistics.now
+            started_at = statistics.started(now())
             try:
                 with self._calls.counted():
                     result = await handler(request, memoryview(payload))
             except Exception as error:
+                statistics.failed(HANDLER_FAILED)
                 self._calls.on_handler_error(method.path, error)
                 await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
                 raise
+            finally:
+                statistics.ended(now() - started_at)
             message, pieces = result if isinstance(result, tuple) else (result, ())
             return _with_payload(message, pieces)
 

@@ -1,0 +1,61 @@
+"""How many calls there were of each method, how long they took and how many failed, at the caller and at the server.
+
+Plain numbers, two clock readings and one observation a call. A call that waits for news (WatchCatalog, a fetch) takes
+as long as it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
+
+MALFORMED, STOPPED, HANDLER_FAILED = "malformed", "stopped", "handler"
+"""Why a served call failed: the request is no message of its type, the server stopped first, the handler raised."""
+
+
+class MethodStatistics:
+    """Of one method on one side: how long calls took in seconds, failed ones too, and failures by kind."""
+
+    __slots__ = ("durations", "failures", "under_way")
+
+    def __init__(self) -> None:
+        self.durations = Distribution(DURATION_BOUNDS_S)
+        self.failures: dict[str, int] = {}
+        self.under_way = 0
+
+    def started(self, now: float) -> float:
+        """Counts a call that begins; `ended` must follow."""
+        self.under_way += 1
+        return now
+
+    def ended(self, seconds: float) -> None:
+        self.under_way -= 1
+        self.durations.observe(seconds)
+
+    def failed(self, kind: str) -> None:
+        """Of callers: the name of the exception that they got."""
+        self.failures[kind] = self.failures.get(kind, 0) + 1
+
+
+class CallStatistics:
+    """The calls of one network. `now` gives seconds of any steady clock; without one, the event loop's."""
+
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        self.now = now or _loop_time
+        self.made: dict[str, MethodStatistics] = {}
+        """Calls to others, by the method's path."""
+        self.served: dict[str, MethodStatistics] = {}
+
+    def of_made(self, path: str) -> MethodStatistics:
+        """Of a method that this process calls."""
+        return self.made.get(path) or self.made.setdefault(path, MethodStatistics())
+
+    def of_served(self, path: str) -> MethodStatistics:
+        """Of a method that this process serves; only methods that there are, or callers could invent names."""
+        return self.served.get(path) or self.served.setdefault(path, MethodStatistics())
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,129 @@
+"""Metrics that are read when somebody asks: families with their meaning, and what a look at a node's counts found.
+
+Roles count in plain numbers (integers, `kshare_core.distribution`), a few for each call or batch and never one for each
+record. A `Source` is one node's view of them: `read` is called for each scrape and adds what it sees to `Readings`.
+The families are tables in the roles' `measures` modules; `describe` makes the document of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from prometheus_client import Metric
+
+from kshare_core.distribution import Distribution
+
+NAMESPACE = "kshare"
+
+
+class Kind(StrEnum):
+    """Prometheus' types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric: `name` is without `kshare_` and, of a counter, without `_total`; its unit comes last."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """As it is shown to people and asked for in queries."""
+        return f"{NAMESPACE}_{self.name}" + ("_total" if self.kind is Kind.COUNTER else "")
+
+
+def counter(name: str, help_text: str, *labels: str) -> Family:
+    return Family(name, Kind.COUNTER, help_text, labels)
+
+
+def gauge(name: str, help_text: str, *labels: str) -> Family:
+    return Family(name, Kind.GAUGE, help_text, labels)
+
+
+def histogram(name: str, help_text: str, *labels: str) -> Family:
+    return Family(name, Kind.HISTOGRAM, help_text, labels)
+
+
+Row = tuple[tuple[str, ...], float | Distribution]
+"""Label values in the order of the family's labels, and the value."""
+
+
+class Readings:
+    """What one look found, by family in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Family, list[Row]] = {}
+
+    def add(self, family: Family, value: float | Distribution, *labels: str) -> None:
+        """One sample; a Distribution for a histogram."""
+        assert len(labels) == len(family.labels), f"{family.name} has the labels {family.labels}, not {labels}"
+        self.rows.setdefault(family, []).append((labels, value))
+
+
+class Source(Protocol):
+    """One node's counts, or a process' own."""
+
+    def read(self, readings: Readings) -> None:
+        """Adds all samples as they are now; called on the event loop, and must not wait."""
+        ...
+
+
+def metric_of(family: Family, rows: Iterable[tuple[dict[str, str], Row]]) -> Metric:
+    """A family for prometheus-client; each row comes with labels that are put before its own."""
+    metric = Metric(f"{NAMESPACE}_{family.name}", family.help, str(family.kind))
+    suffix = "_total" if family.kind is Kind.COUNTER else ""
+    for outer, (values, value) in rows:
+        labels = outer | dict(zip(family.labels, values, strict=True))
+        if isinstance(value, Distribution):
+            _add_histogram(metric, labels, value)
+        else:
+            metric.add_sample(metric.name + suffix, labels, value)
+    return metric
+
+
+def _add_histogram(metric: Metric, labels: dict[str, str], distribution: Distribution) -> None:
+    below = 0
+    bounds = [*(repr(float(bound)) for bound in distribution.bounds), "+Inf"]
+    for bound, count in zip(bounds, distribution.counts, strict=True):
+        below += count
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound}, below)
+    metric.add_sample(f"{metric.name}_count", labels, below)
+    metric.add_sample(f"{metric.name}_sum", labels, distribution.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Families that are described together."""
+
+    title: str
+    text: str
+    families: Sequence[Family]
+
+
+def describe(introduction: str, chapters: Sequence[Chapter]) -> str:
+    """All metrics as a document in Markdown."""
+    return "\n".join([introduction.rstrip("\n"), "", *_lines(chapters)])
+
+
+def _lines(chapters: Sequence[Chapter]) -> Iterator[str]:
+    for chapter in chapters:
+        yield f"## {chapter.title}"
+        yield ""
+        yield chapter.text
+        yield ""
+        yield "| metric | type | labels | meaning |"
+        yield "|---|---|---|---|"
+        for family in chapter.families:
+            labels = ", ".join(family.labels) or "none"
+            yield f"| `{family.full_name}` | {family.kind} | {labels} | {family.help.replace('|', '/')} |"
+        yield ""
