@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from kshare_coordinator.handlers.catalog import random_topic_id
 from kshare_coordinator.machine import commands, records
-from kshare_coordinator.machine.classic_group import ClassicGroupInMemory
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.machine import CoordinatorMachine
 from kshare_coordinator.machine.state import CoordinatorState
@@ -40,7 +39,7 @@ class CoordinatorDriver:
         decision = self.machine.decide(command, self.now_ms)
         for record in decision.records:
             self.machine.replay(record)
-            if isinstance(record, ClassicGroupInMemory):
+            if not isinstance(record, records.Record):
                 continue
             write = records.write_of(record)
             if write.value is None:
@@ -48,7 +47,7 @@ class CoordinatorDriver:
             else:
                 self.rows[write.key] = write.value
         self.effects = list(decision.effects)
-        self.record_count = sum(not isinstance(record, ClassicGroupInMemory) for record in decision.records)
+        self.record_count = sum(isinstance(record, records.Record) for record in decision.records)
         answer: Answer = decision.response
         return answer
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.transactions_metadata import TransactionMetadata
 from kshare_coordinator.transaction_markers import TransactionMarkers
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc import methods
@@ -101,8 +103,11 @@ def test_the_next_end_of_an_id_may_come_before_its_last_one_is_known_to_be_writt
             taken.set_result(driver.run(command))
             return taken
 
+        async def tell(metadata: TransactionMetadata, group_ids: Sequence[str], epoch: int) -> Mapping[str, str]:
+            raise AssertionError("there is one coordinator, which has all groups")
+
         markers = TransactionMarkers(
-            network=network, state=lambda: driver.state, complete=complete, next_epoch=next_epoch
+            network=network, state=lambda: driver.state, complete=complete, next_epoch=next_epoch, tell=tell
         )
         producer = driver.begin()
         driver.end(producer)

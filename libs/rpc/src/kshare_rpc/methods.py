@@ -74,9 +74,7 @@ DELETE_RECORDS = Method(LEADER, "DeleteRecords", leader.DeleteRecordsRequest, le
 DESCRIBE_PRODUCERS = Method(
     LEADER, "DescribeProducers", leader.DescribeProducersRequest, leader.DescribeProducersResponse
 )
-DESCRIBE_LOG_DIRS = Method(
-    LEADER, "DescribeLogDirs", leader.DescribeLogDirsRequest, leader.DescribeLogDirsResponse
-)
+DESCRIBE_LOG_DIRS = Method(LEADER, "DescribeLogDirs", leader.DescribeLogDirsRequest, leader.DescribeLogDirsResponse)
 APPEND_DEAD_LETTERS = Method(
     LEADER,
     "AppendDeadLetters",
@@ -149,6 +147,12 @@ ADD_OFFSETS_TO_TXN = Method(
     COORDINATOR, "AddOffsetsToTxn", coordinator.AddOffsetsToTxnRequest, coordinator.AddOffsetsToTxnResponse
 )
 END_TXN = Method(COORDINATOR, "EndTxn", coordinator.EndTxnRequest, coordinator.EndTxnResponse)
+COMPLETE_TRANSACTION_OFFSETS = Method(
+    COORDINATOR,
+    "CompleteTransactionOffsets",
+    coordinator.CompleteTransactionOffsetsRequest,
+    coordinator.CompleteTransactionOffsetsResponse,
+)
 DESCRIBE_TRANSACTIONS = Method(
     COORDINATOR,
     "DescribeTransactions",

@@ -17,6 +17,11 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+def stopwatch_s() -> float:
+    """Seconds of a steady, fine clock, for how long something took; what a role does must not depend on it."""
+    return time.perf_counter()
+
+
 def system_environment(data_dir: Path) -> Environment:
     """The environment of a process whose stores lie in `data_dir`/<name>."""
     return Environment(

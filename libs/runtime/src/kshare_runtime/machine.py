@@ -112,13 +112,17 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             self._turn = loop.call_soon(self._run_turn)
         return future
 
-    def tell(self, record: Record, then: Callable[[], None] = lambda: None) -> None:
-        """What has happened already, elsewhere: replayed when its turn comes, and never appended; then `then` runs."""
+    def tell(self, record: Record | None, then: Callable[[], None] = lambda: None) -> None:
+        """What has happened already, elsewhere: replayed when its turn comes, and never appended; then `then` runs.
+
+        None: nothing that the machine has to know.
+        """
         assert self._copy is not None, "only a store with several owners tells what others did"
 
         def hear() -> None:
-            self._deciding.replay(record)
-            self.machine.replay(record)
+            if record is not None:
+                self._deciding.replay(record)
+                self.machine.replay(record)
             then()
 
         self._put(hear)

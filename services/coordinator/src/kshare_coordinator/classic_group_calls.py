@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, assert_never
 
 from kshare_coordinator.core import Core
@@ -22,7 +22,7 @@ from kshare_coordinator.machine.classic_group_timers import (
     ClassicTimerSet,
     WaitingCallAnswered,
 )
-from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 STORAGE_RETRY_MS = 1_000
@@ -40,46 +40,60 @@ class ClassicGroupCalls:
         self._core = core
         self._timers: Deadlines[ClassicTimer] = Deadlines(self._expired)
         self._waiting: dict[int, asyncio.Future[WaitingAnswer]] = {}
+        self._groups: dict[int, str] = {}
+        """By call id, of those that wait."""
         self._last_call_id = 0
         self._is_stopping = False
         self._tasks: dict[asyncio.Task[None], None] = {}
         core.on_reload = self._reloaded
 
-    async def resume(self) -> None:
-        """After a load; StorageFailure where it cannot be written."""
-        await self._core.submit(commands.ResumeClassicGroups())
+    async def resume(self, group_partition: int | None = None) -> None:
+        """After a load; StorageFailure where it cannot be written. None: all groups that are here."""
+        await self._core.submit(commands.ResumeClassicGroups(group_partition=group_partition))
+
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """These groups went to another coordinator: whoever waits is sent there."""
+        self._timers.forget(lambda timer: is_meant(timer.group_id))
+        for call_id, waiting in self._waiting.items():
+            if is_meant(self._groups[call_id]) and not waiting.done():
+                waiting.set_result(ErrorCode.NOT_COORDINATOR)
 
     async def join(self, request: pb.JoinGroupRequest, new_member_suffix: str) -> WaitingAnswer:
         """Waits as long as the rebalance takes; raises KafkaError or StorageFailure."""
-        call_id, waiting = self._new_call()
+        call_id, waiting = self._new_call(request.group_id)
         try:
             answer = await self._core.submit(
                 commands.JoinGroup(request=request, call_id=call_id, new_member_suffix=new_member_suffix)
             )
             return await self._wait(waiting) if answer is None else answer
         finally:
-            self._waiting.pop(call_id, None)
+            self._end_call(call_id)
 
     async def sync(self, request: pb.SyncGroupRequest) -> WaitingAnswer:
         """Waits for the leader's assignment; raises KafkaError or StorageFailure."""
-        call_id, waiting = self._new_call()
+        call_id, waiting = self._new_call(request.group_id)
         try:
             answer = await self._core.submit(commands.SyncGroup(request=request, call_id=call_id))
             return await self._wait(waiting) if answer is None else answer
         finally:
-            self._waiting.pop(call_id, None)
+            self._end_call(call_id)
 
     async def _wait(self, waiting: asyncio.Future[WaitingAnswer]) -> WaitingAnswer:
         if self._is_stopping:
             self.release()
         return await waiting
 
-    def _new_call(self) -> tuple[int, asyncio.Future[WaitingAnswer]]:
+    def _new_call(self, group_id: str) -> tuple[int, asyncio.Future[WaitingAnswer]]:
         """Noted before the command is decided, whose own turn may answer it."""
         self._last_call_id += 1
         waiting: asyncio.Future[WaitingAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[self._last_call_id] = waiting
+        self._groups[self._last_call_id] = group_id
         return self._last_call_id, waiting
+
+    def _end_call(self, call_id: int) -> None:
+        self._waiting.pop(call_id, None)
+        self._groups.pop(call_id, None)
 
     def carry_out(self, effect: ClassicGroupEffect) -> None:
         match effect:
@@ -133,9 +147,9 @@ class ClassicGroupCalls:
     async def _expire(self, timer: ClassicTimer) -> None:
         try:
             await self._core.submit(commands.ClassicTimerExpired(timer=timer))
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             log.error("group %s: the end of a %s timer was not written: %s", timer.group_id, timer.kind, failure)
-            if timer not in self._timers:
+            if timer not in self._timers and self._core.keeps_group(timer.group_id):
                 self._timers.set(timer, STORAGE_RETRY_MS)
             return
         if timer.member_id:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.machine.commands import ExpireRevocation, RevocationBegun, RevocationEnded
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
 from kshare_coordinator.machine.consumer_groups_values import MemberState
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import KafkaError, StorageFailure
 
 STORAGE_RETRY_MS = 1_000
 """When an expiry could not be written, it is tried again after this."""
@@ -38,10 +38,13 @@ class ConsumerGroupTimers:
         self._revocations: Deadlines[Revocation] = Deadlines(self._expired)
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def resume(self) -> None:
-        """The groups were loaded."""
+    def resume(self, group_ids: Iterable[str]) -> None:
+        """The groups were loaded; those of other types are left alone."""
         state = self._core.state
-        for group_id, group in sorted(state.consumer_groups.items()):
+        for group_id in sorted(group_ids):
+            group = state.consumer_groups.get(group_id)
+            if group is None:
+                continue
             timeout_ms = self._settings.intervals(state, group_id).session_timeout_ms
             for member_id, member in sorted(group.members.items()):
                 own_ms = timeout_ms if member.classic is None else member.classic.session_timeout_ms
@@ -49,6 +52,10 @@ class ConsumerGroupTimers:
                 current = group.current.get(member_id)
                 if current is not None and current.state is MemberState.UNREVOKED_PARTITIONS:
                     self._revocations.set((group_id, member_id, current.member_epoch), member.rebalance_timeout_ms)
+
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """These groups went to another coordinator."""
+        self._revocations.forget(lambda revocation: is_meant(revocation[0]))
 
     def act(self, effect: RevocationBegun | RevocationEnded) -> None:
         revocation = (effect.group_id, effect.member_id, effect.member_epoch)
@@ -76,6 +83,7 @@ class ConsumerGroupTimers:
         try:
             await self._core.submit(command)
             log.info("group %s: member %s did not give partitions back in its rebalance timeout", group_id, member_id)
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             log.error("group %s: the end of %s could not be written: %s", group_id, member_id, failure)
-            self._revocations.set(revocation, STORAGE_RETRY_MS)
+            if self._core.keeps_group(group_id):
+                self._revocations.set(revocation, STORAGE_RETRY_MS)

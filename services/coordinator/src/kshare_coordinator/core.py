@@ -1,25 +1,42 @@
-"""The machine, its store and its runner: what handlers and timers work with."""
+"""The machine, its store and its runner: what handlers and timers work with.
+
+With RocksDB there is one machine and it owns everything. With a store that several coordinators share, the store tells
+what is gained, lost and changed by others (`MetadataListener`); all of it goes through the runner's queue, so that it
+meets the machine between commands and never while one of its turns is being written. Whether something is owned at
+this moment is asked of the store, because a lease may run out while nothing happens at all: before a command is taken,
+when it is decided, again when its append took time, and before anything is read.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
+from kshare_coordinator.coordinators_view import coordinators_view
 from kshare_coordinator.machine import records
-from kshare_coordinator.machine.classic_group import ClassicGroupInMemory
-from kshare_coordinator.machine.commands import Command, Effect
+from kshare_coordinator.machine.commands import Command, Effect, Start
 from kshare_coordinator.machine.machine import CoordinatorMachine
-from kshare_coordinator.machine.records import AnyRecord, Record
+from kshare_coordinator.machine.metadata_partitions import homes_of, partition_of_group, partition_of_record
+from kshare_coordinator.machine.records import (
+    AnyRecord,
+    CatalogFollowed,
+    CatalogLoaded,
+    GroupsGained,
+    GroupsLost,
+    Record,
+)
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS, CoordinatorMember, MetadataStore, OwnershipLost
+from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
 from kshare_core.configs import Configs
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_runtime.machine import Decision, Machine, MachineRunner
-from kshare_runtime.ports import Environment
+from kshare_runtime.ports import Clock, Write
 
 Answer = TypeVar("Answer")
+AnyMachine = Machine[Command[Any], AnyRecord, Any, Effect]
 
-STORE_NAME = "coordinator"
 RELOAD_INTERVAL_MS = 1_000
 
 
@@ -36,92 +53,322 @@ class UnavailableMachine:
         raise AssertionError("an unavailable machine decides nothing, so there is nothing to replay")
 
 
+class OwnershipListener(Protocol):
+    """What the node is told of ownership, when the machine knows it."""
+
+    def catalog_gained(self) -> None:
+        """Only Start is decided until `open_catalog` is called."""
+        ...
+
+    def catalog_lost(self) -> None: ...
+
+    def catalog_followed(self, *, nodes: bool) -> None:
+        """Another coordinator changed the catalog, or it was loaded."""
+        ...
+
+    def groups_gained(self, partition: int) -> None: ...
+
+    def groups_lost(self, partition: int) -> None: ...
+
+
 class Core:
-    """Opens the store and loads the machine; StorageFailure where that fails. `act` carries out effects."""
+    """`act` carries out effects. See the module's text; the methods of MetadataListener are the store's to call."""
 
     def __init__(
         self,
         *,
-        environment: Environment,
+        store: MetadataStore,
+        clock: Clock,
         configs: Configs,
         act: Callable[[Sequence[Effect]], None],
+        listener: OwnershipListener,
         broker_id: int = -1,
     ) -> None:
+        self._store = store
+        self._own_store = store if isinstance(store, RocksDbMetadataStore) else None
         self._configs = configs
+        self._clock = clock
+        self._act = act
+        self._listener = listener
         self._broker_id = broker_id
-        self._store = environment.open_store(STORE_NAME)
         self._reload: asyncio.TimerHandle | None = None
-        self.catalog_changed = asyncio.Event()
-        """Set at the next change of the catalog, and replaced by a new one."""
+        self.news = asyncio.Event()
+        """Set at the next change of the catalog or of the coordinators, and replaced by a new one."""
         self.on_reload: Callable[[], None] = lambda: None
         """Called whenever the machine is loaded anew: what it had in memory only is lost."""
         self._failed_write: str | None = None
-        self._is_loaded = False
-        self._runner: MachineRunner[Command[Any], AnyRecord, Any, Effect] = MachineRunner(
-            load=self._load, append=self._append, act=act, now_ms=environment.clock.now_ms
-        )
-        self._is_loaded = True
+        self._has_catalog = False
+        self._stored: list[Write] | None = []
+        """With RocksDB, until the machine is loaded: all rows."""
+        self.members: dict[int, CoordinatorMember] = {}
+        """The coordinators that live, by node id."""
+        self.owners: dict[int, int] = {}
+        """Node ids by partition."""
+        self.coordinators = coordinators_view([], {})
+        """What WatchCatalog answers about the two."""
+        self._runner: MachineRunner[Command[Any], AnyRecord, Any, Effect] | None = None
+        if self.is_shared:
+            self._runner = MachineRunner(
+                load=self._empty_machine,
+                append=self._append_shared,
+                act=act,
+                now_ms=clock.now_ms,
+                copy=_copy_of,
+                admit=self._admit,
+            )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several coordinators may share the store."""
+        return self._own_store is None
+
+    async def start(self, member: CoordinatorMember) -> None:
+        """Returns when the catalog is known; StorageFailure where the store cannot be read."""
+        await self._store.start(member, self)
+        if self._runner is None:
+            self._runner = MachineRunner(load=self._load, append=self._append, act=self._act, now_ms=self._clock.now_ms)
+            self._stored = None
+        await self._runner.barrier()
+
+    async def stop(self) -> None:
+        """Commands that are not answered yet get StorageFailure."""
+        if self._reload is not None:
+            self._reload.cancel()
+        if self._runner is not None:
+            await self._runner.stop()
+        await self._store.stop()
+
+    # What handlers and timers ask
 
     @property
     def state(self) -> CoordinatorState:
-        """For reads; StorageFailure while nothing is loaded."""
-        machine = self._runner.machine
+        """What is durable, for work that does not answer anyone; StorageFailure while nothing is loaded."""
+        machine = self._machine
         if isinstance(machine, CoordinatorMachine):
             return machine.state
         assert isinstance(machine, UnavailableMachine)
         raise StorageFailure(machine.failure)
 
+    def state_of_catalog(self) -> CoordinatorState:
+        """For answers about the catalog and transactions; KafkaError NOT_COORDINATOR, StorageFailure."""
+        self.check((CATALOG,))
+        return self.state
+
+    def state_of_group(self, group_id: str) -> CoordinatorState:
+        """For answers about a group; KafkaError NOT_COORDINATOR, StorageFailure."""
+        if self.is_shared:  # else the hash is not needed
+            self.check((partition_of_group(group_id),))
+        return self.state
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether this coordinator answers for the group now."""
+        return not self.is_shared or self._has(partition_of_group(group_id))
+
+    def keeps_group(self, group_id: str) -> bool:
+        """Whether it was not told yet that the group went to another one; what failed may then be tried again."""
+        return not self.is_shared or self.state.has_group_partition(partition_of_group(group_id))
+
+    def own_group_partitions(self) -> list[int]:
+        """Those whose groups this coordinator answers for now, in order."""
+        return [partition for partition in range(GROUP_PARTITIONS) if self._has(partition)]
+
+    def has_catalog(self) -> bool:
+        """Whether this is the active coordinator now."""
+        return self._has(CATALOG)
+
+    def check(self, partitions: Sequence[int]) -> None:
+        """KafkaError NOT_COORDINATOR where one of them is not owned, with the owner's address where it is known."""
+        if self.is_shared:
+            for partition in partitions:
+                if not self._has(partition):
+                    raise self._not_coordinator(partition)
+
     def submit(self, command: Command[Answer]) -> asyncio.Future[Answer]:
         """The answer once it is durable; raises KafkaError or StorageFailure."""
+        if self._runner is None:
+            raise StorageFailure("the coordinator is not started")
+        if self.is_shared:
+            for partition in homes_of(command):
+                if not self._store.owns(partition):
+                    refused: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+                    refused.set_exception(self._not_coordinator(partition))
+                    return refused
         return self._runner.submit(command)
 
+    def owner_address(self, partition: int) -> str | None:
+        """Where the owner of a partition is; None while that is not known."""
+        member = self.members.get(self.owners.get(partition, -1))
+        return member.rpc_address if member else None
+
     def problems(self) -> list[str]:
-        found = []
-        failure = self._runner.storage_failure or self._failed_write
+        runner = self._runner
+        if runner is None:
+            return ["the coordinator is not started"]
+        found = self._store.problems()
+        failure = runner.storage_failure or self._failed_write
         if failure is not None:
             found.append(f"the newest write failed: {failure}")
-        if isinstance(self._runner.machine, UnavailableMachine):
-            found.append(f"the store cannot be read: {self._runner.machine.failure}")
+        if isinstance(runner.machine, UnavailableMachine):
+            found.append(f"the store cannot be read: {runner.machine.failure}")
         return found
 
     def wake_watchers(self) -> None:
-        self.catalog_changed.set()
-        self.catalog_changed = asyncio.Event()
+        self.news.set()
+        self.news = asyncio.Event()
 
-    def close(self) -> None:
-        if self._reload is not None:
-            self._reload.cancel()
-        self._store.close()
+    # What the store tells
+
+    def catalog_loaded(self, rows: Sequence[Write]) -> None:
+        if self._stored is not None and not self.is_shared:
+            self._stored.extend(rows)
+            return
+        self._tell(CatalogLoaded(_records_of(rows)), lambda: self._listener.catalog_followed(nodes=True))
+
+    def catalog_changed(self, writes: Sequence[Write]) -> None:
+        found = [_change_of(write) for write in writes]
+        nodes = any(record.key.WhichOneof("kind") == "node" for record in found)
+        self._tell(CatalogFollowed(found), lambda: self._listener.catalog_followed(nodes=nodes))
+
+    def gained(self, partition: int, rows: Sequence[Write]) -> None:
+        if self._stored is not None and not self.is_shared:
+            self._stored.extend(rows)
+        elif partition == CATALOG:
+            self._tell(None, self._listener.catalog_gained)
+        else:
+            self._tell(GroupsGained(partition, _records_of(rows)), lambda: self._listener.groups_gained(partition))
+
+    def lost(self, partition: int) -> None:
+        if partition == CATALOG:
+            self._tell(None, self._catalog_lost)
+        else:
+            self._tell(GroupsLost(partition), lambda: self._listener.groups_lost(partition))
+
+    def members_changed(self, members: Sequence[CoordinatorMember], owners: Mapping[int, int]) -> None:
+        self.members = {member.node_id: member for member in sorted(members, key=lambda member: member.node_id)}
+        self.owners = dict(sorted(owners.items()))
+        self.coordinators = coordinators_view(list(self.members.values()), self.owners)
+        self.wake_watchers()
+
+    def _tell(self, record: AnyRecord | None, then: Callable[[], None]) -> None:
+        assert self._runner is not None, "only a shared store tells anything after the start"
+        self._runner.tell(record, then)
+
+    def open_catalog(self) -> None:
+        """The catalog that was gained is ready to be used."""
+        self._has_catalog = self._store.owns(CATALOG)
+        self.wake_watchers()
+
+    def _catalog_lost(self) -> None:
+        self._has_catalog = False
+        self.wake_watchers()
+        self._listener.catalog_lost()
+
+    # Ownership
+
+    def _has(self, partition: int) -> bool:
+        """Owned at this moment, and the machine knows it."""
+        if not self._store.owns(partition):
+            return False
+        if not self.is_shared:
+            return True
+        return self._has_catalog if partition == CATALOG else self.state.has_group_partition(partition)
+
+    def _admit(self, command: Command[Any]) -> None:
+        if isinstance(command, Start):
+            if not self._store.owns(CATALOG):
+                raise self._not_coordinator(CATALOG)
+        else:
+            self.check(homes_of(command))
+
+    def _not_coordinator(self, partition: int) -> KafkaError:
+        what = "the catalog" if partition == CATALOG else f"group partition {partition}"
+        address = None if self._store.owns(partition) else self.owner_address(partition)
+        where = f"the one at {address} has it" if address else "which one has it is not known yet"
+        return KafkaError(ErrorCode.NOT_COORDINATOR, f"This coordinator does not have {what}; {where}")
+
+    # The machine and its rows
+
+    @property
+    def _machine(self) -> AnyMachine:
+        if self._runner is None:
+            raise StorageFailure("the coordinator is not started")
+        return self._runner.machine
+
+    def _empty_machine(self) -> CoordinatorMachine:
+        machine = CoordinatorMachine(self._configs, broker_id=self._broker_id)
+        machine.state.group_partitions = {}
+        return machine
+
+    def _append_shared(self, found: Sequence[AnyRecord]) -> Awaitable[None] | None:
+        writes: dict[int, dict[bytes, Write]] = {}
+        for record in found:
+            if isinstance(record, Record):
+                write = records.write_of(record)
+                writes.setdefault(partition_of_record(record), {})[write.key] = write
+        if not writes:
+            return None
+        waiting = self._store.append({partition: list(of_one.values()) for partition, of_one in writes.items()})
+        return None if waiting is None else self._appended(waiting, list(writes))
+
+    async def _appended(self, waiting: Awaitable[None], partitions: Sequence[int]) -> None:
+        try:
+            await waiting
+        except OwnershipLost as lost:
+            error = next((p for p in partitions if not self._store.owns(p)), partitions[0])
+            raise self._not_coordinator(error) from lost
 
     def _append(self, found: Sequence[AnyRecord]) -> None:
-        stored = [record for record in found if not isinstance(record, ClassicGroupInMemory)]
-        if not stored:
+        writes = {write.key: write for write in map(records.write_of, _stored(found))}
+        if not writes:
             return
-        writes = {write.key: write for write in map(records.write_of, stored)}
         try:
-            self._store.write(list(writes.values()))
+            self._store.append({CATALOG: list(writes.values())})
         except StorageFailure as failure:
             self._failed_write = str(failure)
             raise
         self._failed_write = None
 
     def _load_now(self) -> CoordinatorMachine:
-        rows = self._store.scan(records.FAMILY, b"")
-        stored = (records.record_of(key, value) for key, value in rows)
-        return CoordinatorMachine(self._configs, stored, broker_id=self._broker_id)
+        assert self._own_store is not None
+        rows = self._stored
+        if rows is None:
+            rows = [row for of_one in self._own_store.rows().values() for row in of_one]
+        return CoordinatorMachine(self._configs, _records_of(rows), broker_id=self._broker_id)
 
-    def _load(self) -> Machine[Command[Any], AnyRecord, Any, Effect]:
-        if self._is_loaded:
+    def _load(self) -> AnyMachine:
+        is_first = self._stored is not None
+        if not is_first:
             self.on_reload()
         try:
             return self._load_now()
         except StorageFailure as failure:
-            if not self._is_loaded:  # a store that cannot be read ends the start
+            if is_first:  # a store that cannot be read ends the start
                 raise
             loop = asyncio.get_running_loop()
             self._reload = loop.call_later(RELOAD_INTERVAL_MS / 1000, self._load_again)
             return UnavailableMachine(str(failure))
 
     def _load_again(self) -> None:
+        assert self._runner is not None
         self._runner.replace(self._load())
         self.wake_watchers()
+
+
+def _stored(found: Sequence[AnyRecord]) -> list[Record]:
+    return [record for record in found if isinstance(record, Record)]
+
+
+def _records_of(rows: Sequence[Write]) -> list[Record]:
+    """StorageFailure where a row is no record."""
+    return [records.record_of(row.key, row.value) for row in rows if row.value is not None]
+
+
+def _change_of(write: Write) -> Record:
+    if write.value is None:
+        return Record(key=records.Key.FromString(write.key))
+    return records.record_of(write.key, write.value)
+
+
+def _copy_of(machine: AnyMachine) -> AnyMachine:
+    assert isinstance(machine, CoordinatorMachine)
+    return machine.copy()

@@ -52,6 +52,11 @@ class Deadlines(Generic[Key]):
         """What is left of it in the heap is dropped when its time comes."""
         self._deadlines.pop(key, None)
 
+    def forget(self, is_meant: Callable[[Key], bool]) -> None:
+        """Removes all keys that are meant."""
+        for key in [key for key in self._deadlines if is_meant(key)]:
+            self.remove(key)
+
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

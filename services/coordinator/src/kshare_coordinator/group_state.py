@@ -26,7 +26,7 @@ from kshare_coordinator.machine.commands import CompleteGroupState, Initialized
 from kshare_coordinator.machine.groups import ShareGroup
 from kshare_coordinator.machine.share_group_offsets import leader_address, share_coordinator_address
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb
@@ -113,6 +113,17 @@ class GroupStateKeeper:
             return is_done()
         return True
 
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """These groups went to another coordinator, which goes on with them; whoever waits for them looks again."""
+        for group_id in [group_id for group_id in self._tasks if is_meant(group_id)]:
+            task = self._tasks.pop(group_id)
+            task.cancel()
+            self._closing[task] = None
+            task.add_done_callback(lambda done: self._closing.pop(done, None))
+            self._problems.pop(group_id, None)
+            self._news.pop(group_id, None)
+        self._wake()
+
     def problem(self, group_id: str) -> str | None:
         """Why the newest round of a group did not do everything; None where nothing is known to be wrong."""
         return self._problems.get(group_id)
@@ -158,15 +169,19 @@ class GroupStateKeeper:
                 else:
                     delay_ms *= 2
         finally:
-            del self._tasks[group_id]
-            self._problems.pop(group_id, None)
-            self._news.pop(group_id, None)
+            if self._tasks.get(group_id) is asyncio.current_task():
+                del self._tasks[group_id]
+                self._problems.pop(group_id, None)
+                self._news.pop(group_id, None)
 
     def _note(self, group_id: str, problem: str | None) -> None:
         if problem is None:
             self._problems.pop(group_id, None)
         else:
             self._problems[group_id] = problem
+        self._wake()
+
+    def _wake(self) -> None:
         self._progress.set()
         self._progress = asyncio.Event()
 
@@ -187,7 +202,7 @@ class GroupStateKeeper:
                         deleted=tuple(outcome.deleted),
                     )
                 )
-            except StorageFailure as failure:
+            except (KafkaError, StorageFailure) as failure:  # KafkaError: some other group of its turn went away
                 return False, str(failure), True
             return True, outcome.problem, True
 

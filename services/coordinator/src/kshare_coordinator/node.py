@@ -7,13 +7,17 @@ The machine decides; this shell carries out its effects:
 - What groups have pending at share coordinators and leaders is done by `group_state`.
 - A target assignment that has to wait for its interval is a deadline, too.
 - Leaders learn the outcomes of transactions by `transaction_markers`.
+
+Where several coordinators share the metadata, all this begins for a part when that part is gained, as after a start,
+and ends when it is lost. Groups that are here are brought in line with topics that another one changed
+(ReconcileTopics).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, assert_never
 
 from kshare_coordinator.classic_group_calls import ClassicGroupCalls
@@ -36,13 +40,18 @@ from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.classic_group_timers import ClassicTimerCancelled, ClassicTimerSet, WaitingCallAnswered
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
+from kshare_coordinator.machine.group_namespace import group_ids
 from kshare_coordinator.machine.group_settings import GroupSettings
+from kshare_coordinator.machine.metadata_partitions import partition_of_group, partition_of_row
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
+from kshare_coordinator.metadata.opening import open_metadata_store
+from kshare_coordinator.metadata.port import CoordinatorMember, MetadataStore
 from kshare_coordinator.offsets_expiry import OffsetsExpiry
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_coordinator.transaction_markers import TransactionMarkers
+from kshare_coordinator.transaction_owners import TransactionOwners
 from kshare_coordinator.transaction_timeouts import TransactionTimeouts
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import topic_id_text
 from kshare_rpc import methods
 from kshare_rpc.network import Handler, Method, Network, Server, Service
@@ -55,9 +64,20 @@ log = logging.getLogger(__name__)
 
 
 class CoordinatorNode:
-    """The whole role; a process, `--single-process` and the simulation all build this."""
+    """The whole role; a process, `--single-process` and the simulation all build this.
 
-    def __init__(self, *, environment: Environment, network: Network, settings: CoordinatorSettings) -> None:
+    `open_store` opens what keeps the metadata; None: what the configs name.
+    """
+
+    def __init__(
+        self,
+        *,
+        environment: Environment,
+        network: Network,
+        settings: CoordinatorSettings,
+        open_store: Callable[[], MetadataStore] | None = None,
+    ) -> None:
+        self._open_store = open_store
         self._environment = environment
         self._network = network
         self._settings = settings
@@ -68,10 +88,16 @@ class CoordinatorNode:
         self._sessions: Deadlines[tuple[str, str]] = Deadlines(self._sessions_expired)
         self._assignments: Deadlines[str] = Deadlines(self._assignments_due)
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._catalog_tasks: dict[asyncio.Task[None], None] = {}
+        """What runs as long as the catalog is here."""
+        self._is_reconciling = False
+        self._topics_generation = -1
+        """The catalog's generation of topics that groups were last brought in line with."""
         self._core: Core | None = None
         self._classic: ClassicGroupCalls | None = None
         self._keeper: GroupStateKeeper | None = None
         self._markers: TransactionMarkers | None = None
+        self._owners: TransactionOwners | None = None
         self._consumer_timers: ConsumerGroupTimers | None = None
         self._share_group_offsets: ShareGroupOffsetHandlers | None = None
         self._server: Server | None = None
@@ -88,9 +114,41 @@ class CoordinatorNode:
 
     async def start(self) -> None:
         """Loads the store and serves; StorageFailure where the store cannot be read or written."""
+        core = self._build()
+        incarnation = topic_id_text(self._environment.random.randbytes(16)) if core.is_shared else ""
+        if core.is_shared:
+            await self._serve(core)
+            await core.start(self._member(incarnation, self._advertised_address()))
+            self._start(self._expiry(core).run())
+            return
+        await core.start(self._member(incarnation, self._settings.coordinator_address))
+        await core.submit(self._start_command())
+        self._resume_groups(core.state, core.state.share_groups, core.state.consumer_groups)
+        self._resume_catalog(core.state)
+        assert self._classic is not None
+        await self._classic.resume()
+        self._start(self._expiry(core).run())
+        for work in self._transaction_timeouts(core):
+            self._start(work)
+        await self._serve(core)
+        member = self._member(incarnation, self._advertised_address())
+        core.members_changed([member], core.owners)
+
+    def _build(self) -> Core:
         configs = self._settings.configs
-        core = Core(environment=self._environment, configs=configs, act=self._act, broker_id=self._settings.node_id)
-        self._core = core
+        if self._open_store is not None:
+            store = self._open_store()
+        else:
+            store = open_metadata_store(self._environment, configs, partition_of_row)
+        core = self._core = Core(
+            store=store,
+            clock=self._environment.clock,
+            configs=configs,
+            act=self._act,
+            listener=self,
+            broker_id=self._settings.node_id,
+        )
+        owners = self._owners = TransactionOwners(core, self._network)
         self._classic = ClassicGroupCalls(core)
         self._keeper = GroupStateKeeper(
             network=self._network,
@@ -99,47 +157,170 @@ class CoordinatorNode:
             retry_interval_ms=configs.integer("group.share.initialize.retry.interval.ms"),
         )
         self._markers = TransactionMarkers(
-            network=self._network, state=lambda: core.state, complete=core.submit, next_epoch=core.submit
+            network=self._network,
+            state=lambda: core.state,
+            complete=core.submit,
+            next_epoch=core.submit,
+            tell=owners.tell,
         )
         self._consumer_timers = ConsumerGroupTimers(core, self._consumer_groups, self._sessions.set)
-        await core.submit(
-            commands.Start(
-                cluster_id=topic_id_text(self._environment.random.randbytes(16)),
-                state_partition_count=configs.integer("share.coordinator.state.topic.num.partitions"),
-            )
-        )
-        self._resume(core.state)
-        await self._classic.resume()
-        self._start(OffsetsExpiry(core, configs.integer("offsets.retention.check.interval.ms")).run())
-        timeouts = TransactionTimeouts(core, self._environment.clock, configs)
-        self._start(timeouts.abort_timed_out())
-        self._start(timeouts.expire_transactional_ids())
+        return core
+
+    async def _serve(self, core: Core) -> None:
         self._server = await self._network.serve(self._settings.listen, [self._service(core)])
 
-    def _resume(self, state: CoordinatorState) -> None:
-        """Fresh leases and sessions for all, and what was interrupted goes on."""
-        assert self._keeper is not None
+    def _member(self, incarnation: str, address: str) -> CoordinatorMember:
+        return CoordinatorMember(self._settings.node_id, incarnation, address)
+
+    def _advertised_address(self) -> str:
+        """Where others reach it: what it was told, or where it listens."""
+        told = self._settings.coordinator_address
+        return self.address if not told or told.endswith(":0") else told
+
+    def _start_command(self) -> commands.Start:
+        return commands.Start(
+            cluster_id=topic_id_text(self._environment.random.randbytes(16)),
+            state_partition_count=self._settings.configs.integer("share.coordinator.state.topic.num.partitions"),
+        )
+
+    def _expiry(self, core: Core) -> OffsetsExpiry:
+        return OffsetsExpiry(core, self._settings.configs.integer("offsets.retention.check.interval.ms"))
+
+    def _transaction_timeouts(self, core: Core) -> list[Coroutine[None, None, None]]:
+        timeouts = TransactionTimeouts(core, self._environment.clock, self._settings.configs)
+        return [timeouts.abort_timed_out(), timeouts.expire_transactional_ids()]
+
+    def _resume_catalog(self, state: CoordinatorState) -> None:
+        """Fresh leases for all nodes, and what was interrupted goes on."""
         assert self._markers is not None
         for node_id, node in sorted(state.nodes.items()):
             self._leases.set((node_id, node.incarnation), self._lease_ms)
-        for group_id, group in sorted(state.share_groups.items()):
+        for transactional_id, transaction in sorted(state.transactions.items()):
+            if transaction.state.is_ending:
+                self._markers.send(transactional_id)
+
+    def _resume_groups(
+        self, state: CoordinatorState, share_group_ids: Iterable[str], consumer_group_ids: Iterable[str]
+    ) -> None:
+        """Fresh sessions for all members, and what was interrupted goes on."""
+        assert self._keeper is not None
+        assert self._consumer_timers is not None
+        for group_id in sorted(share_group_ids):
+            group = state.share_groups[group_id]
             for member_id in sorted(group.members):
                 self._sessions.set((group_id, member_id), self._groups.session_timeout_ms(state, group_id))
             if group.partitions.is_pending:
                 self._keeper.work(group_id)
             if group.awaits_assignment:
                 self._assignments.set(group_id, self._groups.assignment_interval_ms(state, group_id))
+        self._consumer_timers.resume(consumer_group_ids)
+
+    # What comes and goes where several coordinators share the metadata
+
+    def catalog_gained(self) -> None:
+        self._start(self._begin_catalog(), self._catalog_tasks)
+
+    async def _begin_catalog(self) -> None:
+        core = self._core
+        assert core is not None
+        while True:
+            try:
+                await core.submit(self._start_command())
+                break
+            except (KafkaError, StorageFailure) as failure:
+                log.error("the catalog could not be begun, it is tried again: %s", failure)
+                await asyncio.sleep(STORAGE_RETRY_MS / 1000)
+        core.open_catalog()
+        self._resume_catalog(core.state)
+        for work in self._transaction_timeouts(core):
+            self._start(work, self._catalog_tasks)
+        log.info("this is the active coordinator now")
+
+    def catalog_lost(self) -> None:
+        assert self._markers is not None
+        for task in self._catalog_tasks:
+            task.cancel()
+        self._leases.stop()
+        self._markers.forget()
+        log.warning("this is the active coordinator no more")
+
+    def catalog_followed(self, *, nodes: bool) -> None:
+        assert self._core is not None
+        assert self._keeper is not None
+        self._core.wake_watchers()
+        if nodes:
+            self._keeper.nodes_changed()
+        if self._core.state.topics_generation != self._topics_generation and not self._is_reconciling:
+            self._is_reconciling = True
+            self._start(self._reconcile_all())
+
+    async def _reconcile_all(self) -> None:
+        """All groups that are here, until they are in line with the newest topics."""
+        core = self._core
+        assert core is not None
+        try:
+            while core.state.topics_generation != self._topics_generation:
+                generation = core.state.topics_generation
+                if await self._try_until_done(commands.ReconcileTopics(), lambda: True):
+                    self._topics_generation = generation
+        finally:
+            self._is_reconciling = False
+
+    def groups_gained(self, partition: int) -> None:
+        core = self._core
+        assert core is not None
+        assert self._owners is not None
+        self._owners.groups_gained()
+        state = core.state
+        meant = [group_id for group_id in group_ids(state) if partition_of_group(group_id) == partition]
+        self._resume_groups(
+            state,
+            [group_id for group_id in meant if group_id in state.share_groups],
+            [group_id for group_id in meant if group_id in state.consumer_groups],
+        )
+        self._start(self._resume_partition(partition))
+
+    async def _resume_partition(self, partition: int) -> None:
+        core = self._core
+        assert core is not None
+        for command in (
+            commands.ResumeClassicGroups(group_partition=partition),
+            commands.ReconcileTopics(group_partition=partition),
+        ):
+            await self._try_until_done(command, lambda: core.state.has_group_partition(partition))
+
+    async def _try_until_done(self, command: Command[Any], is_wanted: Callable[[], bool]) -> bool:
+        core = self._core
+        assert core is not None
+        while is_wanted():
+            try:
+                await core.submit(command)
+                return True
+            except (KafkaError, StorageFailure) as failure:
+                log.error("%s could not be written, it is tried again: %s", type(command).__name__, failure)
+                await asyncio.sleep(STORAGE_RETRY_MS / 1000)
+        return False
+
+    def groups_lost(self, partition: int) -> None:
+        assert self._keeper is not None
+        assert self._classic is not None
         assert self._consumer_timers is not None
-        self._consumer_timers.resume()
-        for transactional_id, transaction in sorted(state.transactions.items()):
-            if transaction.state.is_ending:
-                self._markers.send(transactional_id)
+
+        def is_meant(group_id: str) -> bool:
+            return partition_of_group(group_id) == partition
+
+        self._sessions.forget(lambda session: is_meant(session[0]))
+        self._assignments.forget(is_meant)
+        self._keeper.forget(is_meant)
+        self._consumer_timers.forget(is_meant)
+        self._classic.forget(is_meant)
 
     def _service(self, core: Core) -> Service:
         catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random)
         groups = GroupHandlers(core)
         consumer_groups = ConsumerGroupHandlers(core, self._consumer_groups, self._environment.random)
-        offsets = OffsetHandlers(core)
+        assert self._owners is not None
+        offsets = OffsetHandlers(core, self._owners)
         share_group_offsets = self._share_group_offsets = ShareGroupOffsetHandlers(core, self._network)
         assert self._keeper is not None
         administration = ShareGroupAdministrationHandlers(core, self._keeper)
@@ -148,7 +329,7 @@ class CoordinatorNode:
         assert self._classic is not None
         classic = ClassicGroupHandlers(core, self._classic, self._environment.random, administration.finish_deletion)
         producer_ids = ProducerIdHandlers(core)
-        transactions = TransactionHandlers(core, self._environment.clock)
+        transactions = TransactionHandlers(core, self._environment.clock, self._owners)
         handlers: dict[Method[Any, Any], Handler] = {
             methods.REGISTER_NODE: catalog.register_node,
             methods.WATCH_CATALOG: catalog.watch_catalog,
@@ -167,6 +348,7 @@ class CoordinatorNode:
             methods.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
             methods.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
             methods.END_TXN: transactions.end,
+            methods.COMPLETE_TRANSACTION_OFFSETS: transactions.complete_offsets,
             methods.DESCRIBE_TRANSACTIONS: transactions.describe,
             methods.LIST_TRANSACTIONS: transactions.list_transactions,
             methods.OFFSET_COMMIT: offsets.commit,
@@ -205,9 +387,10 @@ class CoordinatorNode:
         for part in (self._keeper, self._markers, self._consumer_timers, self._classic):
             if part is not None:
                 await part.stop()
-        if self._share_group_offsets is not None:
-            await self._share_group_offsets.close()
-        tasks = list(self._tasks)
+        for caller in (self._share_group_offsets, self._owners):
+            if caller is not None:
+                await caller.close()
+        tasks = [*self._tasks, *self._catalog_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -215,7 +398,7 @@ class CoordinatorNode:
         self._sessions.stop()
         self._assignments.stop()
         if self._core is not None:
-            self._core.close()
+            await self._core.stop()
             self._core = None
 
     def _act(self, effects: Sequence[Effect]) -> None:
@@ -268,9 +451,10 @@ class CoordinatorNode:
             assert self._core is not None
             if await self._core.submit(command):
                 log.warning("node %d of role %d was not heard for %d ms", command.node_id, command.role, self._lease_ms)
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             log.error("the end of node %d's lease could not be written: %s", command.node_id, failure)
-            self._leases.set(((command.role, command.node_id), command.incarnation), STORAGE_RETRY_MS)
+            if self._core is not None and self._core.has_catalog():
+                self._leases.set(((command.role, command.node_id), command.incarnation), STORAGE_RETRY_MS)
 
     def _sessions_expired(self, keys: list[tuple[str, str]]) -> None:
         for group_id, member_id in keys:
@@ -280,9 +464,10 @@ class CoordinatorNode:
         try:
             await self._submit(command)
             log.info("group %s: member %s was silent for its session timeout", command.group_id, command.member_id)
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             log.error("group %s: expiry of %s could not be written: %s", command.group_id, command.member_id, failure)
-            self._sessions.set((command.group_id, command.member_id), STORAGE_RETRY_MS)
+            if self._core is not None and self._core.keeps_group(command.group_id):
+                self._sessions.set((command.group_id, command.member_id), STORAGE_RETRY_MS)
 
     def _assignments_due(self, group_ids: list[str]) -> None:
         for group_id in group_ids:
@@ -291,9 +476,10 @@ class CoordinatorNode:
     async def _assign(self, command: commands.AssignShareGroup) -> None:
         try:
             await self._submit(command)
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             log.error("group %s: its new assignment could not be written: %s", command.group_id, failure)
-            self._assignments.set(command.group_id, STORAGE_RETRY_MS)
+            if self._core is not None and self._core.keeps_group(command.group_id):
+                self._assignments.set(command.group_id, STORAGE_RETRY_MS)
 
     async def _complete_group_state(self, command: commands.CompleteGroupState) -> None:
         await self._submit(command)
@@ -302,7 +488,8 @@ class CoordinatorNode:
         assert self._core is not None
         await self._core.submit(command)
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start(self, work: Coroutine[None, None, None], tasks: dict[asyncio.Task[None], None] | None = None) -> None:
+        group = self._tasks if tasks is None else tasks
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        group[task] = None
+        task.add_done_callback(lambda done: group.pop(done, None))

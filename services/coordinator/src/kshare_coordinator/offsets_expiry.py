@@ -10,7 +10,7 @@ import logging
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine.commands import ExpireOffsets
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import KafkaError, StorageFailure
 
 GROUPS_AT_ONCE = 100
 
@@ -29,7 +29,7 @@ class OffsetsExpiry:
             await asyncio.sleep(self._interval_ms / 1000)
             try:
                 count = await self._look()
-            except StorageFailure as failure:
+            except (KafkaError, StorageFailure) as failure:
                 log.error("expired offsets could not be taken out: %s", failure)
                 continue
             if count:

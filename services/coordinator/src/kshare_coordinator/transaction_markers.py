@@ -11,6 +11,9 @@ another call, and where the client keeps its epoch (before KIP-890) it could the
 So an epoch that was never in a marker is taken at the first call, which fences earlier incarnations, and again after
 each call whose outcome is not known; leaders refuse older ones (TRANSACTION_COORDINATOR_FENCED).
 
+Groups. Offsets in the transaction that are another coordinator's are told to it when all partitions are done (see
+`transaction_owners`), with the same epoch; then the machine completes the transaction.
+
 INVALID_PRODUCER_EPOCH means that the partition's log knows a later epoch of the producer, so the outcome can never be
 written there any more, nor is it needed: the partition counts as done. Kafka's coordinator stops sending instead, and
 the transactional id stays as it is until the coordinator moves.
@@ -20,13 +23,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kshare_coordinator.machine.commands import CompleteTransaction, NextCoordinatorEpoch
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.transactions_ending import groups_elsewhere
 from kshare_coordinator.machine.transactions_metadata import TransactionMetadata
-from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2
@@ -60,8 +64,13 @@ class _Ending:
     remaining: Partitions
     failed: Partitions = field(default_factory=dict)
     """Those of `remaining` that wait to be tried again."""
+    told: dict[str, None] = field(default_factory=dict)
+    """Groups of other coordinators that have dealt with their offsets."""
+    telling: asyncio.Task[None] | None = None
     delay_ms: int = FIRST_RETRY_MS
     retry: asyncio.TimerHandle | None = None
+    is_forgotten: bool = False
+    """The transactions are another coordinator's."""
 
     @classmethod
     def of(cls, metadata: TransactionMetadata) -> _Ending:
@@ -76,6 +85,8 @@ class _Ending:
 
 
 Batch = dict[_Ending, Partitions]
+Tell = Callable[[TransactionMetadata, Sequence[str], int], Awaitable[Mapping[str, str]]]
+"""`TransactionOwners.tell`."""
 
 
 class TransactionMarkers:
@@ -88,11 +99,13 @@ class TransactionMarkers:
         state: Callable[[], CoordinatorState],
         complete: Callable[[CompleteTransaction], asyncio.Future[bool]],
         next_epoch: Callable[[NextCoordinatorEpoch], asyncio.Future[int]],
+        tell: Tell,
     ) -> None:
         self._network = network
         self._state = state
         self._complete = complete
         self._next_epoch = next_epoch
+        self._tell = tell
         self._endings: dict[str, _Ending] = {}
         self._queues: dict[str, Batch] = {}
         """By leader address: what goes into the next calls."""
@@ -120,12 +133,23 @@ class TransactionMarkers:
             self._closing[task] = None
             task.add_done_callback(lambda done: self._closing.pop(done, None))
 
-    async def stop(self) -> None:
-        self._stopped = True
+    def forget(self) -> None:
+        """Another coordinator has the transactions now, and goes on."""
         for ending in self._endings.values():
+            ending.is_forgotten = True
             if ending.retry is not None:
                 ending.retry.cancel()
-        tasks = [*self._workers.values(), *self._closing]
+            if ending.telling is not None:
+                ending.telling.cancel()
+        self._endings.clear()
+        self._queues.clear()
+        self._epoch = None
+
+    async def stop(self) -> None:
+        self._stopped = True
+        telling = [ending.telling for ending in self._endings.values() if ending.telling is not None]
+        self.forget()
+        tasks = [*self._workers.values(), *self._closing, *telling]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -169,7 +193,7 @@ class TransactionMarkers:
         if not failed:
             return
         ending.failed.update(failed)
-        if ending.retry is None and not self._stopped:
+        if ending.retry is None and not self._stopped and not ending.is_forgotten:
             log.warning(
                 "transaction %s of producer %d, next try in %d ms: %s",
                 ending.transactional_id,
@@ -177,9 +201,7 @@ class TransactionMarkers:
                 ending.delay_ms,
                 problem,
             )
-            loop = asyncio.get_running_loop()
-            ending.retry = loop.call_later(ending.delay_ms / 1000, self._try_again, ending)
-            ending.delay_ms = min(2 * ending.delay_ms, MAXIMUM_RETRY_MS)
+            self._retry_later(ending)
 
     def _try_again(self, ending: _Ending) -> None:
         if ending.retry is None:
@@ -193,19 +215,25 @@ class TransactionMarkers:
             self._finish(ending)
 
     def _finish(self, ending: _Ending) -> None:
-        """Every partition is done: the machine completes the transaction."""
-        if self._stopped:
+        """Every partition is done: when groups that are elsewhere are, too, the machine completes the transaction."""
+        if self._stopped or ending.is_forgotten or ending.telling is not None:
+            return
+        untold = self._untold(ending)
+        if untold:
+            work: Coroutine[None, None, None] = self._tell_groups(ending, untold)
+            ending.telling = asyncio.get_running_loop().create_task(work)
             return
         command = CompleteTransaction(
             transactional_id=ending.transactional_id,
             producer_id=ending.producer_id,
             producer_epoch=ending.producer_epoch,
+            told_group_ids=tuple(ending.told),
         )
         self._complete(command).add_done_callback(lambda done: self._finished(ending, done))
 
     def _finished(self, ending: _Ending, done: asyncio.Future[bool]) -> None:
         """The next transaction of the id may be ending already; it is another value."""
-        if done.cancelled() or self._stopped:
+        if done.cancelled() or self._stopped or ending.is_forgotten:
             return
         failure = done.exception()
         if failure is None:
@@ -215,6 +243,38 @@ class TransactionMarkers:
         log.error("the end of transaction %s could not be written: %s", ending.transactional_id, failure)
         loop = asyncio.get_running_loop()
         ending.retry = loop.call_later(MAXIMUM_RETRY_MS / 1000, self._try_again, ending)
+
+    # Groups of other coordinators
+
+    def _untold(self, ending: _Ending) -> list[str]:
+        state = self._state()
+        metadata = state.transactions.get(ending.transactional_id)
+        if metadata is None:
+            return []
+        return [group_id for group_id in groups_elsewhere(state, metadata) if group_id not in ending.told]
+
+    async def _tell_groups(self, ending: _Ending, group_ids: list[str]) -> None:
+        try:
+            epoch = await self._coordinator_epoch()
+            problems = await self._tell(self._state().transactions[ending.transactional_id], group_ids, epoch)
+        except CallFailed as failure:
+            self._epoch = None
+            problems = dict.fromkeys(group_ids, f"{failure}")
+        except (KafkaError, StorageFailure) as failure:
+            problems = dict.fromkeys(group_ids, f"no coordinator epoch: {failure}")
+        ending.telling = None
+        ending.told.update({group_id: None for group_id in group_ids if group_id not in problems})
+        if not problems:
+            self._finish(ending)
+        elif not (self._stopped or ending.is_forgotten):
+            text = "the end of transaction %s is not told to all of its groups, next try in %d ms: %s"
+            log.warning(text, ending.transactional_id, ending.delay_ms, next(iter(problems.values())))
+            self._retry_later(ending)
+
+    def _retry_later(self, ending: _Ending) -> None:
+        loop = asyncio.get_running_loop()
+        ending.retry = loop.call_later(ending.delay_ms / 1000, self._try_again, ending)
+        ending.delay_ms = min(2 * ending.delay_ms, MAXIMUM_RETRY_MS)
 
     # Calls
 
@@ -236,19 +296,24 @@ class TransactionMarkers:
         try:
             epoch = await self._coordinator_epoch()
             batch = self._take(address)
+            if not batch:
+                return
             request = leader_pb2.WriteTxnMarkersRequest(markers=_markers(batch, epoch))
             answer, _ = await self._channel(address).call(WRITE_TXN_MARKERS, request, timeout_ms=CALL_TIMEOUT_MS)
         except CallFailed as failure:
             self._epoch = None
             self._fail(batch, f"leader {address}: {failure}")
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             self._fail(self._take(address), f"no coordinator epoch: {failure}")
         else:
             self._apply(address, batch, answer)
 
     def _take(self, address: str) -> Batch:
-        queue = self._queues[address]
+        """Empty where everything was forgotten meanwhile."""
+        queue = self._queues.get(address)
         batch: Batch = {}
+        if queue is None:
+            return batch
         count = 0
         while queue:
             ending, partitions = next(iter(queue.items()))

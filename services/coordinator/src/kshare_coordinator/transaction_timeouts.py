@@ -13,7 +13,7 @@ from kshare_coordinator.core import Core
 from kshare_coordinator.machine.commands import AbortTimedOutTransaction, ExpireTransactionalIds
 from kshare_coordinator.machine.transactions_ending import timed_out_transactions
 from kshare_core.configs import Configs
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import KafkaError, StorageFailure
 from kshare_runtime.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class TransactionTimeouts:
             await asyncio.sleep(self._abort_interval_ms / 1000)
             try:
                 await self._abort()
-            except StorageFailure as failure:
+            except (KafkaError, StorageFailure) as failure:
                 log.error("transactions that timed out could not be aborted: %s", failure)
 
     async def _abort(self) -> None:
@@ -52,7 +52,7 @@ class TransactionTimeouts:
             await asyncio.sleep(self._expiry_interval_ms / 1000)
             try:
                 count = await self._core.submit(ExpireTransactionalIds())
-            except StorageFailure as failure:
+            except (KafkaError, StorageFailure) as failure:
                 log.error("transactional ids that expired could not be removed: %s", failure)
                 continue
             if count:

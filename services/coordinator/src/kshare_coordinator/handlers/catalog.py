@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from typing import TypedDict
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
@@ -12,6 +13,7 @@ from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.catalog_view import catalog_answer, has_news
 from kshare_coordinator.machine.state import NodeId
 from kshare_coordinator.machine.topics import ZERO_TOPIC_ID
+from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import topic_id_text
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -49,7 +51,11 @@ class CatalogHandlers:
             return await self._core.submit(commands.RegisterNode(request=request))
         except (KafkaError, StorageFailure) as error:
             code, message = error_of(error)
-            return pb.RegisterNodeResponse(error_code=code, error_message=message)
+            return pb.RegisterNodeResponse(
+                error_code=code,
+                error_message=message,
+                active_coordinator_address=self._core.owner_address(CATALOG) or "",
+            )
 
     async def watch_catalog(self, request: pb.WatchCatalogRequest, payload: memoryview) -> pb.WatchCatalogResponse:
         try:
@@ -59,13 +65,20 @@ class CatalogHandlers:
             await self._wait_for_news(request)
             if not self._is_registered(request):
                 return _not_registered(request)
-            return catalog_answer(self._core.state, request.after_version)
-        except StorageFailure as failure:
+            answer = catalog_answer(self._core.state_of_catalog(), request.after_version)
+            answer.MergeFrom(self._core.coordinators)
+            return answer
+        except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
-            return pb.WatchCatalogResponse(error_code=code, error_message=message, version=request.after_version)
+            return pb.WatchCatalogResponse(
+                error_code=code,
+                error_message=message,
+                version=request.after_version,
+                active_coordinator_address=self._core.owner_address(CATALOG) or "",
+            )
 
     def _is_registered(self, request: pb.WatchCatalogRequest) -> bool:
-        node = self._core.state.nodes.get((request.role, request.node_id))
+        node = self._core.state_of_catalog().nodes.get((request.role, request.node_id))
         return node is not None and node.incarnation == request.incarnation
 
     async def _wait_for_news(self, request: pb.WatchCatalogRequest) -> None:
@@ -77,8 +90,11 @@ class CatalogHandlers:
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 while True:
-                    changed = self._core.catalog_changed
-                    if has_news(self._core.state, request.after_version):
+                    changed = self._core.news
+                    known = request.after_coordinators_version
+                    if has_news(self._core.state_of_catalog(), request.after_version) or (
+                        known and known != self._core.coordinators.coordinators_version
+                    ):
                         return
                     await changed.wait()
         except TimeoutError:
@@ -88,8 +104,8 @@ class CatalogHandlers:
 
     async def describe_nodes(self, request: pb.DescribeNodesRequest, payload: memoryview) -> pb.DescribeNodesResponse:
         try:
-            nodes = sorted(self._core.state.nodes.items())
-        except StorageFailure as failure:
+            nodes = sorted(self._core.state_of_catalog().nodes.items())
+        except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
             return pb.DescribeNodesResponse(error_code=code, error_message=message)
         answer = pb.DescribeNodesResponse()
@@ -102,7 +118,7 @@ class CatalogHandlers:
         topic_ids = tuple(random_topic_id(self._random) for _ in request.topics)
         try:
             return await self._core.submit(commands.CreateTopics(request=request, topic_ids=topic_ids))
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
             results = [
                 pb.CreateTopicsResponse.CreatableTopicResult(
@@ -110,12 +126,12 @@ class CatalogHandlers:
                 )
                 for topic in request.topics
             ]
-            return pb.CreateTopicsResponse(topics=results)
+            return pb.CreateTopicsResponse(topics=results, **_of_the_whole(failure))
 
     async def delete_topics(self, request: pb.DeleteTopicsRequest, payload: memoryview) -> pb.DeleteTopicsResponse:
         try:
             return await self._core.submit(commands.DeleteTopics(request=request))
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
             results = [
                 pb.DeleteTopicsResponse.Result(
@@ -123,27 +139,27 @@ class CatalogHandlers:
                 )
                 for topic in request.topics
             ]
-            return pb.DeleteTopicsResponse(results=results)
+            return pb.DeleteTopicsResponse(results=results, **_of_the_whole(failure))
 
     async def create_partitions(
         self, request: pb.CreatePartitionsRequest, payload: memoryview
     ) -> pb.CreatePartitionsResponse:
         try:
             return await self._core.submit(commands.CreatePartitions(request=request))
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
             results = [
                 pb.CreatePartitionsResponse.Result(name=topic.name, error_code=code, error_message=message)
                 for topic in request.topics
             ]
-            return pb.CreatePartitionsResponse(results=results)
+            return pb.CreatePartitionsResponse(results=results, **_of_the_whole(failure))
 
     async def incremental_alter_configs(
         self, request: pb.IncrementalAlterConfigsRequest, payload: memoryview
     ) -> pb.IncrementalAlterConfigsResponse:
         try:
             return await self._core.submit(commands.IncrementalAlterConfigs(request=request))
-        except StorageFailure as failure:
+        except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
             results = [
                 pb.IncrementalAlterConfigsResponse.Result(
@@ -154,7 +170,19 @@ class CatalogHandlers:
                 )
                 for resource in request.resources
             ]
-            return pb.IncrementalAlterConfigsResponse(results=results)
+            return pb.IncrementalAlterConfigsResponse(results=results, **_of_the_whole(failure))
+
+
+class _Whole(TypedDict, total=False):
+    error_code: int
+    error_message: str
+
+
+def _of_the_whole(error: KafkaError | StorageFailure) -> _Whole:
+    """NOT_COORDINATOR is said of the request as a whole, too, for whoever looks for the right coordinator."""
+    if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
+        return _Whole(error_code=error.code, error_message=error.message)
+    return _Whole()
 
 
 def _not_registered(request: pb.WatchCatalogRequest) -> pb.WatchCatalogResponse:

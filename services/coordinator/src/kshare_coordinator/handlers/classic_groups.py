@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from kshare_coordinator.classic_group_calls import ClassicGroupCalls
 from kshare_coordinator.core import Core
+from kshare_coordinator.handlers.groups import described
 from kshare_coordinator.machine import classic_group_queries, commands
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -38,67 +39,87 @@ class ClassicGroupHandlers:
 
     async def join(self, request: pb.JoinGroupRequest, payload: memoryview) -> pb.JoinGroupResponse:
         suffix = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        message = ""
         try:
             answer = await self._calls.join(request, suffix)
+            self._core.state_of_group(request.group_id)
+        except KafkaError as error:
+            answer, message = error.code, error.message
         except StorageFailure:
             answer = UNAVAILABLE
         if isinstance(answer, pb.JoinGroupResponse):
             return answer
         assert isinstance(answer, ErrorCode), "a join is answered as a join"
-        return pb.JoinGroupResponse(error_code=answer, generation_id=NO_GENERATION, member_id=request.member_id)
+        return pb.JoinGroupResponse(
+            error_code=answer, error_message=message, generation_id=NO_GENERATION, member_id=request.member_id
+        )
 
     async def sync(self, request: pb.SyncGroupRequest, payload: memoryview) -> pb.SyncGroupResponse:
+        message = ""
         try:
             answer = await self._calls.sync(request)
+            self._core.state_of_group(request.group_id)
+        except KafkaError as error:
+            answer, message = error.code, error.message
         except StorageFailure:
             answer = UNAVAILABLE
         if isinstance(answer, pb.SyncGroupResponse):
             return answer
         assert isinstance(answer, ErrorCode), "a sync is answered as a sync"
-        return pb.SyncGroupResponse(error_code=answer)
+        return pb.SyncGroupResponse(error_code=answer, error_message=message)
 
     async def heartbeat(self, request: pb.HeartbeatRequest, payload: memoryview) -> pb.HeartbeatResponse:
         try:
             return pb.HeartbeatResponse(error_code=await self._core.submit(commands.ClassicHeartbeat(request=request)))
+        except KafkaError as error:
+            return pb.HeartbeatResponse(error_code=error.code, error_message=error.message)
         except StorageFailure:
             return pb.HeartbeatResponse(error_code=UNAVAILABLE)
 
     async def leave(self, request: pb.LeaveGroupRequest, payload: memoryview) -> pb.LeaveGroupResponse:
         try:
             return await self._core.submit(commands.LeaveGroup(request=request))
+        except KafkaError as error:
+            return pb.LeaveGroupResponse(error_code=error.code, error_message=error.message)
         except StorageFailure:
             return pb.LeaveGroupResponse(error_code=UNAVAILABLE)
 
     async def describe(self, request: pb.DescribeGroupsRequest, payload: memoryview) -> pb.DescribeGroupsResponse:
-        try:
-            return classic_group_queries.describe(self._core.state, request)
-        except StorageFailure as failure:
-            groups = [
-                DescribedGroup(group_id=group_id, error_code=UNAVAILABLE, error_message=str(failure))
-                for group_id in request.group_ids
-            ]
-            return pb.DescribeGroupsResponse(groups=groups)
+        def refused(group_id: str, code: ErrorCode, message: str) -> DescribedGroup:
+            return DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+
+        return pb.DescribeGroupsResponse(
+            groups=described(
+                self._core,
+                request.group_ids,
+                lambda state, own: (
+                    classic_group_queries.describe(state, pb.DescribeGroupsRequest(group_ids=own)).groups
+                ),
+                refused,
+            )
+        )
 
     async def delete(self, request: pb.DeleteGroupsRequest, payload: memoryview) -> pb.DeleteGroupsResponse:
         """Each group for itself; one that is named twice is deleted once."""
         group_ids = list(dict.fromkeys(request.group_ids))
-        codes = await asyncio.gather(*(self._delete(group_id) for group_id in group_ids))
-        results = [
-            DeletionResult(group_id=group_id, error_code=code) for group_id, code in zip(group_ids, codes, strict=True)
-        ]
-        return pb.DeleteGroupsResponse(results=results)
+        return pb.DeleteGroupsResponse(
+            results=await asyncio.gather(*(self._delete(group_id) for group_id in group_ids))
+        )
 
-    async def _delete(self, group_id: str) -> ErrorCode:
+    async def _delete(self, group_id: str) -> DeletionResult:
         try:
             code = await self._core.submit(commands.DeleteGroup(group_id=group_id))
-            return code or await self._finish_deletion(group_id)
+            code = code or await self._finish_deletion(group_id)
         except KafkaError as error:
-            return error.code
+            return DeletionResult(group_id=group_id, error_code=error.code, error_message=error.message)
         except StorageFailure:
-            return UNAVAILABLE
+            code = UNAVAILABLE
+        return DeletionResult(group_id=group_id, error_code=code)
 
     async def delete_offsets(self, request: pb.OffsetDeleteRequest, payload: memoryview) -> pb.OffsetDeleteResponse:
         try:
             return await self._core.submit(commands.DeleteOffsets(request=request))
+        except KafkaError as error:
+            return pb.OffsetDeleteResponse(error_code=error.code, error_message=error.message)
         except StorageFailure:
             return pb.OffsetDeleteResponse(error_code=UNAVAILABLE)

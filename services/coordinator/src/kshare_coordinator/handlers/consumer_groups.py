@@ -6,6 +6,7 @@ import random
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.handlers.catalog import random_topic_id
+from kshare_coordinator.handlers.groups import described
 from kshare_coordinator.machine import consumer_groups_view
 from kshare_coordinator.machine.commands import ConsumerGroupHeartbeat
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
@@ -40,13 +41,18 @@ class ConsumerGroupHandlers:
     async def describe(
         self, request: pb.ConsumerGroupDescribeRequest, payload: memoryview
     ) -> pb.ConsumerGroupDescribeResponse:
-        try:
-            return consumer_groups_view.describe(self._core.state, self._settings, request)
-        except StorageFailure as failure:
-            groups = [
-                consumer_groups_view.DescribedGroup(
-                    group_id=group_id, error_code=UNAVAILABLE, error_message=str(failure)
-                )
-                for group_id in request.group_ids
-            ]
-            return pb.ConsumerGroupDescribeResponse(groups=groups)
+        def refused(group_id: str, code: ErrorCode, message: str) -> consumer_groups_view.DescribedGroup:
+            return consumer_groups_view.DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+
+        return pb.ConsumerGroupDescribeResponse(
+            groups=described(
+                self._core,
+                request.group_ids,
+                lambda state, own: (
+                    consumer_groups_view.describe(
+                        state, self._settings, pb.ConsumerGroupDescribeRequest(group_ids=own)
+                    ).groups
+                ),
+                refused,
+            )
+        )

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine import commands, group_administration, group_queries
+from kshare_coordinator.machine.metadata_partitions import partition_of_group
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.metadata.port import GROUP_PARTITIONS
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """Clients look the coordinator up again and go on; for a storage error they would not."""
+
+
+Group = TypeVar("Group")
+
+
+def described(
+    core: Core,
+    group_ids: Sequence[str],
+    describe: Callable[[CoordinatorState, Sequence[str]], Iterable[Group]],
+    refused: Callable[[str, ErrorCode, str], Group],
+) -> list[Group]:
+    """What `describe` says of the groups that are here, and of each other group what `refused` makes of the refusal."""
+    others: list[Group] = []
+    own: list[str] = []
+    for group_id in group_ids:
+        try:
+            core.state_of_group(group_id)
+            own.append(group_id)
+        except KafkaError as error:
+            others.append(refused(group_id, error.code, error.message))
+        except StorageFailure as failure:
+            others.append(refused(group_id, UNAVAILABLE, str(failure)))
+    return [*describe(core.state, own), *others] if own else others
 
 
 class GroupHandlers:
@@ -28,17 +57,27 @@ class GroupHandlers:
     async def describe(
         self, request: pb.ShareGroupDescribeRequest, payload: memoryview
     ) -> pb.ShareGroupDescribeResponse:
-        try:
-            return group_queries.describe(self._core.state, request)
-        except StorageFailure as failure:
-            groups = [
-                group_queries.DescribedGroup(group_id=group_id, error_code=UNAVAILABLE, error_message=str(failure))
-                for group_id in request.group_ids
-            ]
-            return pb.ShareGroupDescribeResponse(groups=groups)
+        def refused(group_id: str, code: ErrorCode, message: str) -> group_queries.DescribedGroup:
+            return group_queries.DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+
+        return pb.ShareGroupDescribeResponse(
+            groups=described(
+                self._core,
+                request.group_ids,
+                lambda state, own: group_queries.describe(state, pb.ShareGroupDescribeRequest(group_ids=own)).groups,
+                refused,
+            )
+        )
 
     async def list_groups(self, request: pb.ListGroupsRequest, payload: memoryview) -> pb.ListGroupsResponse:
         try:
-            return group_administration.list_groups(self._core.state, request)
-        except StorageFailure:
-            return pb.ListGroupsResponse(error_code=UNAVAILABLE)
+            answer = group_administration.list_groups(self._core.state, request)
+        except StorageFailure as failure:
+            return pb.ListGroupsResponse(error_code=UNAVAILABLE, error_message=str(failure))
+        partitions = self._core.own_group_partitions()
+        if len(partitions) < GROUP_PARTITIONS:
+            own = dict.fromkeys(partitions)
+            kept = [group for group in answer.groups if partition_of_group(group.group_id) in own]
+            answer = pb.ListGroupsResponse(groups=kept)
+        answer.group_partitions.extend(partitions)
+        return answer

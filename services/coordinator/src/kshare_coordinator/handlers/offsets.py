@@ -1,10 +1,15 @@
-"""OffsetCommit, OffsetFetch, TxnOffsetCommit."""
+"""OffsetCommit, OffsetFetch, TxnOffsetCommit.
+
+Where the transactions are another coordinator's, it is asked before a TxnOffsetCommit is decided; see
+`transaction_owners`.
+"""
 
 from __future__ import annotations
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine import commands, offsets_view
-from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_coordinator.transaction_owners import TransactionOwners
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -12,38 +17,54 @@ UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class OffsetHandlers:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, owners: TransactionOwners) -> None:
         self._core = core
+        self._owners = owners
 
     async def commit(self, request: pb.OffsetCommitRequest, payload: memoryview) -> pb.OffsetCommitResponse:
         try:
             return await self._core.submit(commands.OffsetCommit(request=request))
-        except StorageFailure:
-            return _unavailable(request)
+        except KafkaError as error:
+            return _refused(request, error.code, error.message)
+        except StorageFailure as failure:
+            return _refused(request, UNAVAILABLE, str(failure))
 
     async def transactional_commit(
         self, request: pb.TxnOffsetCommitRequest, payload: memoryview
     ) -> pb.OffsetCommitResponse:
         try:
-            return await self._core.submit(commands.TxnOffsetCommit(request=request))
-        except StorageFailure:
-            return _unavailable(request)
+            self._core.state_of_group(request.group_id)
+            code = None
+            if not self._core.has_catalog():
+                code = await self._owners.transaction_code(request)
+            return await self._core.submit(commands.TxnOffsetCommit(request=request, transaction_code=code))
+        except KafkaError as error:
+            return _refused(request, error.code, error.message)
+        except StorageFailure as failure:
+            return _refused(request, UNAVAILABLE, str(failure))
 
     async def fetch(self, request: pb.OffsetFetchRequest, payload: memoryview) -> pb.OffsetFetchResponse:
         try:
-            return offsets_view.fetch(self._core.state, request)
+            return offsets_view.fetch(self._core.state_of_group(request.group_id), request)
+        except KafkaError as error:
+            return pb.OffsetFetchResponse(error_code=error.code, error_message=error.message)
         except StorageFailure:
             return pb.OffsetFetchResponse(error_code=UNAVAILABLE)
 
 
-def _unavailable(request: pb.OffsetCommitRequest | pb.TxnOffsetCommitRequest) -> pb.OffsetCommitResponse:
+def _refused(
+    request: pb.OffsetCommitRequest | pb.TxnOffsetCommitRequest, code: ErrorCode, message: str
+) -> pb.OffsetCommitResponse:
+    """The code of the request as a whole is for NOT_COORDINATOR only, each offset has it in any case."""
     results = [
         pb.OffsetCommitResponse.Result(
             topic_id=offset.topic_id,
             topic_name=offset.topic_name,
             partition=offset.partition,
-            error_code=UNAVAILABLE,
+            error_code=code,
         )
         for offset in request.offsets
     ]
-    return pb.OffsetCommitResponse(results=results)
+    if code is not ErrorCode.NOT_COORDINATOR:
+        return pb.OffsetCommitResponse(results=results)
+    return pb.OffsetCommitResponse(results=results, error_code=code, error_message=message)

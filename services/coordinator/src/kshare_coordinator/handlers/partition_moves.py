@@ -41,7 +41,7 @@ class PartitionMoveHandlers:
         self, request: pb.DescribePartitionsRequest, payload: memoryview
     ) -> pb.DescribePartitionsResponse:
         try:
-            return describe_partitions(self._core.state, list(request.topic_names))
+            return describe_partitions(self._core.state_of_catalog(), list(request.topic_names))
         except (KafkaError, StorageFailure) as error:
             code, message = error_of(error)
             return pb.DescribePartitionsResponse(error_code=code, error_message=message)

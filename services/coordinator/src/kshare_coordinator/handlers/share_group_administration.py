@@ -32,7 +32,7 @@ class ShareGroupAdministrationHandlers:
             accepted = [result for result in answer.results if not result.error_code]
 
             def pending() -> list[pb.AlterShareGroupOffsetsResponse.Result]:
-                state = self._core.state
+                state = self._core.state_of_group(request.group_id)
                 return [
                     result
                     for result in accepted
@@ -56,7 +56,7 @@ class ShareGroupAdministrationHandlers:
             accepted = [result for result in answer.results if not result.error_code]
 
             def pending() -> list[pb.DeleteShareGroupOffsetsResponse.Result]:
-                state = self._core.state
+                state = self._core.state_of_group(request.group_id)
                 return [result for result in accepted if is_being_deleted(state, request.group_id, result.topic_id)]
 
             await self._keeper.wait_until(lambda: not pending(), timeout_ms=SECOND_STAGE_TIMEOUT_MS)
@@ -69,14 +69,15 @@ class ShareGroupAdministrationHandlers:
         return answer
 
     async def finish_deletion(self, group_id: str) -> ErrorCode:
-        """After a group was deleted: NONE once nothing of it is left. StorageFailure where that cannot be known."""
+        """After a group was deleted: NONE once nothing of it is left. StorageFailure where that cannot be known, and
+        KafkaError NOT_COORDINATOR."""
         is_gone = await self._keeper.wait_until(
             lambda: not self._is_being_deleted(group_id), timeout_ms=SECOND_STAGE_TIMEOUT_MS
         )
         return ErrorCode.NONE if is_gone else UNAVAILABLE
 
     def _is_being_deleted(self, group_id: str) -> bool:
-        group = self._core.state.share_groups.get(group_id)
+        group = self._core.state_of_group(group_id).share_groups.get(group_id)
         return group is not None and group.is_deleting
 
     def _why_pending(self, group_id: str) -> str:

@@ -14,7 +14,7 @@ from kshare_coordinator.core import Core
 from kshare_coordinator.machine import share_group_offsets as rules
 from kshare_coordinator.machine.offsets import ZERO_TOPIC_ID
 from kshare_coordinator.machine.share_group_offsets import NO_STATE, EndOffset, Summary
-from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2, share_coordinator_pb2
@@ -55,10 +55,12 @@ class ShareGroupOffsetHandlers:
         self, request: pb.DescribeShareGroupOffsetsRequest, payload: memoryview
     ) -> pb.DescribeShareGroupOffsetsResponse:
         try:
-            entries = rules.described(self._core.state, request)
+            entries = rules.described(self._core.state_of_group(request.group_id), request)
             keys = dict.fromkeys(entry.key for entry in entries if entry.key.topic_id != ZERO_TOPIC_ID)
             summaries = await self._summaries(request.group_id, keys)
             ends = await self._end_offsets(key for key in keys if summaries[key].needs_end_offset)
+        except KafkaError as error:
+            return pb.DescribeShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
         except StorageFailure as failure:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return pb.DescribeShareGroupOffsetsResponse(error_code=code, error_message=str(failure))

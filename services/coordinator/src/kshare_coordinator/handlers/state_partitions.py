@@ -35,7 +35,7 @@ class StatePartitionHandlers:
         self, request: pb.DescribeStatePartitionsRequest, payload: memoryview
     ) -> pb.DescribeStatePartitionsResponse:
         try:
-            return state_partitions.describe(self._core.state)
-        except StorageFailure as failure:
+            return state_partitions.describe(self._core.state_of_catalog())
+        except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
             return pb.DescribeStatePartitionsResponse(error_code=code, error_message=message)

@@ -50,6 +50,7 @@ from kshare_coordinator.machine.commands import (
 )
 from kshare_coordinator.machine.consumer_groups_records import records_without_group
 from kshare_coordinator.machine.group_namespace import GroupType, classic_group, group_type, is_full
+from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.machine.offsets_groups import member_refusal
 from kshare_coordinator.machine.records import AnyRecord
 from kshare_coordinator.machine.state import CoordinatorState
@@ -410,6 +411,8 @@ def decide_resume(
     found: list[AnyRecord] = []
     effects: list[Effect] = []
     for group in state.classic_groups.values():
+        if command.group_partition not in (None, partition_of_group(group.group_id)):
+            continue
         draft = ClassicGroupDraft(group, now_ms)
         for member_id in group.members:
             draft.renew_session(member_id)

@@ -203,7 +203,12 @@ class ClassicTimerExpired(Command[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeClassicGroups(Command[None]):
-    """The groups were loaded: each member gets a full session timeout, as nobody could be heard before."""
+    """The groups were loaded: each member gets a full session timeout, as nobody could be heard before.
+
+    `group_partition` None: all groups that are here.
+    """
+
+    group_partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +230,30 @@ class OffsetCommit(Command[pb.OffsetCommitResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommit(Command[pb.OffsetCommitResponse]):
+    """`transaction_code`: what the active coordinator says of the group in the producer's transaction; None: this
+    one is the active coordinator."""
+
     request: pb.TxnOffsetCommitRequest
+    transaction_code: ErrorCode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteTransactionOffsets(Command[None]):
+    """The active coordinator says how a producer's transaction ended, for groups that are here."""
+
+    producer_id: int
+    committed: bool
+    group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileTopics(Command[int]):
+    """The catalog was changed elsewhere, or groups came here: brings groups in line with the topics there are.
+
+    `group_partition` None: all groups that are here. Answered with how many records that took.
+    """
+
+    group_partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,11 +289,15 @@ class EndTransaction(Command[pb.EndTxnResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteTransaction(Command[bool]):
-    """Every partition has the marker of this producer id and epoch, or is gone."""
+    """Every partition has the marker of this producer id and epoch, or is gone.
+
+    `told_group_ids`: groups of other coordinators, which have dealt with their offsets in the transaction.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    told_group_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,14 +21,15 @@ from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
 from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, decide_expire
 from kshare_coordinator.machine.offsets_deletion import decide_delete_offsets as decide_delete_committed_offsets
-from kshare_coordinator.machine.offsets_transactional import decide_transactional_commit
+from kshare_coordinator.machine.offsets_transactional import decide_complete_offsets, decide_transactional_commit
 from kshare_coordinator.machine.partition_growth import decide_create_partitions
 from kshare_coordinator.machine.partition_moves import (
     decide_advance_move,
     decide_drain_leader,
     decide_move_partitions,
 )
-from kshare_coordinator.machine.records import AnyRecord, Record
+from kshare_coordinator.machine.reconciliation import decide_reconcile_topics
+from kshare_coordinator.machine.records import AnyRecord, CatalogFollowed, CatalogLoaded, Record
 from kshare_coordinator.machine.share_group_administration import (
     decide_alter_offsets,
     decide_delete_offsets,
@@ -67,13 +68,22 @@ class CoordinatorMachine:
     `configs` are those together with what administrators altered, for the broker `broker_id`.
     """
 
-    def __init__(self, static_configs: Configs, stored: Iterable[Record] = (), *, broker_id: int = -1) -> None:
-        self.state = CoordinatorState()
+    def __init__(
+        self,
+        static_configs: Configs,
+        stored: Iterable[Record] = (),
+        *,
+        broker_id: int = -1,
+        state: CoordinatorState | None = None,
+    ) -> None:
+        self.state = CoordinatorState() if state is None else state
+        self._static_configs = static_configs
         self._broker_id = str(broker_id)
         configs = self.configs = DynamicConfigs(static_configs)
         for record in stored:
             self.state.replay(record)
-        self.state.forget_changes()
+        if state is None:
+            self.state.forget_changes()
         self._alter_configs()
         lease_ms = configs.integer("kshare.node.lease.ms")
         groups = GroupSettings(configs)
@@ -84,6 +94,9 @@ class CoordinatorMachine:
             commands.OffsetCommit: lambda command, now_ms: decide_commit(state, command, offsets, now_ms),
             commands.TxnOffsetCommit: lambda command, now_ms: decide_transactional_commit(
                 state, command, offsets, now_ms
+            ),
+            commands.CompleteTransactionOffsets: lambda command, now_ms: decide_complete_offsets(
+                state, command, now_ms
             ),
             commands.ExpireOffsets: lambda command, now_ms: decide_expire(state, command, offsets, now_ms),
             **_transaction_deciders(state, TransactionSettings.of(configs)),
@@ -112,9 +125,16 @@ class CoordinatorMachine:
         timed = self._timed_deciders.get(type(command))
         return self._deciders[type(command)](command) if timed is None else timed(command, now_ms)
 
+    def copy(self) -> CoordinatorMachine:
+        """An equal machine that changes by itself."""
+        return CoordinatorMachine(self._static_configs, broker_id=int(self._broker_id), state=self.state.copy())
+
     def replay(self, record: AnyRecord) -> None:
         self.state.replay(record)
-        if isinstance(record, Record) and record.key.WhichOneof("kind") == "broker_config":
+        if isinstance(record, Record):
+            if record.key.WhichOneof("kind") == "broker_config":
+                self._alter_configs()
+        elif isinstance(record, CatalogLoaded | CatalogFollowed):
             self._alter_configs()
 
     def _alter_configs(self) -> None:
@@ -136,6 +156,7 @@ def _topic_deciders(
         commands.CreatePartitions: lambda command, now_ms: decide_create_partitions(
             state, command, configs, groups, now_ms
         ),
+        commands.ReconcileTopics: lambda command, now_ms: decide_reconcile_topics(state, command, groups, now_ms),
     }
 
 

@@ -208,14 +208,24 @@ def committed(
     return Decision(found, commit.answer())
 
 
-def records_at_transaction_end(state: CoordinatorState, producer_id: int, committed: bool, now_ms: int) -> list[Record]:
+def records_at_transaction_end(
+    state: CoordinatorState,
+    producer_id: int,
+    committed: bool,
+    now_ms: int,
+    group_ids: frozenset[str] | None = None,
+) -> list[Record]:
     """What the end of a producer's transaction means for the offsets in it; empty where it holds none.
+
+    `group_ids` None: of all groups that are here.
 
     A committed offset takes the place of what is in force unless that was committed later, and counts for retention
     from now on, when it takes effect.
     """
     found: list[Record] = []
     for (group_id, key), pending in state.offsets.rows_of_producer(producer_id):
+        if group_ids is not None and group_id not in group_ids:
+            continue
         topic_id, partition = key
         found.append(records.pending_offset(producer_id, group_id, topic_id, partition, None))
         known = state.offsets.get(group_id, key)

@@ -2,6 +2,9 @@
 
 The order of checks is Kafka's: the topics, the group id, the transaction, the group. From version 5 on the request adds
 the group to the transaction itself (KIP-890); the transaction is left as it was where nothing could be committed.
+
+Where another coordinator has the transactions, it is asked first, and what it says comes with the command; a group that
+it added to the transaction stays there, though nothing may be committed then.
 """
 
 from __future__ import annotations
@@ -9,8 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kshare_coordinator.machine import records
-from kshare_coordinator.machine.commands import AddOffsetsToTransaction, TxnOffsetCommit
-from kshare_coordinator.machine.offsets import Commit, OffsetDecision, OffsetSettings, committed
+from kshare_coordinator.machine.commands import (
+    AddOffsetsToTransaction,
+    CompleteTransactionOffsets,
+    Effect,
+    TxnOffsetCommit,
+)
+from kshare_coordinator.machine.offsets import (
+    Commit,
+    OffsetDecision,
+    OffsetSettings,
+    committed,
+    records_at_transaction_end,
+)
 from kshare_coordinator.machine.offsets_groups import Committer, check_commit
 from kshare_coordinator.machine.offsets_table import OffsetCommitValue
 from kshare_coordinator.machine.records import Record
@@ -29,7 +43,7 @@ def decide_transactional_commit(
     commit = Commit.of(state, request.offsets)
     if commit.is_refused:
         return Decision((), commit.answer())
-    code, added = _in_transaction(state, request, now_ms)
+    code, added = _in_transaction(state, command, now_ms)
     commit.refuse(code)
     committer = Committer(
         group_id=request.group_id,
@@ -50,11 +64,14 @@ def decide_transactional_commit(
 
 
 def _in_transaction(
-    state: CoordinatorState, request: pb.TxnOffsetCommitRequest, now_ms: int
+    state: CoordinatorState, command: TxnOffsetCommit, now_ms: int
 ) -> tuple[ErrorCode, Sequence[Record]]:
     """Whether the group is in the producer's transaction, and the records that put it there."""
+    request = command.request
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID, ()
+    if command.transaction_code is not None:
+        return command.transaction_code, ()
     if not request.add_to_transaction:
         code = check_ongoing(
             state, request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
@@ -72,5 +89,20 @@ def _in_transaction(
         ),
         now_ms,
     )
-    is_fenced = addition.response is ErrorCode.PRODUCER_FENCED
-    return ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else addition.response, addition.records
+    return code_of_commit(addition.response), addition.records
+
+
+def code_of_commit(code: ErrorCode) -> ErrorCode:
+    """A refusal of AddOffsetsToTxn in the codes of TxnOffsetCommit."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
+
+
+def decide_complete_offsets(
+    state: CoordinatorState, command: CompleteTransactionOffsets, now_ms: int
+) -> Decision[Record, None, Effect]:
+    """The end of a transaction for groups that are here, whose transaction is another coordinator's.
+
+    It says what shall be, so repeating it changes nothing.
+    """
+    groups = frozenset(command.group_ids)
+    return Decision(records_at_transaction_end(state, command.producer_id, command.committed, now_ms, groups), None)

@@ -5,6 +5,9 @@ A record's key is serialized deterministically, so that one key is one row; a re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from kshare_coordinator.machine.classic_group import ClassicGroupInMemory
 from kshare_core.errors import StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -15,8 +18,40 @@ Record = records_pb.CoordinatorRecord
 Key = records_pb.CoordinatorRecordKey
 Value = records_pb.CoordinatorRecordValue
 
-AnyRecord = Record | ClassicGroupInMemory
-"""What a decision may hold: records for the store, and changes that are kept in memory only."""
+
+@dataclass(frozen=True, slots=True)
+class CatalogLoaded:
+    """The whole catalog as it is stored; what was known of it before is void."""
+
+    found: Sequence[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFollowed:
+    """What another coordinator wrote to the catalog."""
+
+    found: Sequence[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsGained:
+    """A group partition is owned here from now on; `found` are all of its rows."""
+
+    partition: int
+    found: Sequence[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsLost:
+    """A group partition is owned here no more: its groups are forgotten."""
+
+    partition: int
+
+
+InMemory = ClassicGroupInMemory | CatalogLoaded | CatalogFollowed | GroupsGained | GroupsLost
+"""Changes that are not stored: they are in memory only, or what others have stored."""
+AnyRecord = Record | InMemory
+"""What `replay` takes; a decision may hold records for the store, and ClassicGroupInMemory."""
 
 FAMILY = "coordinator"
 
@@ -28,7 +63,9 @@ STATE_PARTITION_COUNT = "state_partition_count"
 LEADER_NODE_EPOCH = "leader_node_epoch/"
 """Prefix: the newest epoch of a leader node, kept after the node is gone so that leader epochs never fall."""
 DELETED_SHARE_GROUP_EPOCH = "deleted_share_group_epoch"
-"""The highest epoch of all share groups that were deleted; new groups begin above it."""
+"""The highest epoch of all share groups that were deleted when there was one such number; it counts for all groups."""
+DELETED_SHARE_GROUP_EPOCH_OF_PARTITION = "deleted_share_group_epoch/"
+"""Prefix: the same for the groups of one group partition; new groups begin above both."""
 DRAINING_SHARE_COORDINATOR = "draining_share_coordinator/"
 """Prefix: share coordinators that shall be empty; the value is the incarnation that was asked to be."""
 DRAINING_LEADER = "draining_leader/"

@@ -29,6 +29,7 @@ from kshare_coordinator.machine.commands import (
 from kshare_coordinator.machine.group_namespace import GroupType, check_room, group_type
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.groups import Member, ShareGroup
+from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_group_draft import AssignmentTime, ShareGroupDraft, TopicLookup
 from kshare_coordinator.machine.state import CoordinatorState
@@ -146,7 +147,7 @@ def existing_or_new_group(state: CoordinatorState, group_id: str, settings: Grou
         return existing_group(state, group_id)
     check_room(state, settings.max_groups)
     # Its state epochs must be above those of a deleted group of the same id, which some leader may still write with.
-    return ShareGroup(group_id=group_id, epoch=state.numbers.get(records.DELETED_SHARE_GROUP_EPOCH, 0))
+    return ShareGroup(group_id=group_id, epoch=state.deleted_share_group_epoch(partition_of_group(group_id)))
 
 
 def existing_group(state: CoordinatorState, group_id: str) -> ShareGroup:
@@ -262,11 +263,12 @@ def decide_complete_group_state(
 
 def records_at_the_end(state: CoordinatorState, draft: ShareGroupDraft) -> list[Record]:
     """What is kept of a group that is gone: how far its epochs went."""
-    known = state.numbers.get(records.DELETED_SHARE_GROUP_EPOCH, 0)
-    epoch = draft.group().epoch
-    if not draft.is_gone or epoch <= known:
+    if not draft.is_gone:
         return []
-    return [records.cluster_number(records.DELETED_SHARE_GROUP_EPOCH, epoch)]
+    partition, epoch = partition_of_group(draft.group_id), draft.group().epoch
+    if epoch <= state.deleted_share_group_epoch(partition):
+        return []
+    return [records.cluster_number(f"{records.DELETED_SHARE_GROUP_EPOCH_OF_PARTITION}{partition}", epoch)]
 
 
 def decide_topics_changed(

@@ -4,6 +4,9 @@
 counts on another one being there; what derives from several records is derived when it is asked for, or counted up and
 down as rows come and go.
 
+Where several coordinators share the work, the catalog is that of the active one, followed, and only the groups of the
+group partitions that are owned here are in the state.
+
 `changes` is not state but the log of what the newest versions changed, for delta answers of WatchCatalog. A version's
 entry is closed by the record that sets the version, which is the last catalog record of each decision.
 """
@@ -11,8 +14,9 @@ entry is closed by the record that sets the version, which is the last catalog r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import assert_never
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.classic_group import ClassicGroup, ClassicGroupInMemory, group_of
@@ -20,7 +24,17 @@ from kshare_coordinator.machine.consumer_groups_records import REPLAY as REPLAY_
 from kshare_coordinator.machine.consumer_groups_values import ConsumerGroup
 from kshare_coordinator.machine.groups import ShareGroup, assignment_of, member_of, partitions_of
 from kshare_coordinator.machine.offsets_table import OffsetTable, PendingKey
-from kshare_coordinator.machine.records import AnyRecord, Key, Value
+from kshare_coordinator.machine.records import (
+    AnyRecord,
+    CatalogFollowed,
+    CatalogLoaded,
+    GroupsGained,
+    GroupsLost,
+    Key,
+    Record,
+    Value,
+)
+from kshare_coordinator.machine.state_parts import FIELDS_OF_GROUPS, copied, forget_groups
 from kshare_coordinator.machine.transactions_metadata import TransactionMetadata, TransactionState, metadata_of
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -80,6 +94,10 @@ class CoordinatorState:
     """By transactional id."""
     ongoing_transactions: dict[str, None] = field(default_factory=dict)
     """Transactional ids with an open transaction."""
+    deleted_share_group_epochs: dict[int, int] = field(default_factory=dict)
+    """By group partition: the highest epoch of all share groups of it that were deleted."""
+    group_partitions: dict[int, None] | None = field(default=None, compare=False)
+    """Those whose groups are in this state; None: all of them."""
     changes: deque[Changes] = field(default_factory=lambda: deque(maxlen=CHANGE_LOG_LIMIT), compare=False)
     open_changes: Changes = field(default_factory=Changes, compare=False)
 
@@ -117,13 +135,62 @@ class CoordinatorState:
         self.changes.clear()
         self.open_changes = Changes()
 
+    def copy(self) -> CoordinatorState:
+        """An equal state that changes by itself."""
+        copy: CoordinatorState = copied(self)
+        return copy
+
+    def has_group_partition(self, partition: int) -> bool:
+        """Whether the groups of a group partition are in this state."""
+        return self.group_partitions is None or partition in self.group_partitions
+
+    def deleted_share_group_epoch(self, partition: int) -> int:
+        """The highest epoch of all share groups of a group partition that were deleted; 0: none was."""
+        of_all = self.numbers.get(records.DELETED_SHARE_GROUP_EPOCH, 0)
+        return max(of_all, self.deleted_share_group_epochs.get(partition, 0))
+
     def replay(self, record: AnyRecord) -> None:
-        if isinstance(record, ClassicGroupInMemory):
-            self.classic_groups[record.group.group_id] = record.group
+        if not isinstance(record, Record):
+            self._replay_in_memory(record)
             return
         kind = record.key.WhichOneof("kind")
         if kind is not None:  # a kind that a newer version wrote is left alone
             _REPLAY[kind](self, record.key, record.value if record.HasField("value") else None)
+
+    def _replay_in_memory(self, record: records.InMemory) -> None:
+        match record:
+            case ClassicGroupInMemory(group=group):
+                self.classic_groups[group.group_id] = group
+            case CatalogLoaded(found=found):
+                self._load_catalog(found)
+            case CatalogFollowed(found=found):
+                self._replay_all(found)
+            case GroupsGained(partition=partition, found=found):
+                if self.has_group_partition(partition):
+                    forget_groups(self, partition)
+                self._replay_all(found)
+                if self.group_partitions is not None:
+                    self.group_partitions[partition] = None
+            case GroupsLost(partition=partition):
+                forget_groups(self, partition)
+                if self.group_partitions is not None:
+                    self.group_partitions.pop(partition, None)
+            case _:
+                assert_never(record)
+
+    def _replay_all(self, found: Sequence[Record]) -> None:
+        for record in found:
+            self.replay(record)
+
+    def _load_catalog(self, found: Sequence[Record]) -> None:
+        """The generation of topics goes on far enough that nobody takes what it looked up before for current."""
+        fresh = CoordinatorState()
+        fresh._replay_all(found)
+        fresh.forget_changes()
+        fresh.topics_generation += self.topics_generation + CHANGE_LOG_LIMIT + 1
+        for each in fields(self):
+            if each.name not in FIELDS_OF_GROUPS:
+                setattr(self, each.name, getattr(fresh, each.name))
 
 
 def collision_key(name: str) -> str:
@@ -132,6 +199,9 @@ def collision_key(name: str) -> str:
 
 
 def _cluster(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    if key.cluster.startswith(records.DELETED_SHARE_GROUP_EPOCH_OF_PARTITION):
+        _deleted_share_group_epoch(state, key, value)
+        return
     if value is None:
         state.numbers.pop(key.cluster, None)
         state.texts.pop(key.cluster, None)
@@ -147,6 +217,14 @@ def _cluster(state: CoordinatorState, key: Key, value: Value | None) -> None:
         state.open_changes.nodes = True
     elif key.cluster.startswith(records.LEADER_NODE_EPOCH):
         state.open_changes.leaders[int(key.cluster.removeprefix(records.LEADER_NODE_EPOCH))] = None
+
+
+def _deleted_share_group_epoch(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    partition = int(key.cluster.removeprefix(records.DELETED_SHARE_GROUP_EPOCH_OF_PARTITION))
+    if value is None:
+        state.deleted_share_group_epochs.pop(partition, None)
+    else:
+        state.deleted_share_group_epochs[partition] = value.cluster.number
 
 
 def _topic(state: CoordinatorState, key: Key, value: Value | None) -> None:

@@ -160,6 +160,13 @@ def decide_add_offsets(
     return Decision(found, ErrorCode.NONE)
 
 
+def verify_offsets(state: CoordinatorState, request: pb.AddOffsetsToTxnRequest) -> ErrorCode:
+    """Says whether the group is in the transaction; see `check_ongoing`."""
+    return check_ongoing(
+        state, request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+    )
+
+
 def check_ongoing(
     state: CoordinatorState, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
 ) -> ErrorCode:

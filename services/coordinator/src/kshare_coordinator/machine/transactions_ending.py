@@ -9,7 +9,8 @@ The rules and their order are those of Kafka 4.3.1's TransactionCoordinator, wit
   before. Without it the epoch stays, and a repeated request is known by the state alone.
 - A decided outcome (PrepareCommit, PrepareAbort) is made known to the leaders of the transaction's partitions; when
   each has it in its log, the shell says so and the transaction is complete. One without partitions is complete at once.
-- The offsets of groups in the transaction are decided on in the record batch that completes it.
+- The offsets of groups in the transaction are decided on in the record batch that completes it. Groups of other
+  coordinators are told before it, by the shell.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kshare_coordinator.machine.commands import (
     NextCoordinatorEpoch,
     TransactionEnding,
 )
+from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.machine.nodes import next_epoch
 from kshare_coordinator.machine.offsets import records_at_transaction_end
 from kshare_coordinator.machine.records import Record
@@ -263,7 +265,7 @@ def _ended(
         now_ms=now_ms,
     )
     done = completed(ending, now_ms)
-    if ending.partitions:
+    if ending.partitions or groups_elsewhere(state, ending):
         effect = TransactionEnding(transactional_id=metadata.transactional_id)
         return [*found, *transaction_records(ending)], done, [effect]
     return [*found, *_completion(state, ending, done, now_ms)], done, []
@@ -281,13 +283,25 @@ def _fenced(state: CoordinatorState, metadata: TransactionMetadata, now_ms: int)
 def decide_complete(
     state: CoordinatorState, command: CompleteTransaction, now_ms: int
 ) -> Decision[Record, bool, Effect]:
-    """All partitions have the outcome of this producer id and epoch; answered with whether that was waited for."""
+    """All partitions have the outcome of this producer id and epoch; answered with whether that was waited for.
+
+    KafkaError NOT_COORDINATOR where a group went to another coordinator that was not told yet.
+    """
     metadata = state.transactions.get(command.transactional_id)
     if metadata is None or not metadata.state.is_ending:
         return Decision((), False)
     if (metadata.producer_id, metadata.producer_epoch) != (command.producer_id, command.producer_epoch):
         return Decision((), False)
+    untold = [group_id for group_id in groups_elsewhere(state, metadata) if group_id not in command.told_group_ids]
+    if untold:
+        text = f"Groups of transaction {command.transactional_id} are another coordinator's by now: {untold[0]}"
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, text)
     return Decision(_completion(state, metadata, completed(metadata, now_ms), now_ms), True)
+
+
+def groups_elsewhere(state: CoordinatorState, metadata: TransactionMetadata) -> list[str]:
+    """The groups in the transaction whose coordinator is another one."""
+    return [group_id for group_id in metadata.group_ids if not state.has_group_partition(partition_of_group(group_id))]
 
 
 def _completion(
