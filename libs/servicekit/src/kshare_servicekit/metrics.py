@@ -1,5 +1,8 @@
 """Metrics in Prometheus' text format, and the small HTTP server that shows them; no threads.
 
+A scrape reads all nodes' counts at once (`measures.Source`) and writes one family in a turn of the event loop, so that
+thousands of samples keep no request waiting.
+
 Every process has the operating system's view of it, the garbage collector's, and how late the event loop is: what runs
 in the loop for long (an fsync, a large answer) makes everything else wait, and this is where it shows.
 """
@@ -7,7 +10,9 @@ in the loop for long (an fsync, a large answer) makes everything else wait, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,33 +20,92 @@ from prometheus_client import (
     Gauge,
     GCCollector,
     Histogram,
+    Metric,
     PlatformCollector,
     ProcessCollector,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-NAMESPACE = "kshare"
+from kshare_rpc.call_statistics import CallStatistics
+from kshare_runtime.clock import stopwatch_s
+from kshare_servicekit.measures import NAMESPACE, Family, Readings, Row, Source, metric_of
+from kshare_servicekit.process_measures import MeasuredHealth, ProcessSource
+
 LAG_INTERVAL_MS = 250
-LAG_BUCKETS_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 REQUEST_TIMEOUT_MS = 5_000
 CONNECTIONS_LIMIT = 32
 """Connections that read /metrics at the same time; another one is closed at once."""
 
+_logger = logging.getLogger(__name__)
+
+
+class _Collector:
+    """All sources together, for prometheus-client; those of several nodes get the label `node_id`."""
+
+    def __init__(self, process: ProcessSource) -> None:
+        self._process = process
+        self.sources: list[tuple[dict[str, str], Source]] = [({}, process)]
+
+    def describe(self) -> list[Metric]:
+        """Nothing that has to be known before the first scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[Family, list[tuple[dict[str, str], Row]]] = {}
+        for labels, source in reversed(self.sources):  # the process last: it counts the failures of the others
+            readings = Readings()
+            try:
+                source.read(readings)
+            except Exception:  # what the others count must be seen all the more
+                self._process.read_failures += 1
+                _logger.exception("metrics could not be read")
+            for family, rows in readings.rows.items():
+                found.setdefault(family, []).extend((labels, row) for row in rows)
+        for family, labelled in sorted(found.items(), key=lambda item: item[0].name):
+            yield metric_of(family, labelled)
+
+
+class _OneMetric:
+    """What prometheus-client writes as text."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> list[Metric]:
+        return [self._metric]
+
 
 class Metrics:
-    """The metrics of one process. Names get the prefix `kshare_`; units come last (`_seconds`, `_bytes`, `_total`)."""
+    """The metrics of one process. Names get the prefix `kshare_`; units come last (`_seconds`, `_bytes`, `_total`).
 
-    def __init__(self) -> None:
+    `has_several_nodes`: the process runs more than one node, so their samples get the label `node_id`.
+    """
+
+    def __init__(self, *, has_several_nodes: bool = False) -> None:
+        self.now = stopwatch_s
+        """A steady clock in seconds, for durations."""
         self.registry = CollectorRegistry()
+        self._has_several_nodes = has_several_nodes
+        self._process = ProcessSource()
+        self._collector = _Collector(self._process)
+        self.registry.register(self._collector)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._lag = self.histogram(
-            "event_loop_lag_seconds", "How late the event loop runs a timer.", buckets=LAG_BUCKETS_SECONDS
-        )
         self._server: asyncio.Server | None = None
         self._lag_task: asyncio.Task[None] | None = None
         self._connections = 0
+
+    def add_node(self, role: str, node_id: int, source: Source, problems: Callable[[], list[str]]) -> None:
+        """Shows a node's counts and its health; `problems` is asked for each scrape."""
+        labels = {"node_id": str(node_id)} if self._has_several_nodes else {}
+        self._collector.sources.append((labels, source))
+        self._process.nodes.append(MeasuredHealth(role, node_id, problems))
+
+    def add_network(self, statistics: CallStatistics) -> None:
+        """Shows the calls of a network, whose durations are taken with this clock from now on."""
+        statistics.now = self.now
+        self._process.networks.append(statistics)
 
     def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, documentation, labels, namespace=NAMESPACE, registry=self.registry)
@@ -77,7 +141,7 @@ class Metrics:
         while True:
             due = loop.time() + LAG_INTERVAL_MS / 1000
             await asyncio.sleep(LAG_INTERVAL_MS / 1000)
-            self._lag.observe(max(0.0, loop.time() - due))
+            self._process.loop_lag.observe(max(0.0, loop.time() - due))
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
@@ -85,7 +149,7 @@ class Metrics:
             if self._connections <= CONNECTIONS_LIMIT:
                 async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._response(head.split(b"\r\n", 1)[0]))
+                    writer.write(await self._response(head.split(b"\r\n", 1)[0]))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever asked has gone, or does not speak HTTP
@@ -93,11 +157,20 @@ class Metrics:
             self._connections -= 1
             writer.close()
 
-    def _response(self, request_line: bytes) -> bytes:
+    async def render(self) -> bytes:
+        """All metrics as text."""
+        parts: list[bytes] = []
+        for metric in self.registry.collect():
+            one: Any = _OneMetric(metric)
+            parts.append(generate_latest(one))
+            await asyncio.sleep(0)
+        return b"".join(parts)
+
+    async def _response(self, request_line: bytes) -> bytes:
         method, _, rest = request_line.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method == b"GET" and path == b"/metrics":
-            return _http("200 OK", CONTENT_TYPE_LATEST, generate_latest(self.registry))
+            return _http("200 OK", CONTENT_TYPE_LATEST, await self.render())
         return _http("404 Not Found", "text/plain; charset=utf-8", b"only GET /metrics is served here\n")
 
 

@@ -133,6 +133,7 @@ class _Process:
                 advertised_address=self._settings.advertised_address,
                 on_handler_error=self._log_handler_error,
             )
+            self._metrics.add_network(network.statistics)
             node = self._build(system_environment(self._settings.data_dir), network)
             if isinstance(node, MeasuredNode):
                 node.register_metrics(self._metrics)

@@ -1,0 +1,115 @@
+"""What every process shows, whichever role it has: health, its build, the event loop, and calls between roles."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+from kshare_core.distribution import Distribution
+from kshare_rpc.call_statistics import CallStatistics, MethodStatistics
+from kshare_servicekit.measures import Readings, counter, gauge, histogram
+
+LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+BUILD_INFO = gauge("build_info", "Always 1; the labels say what runs.", "version", "python")
+HEALTHY = gauge(
+    "node_healthy", "1 while the node can do its work, as the health service says, else 0.", "role", "node_id"
+)
+PROBLEMS = gauge(
+    "node_problems", "How many problems keep the node from its work; the log names them.", "role", "node_id"
+)
+LOOP_LAG = histogram("event_loop_lag_seconds", "How late the event loop runs a timer, four times a second.")
+READ_FAILURES = counter("metrics_read_failures", "Scrapes in which some of a node's metrics could not be read: a bug.")
+CLIENT_DURATION = histogram(
+    "rpc_client_call_duration_seconds",
+    "Calls of this process to other roles, until the answer or the failure; some wait for news on purpose.",
+    "service",
+    "method",
+)
+CLIENT_UNDER_WAY = gauge(
+    "rpc_client_calls_under_way", "Calls to other roles without an answer yet.", "service", "method"
+)
+CLIENT_FAILURES = counter(
+    "rpc_client_call_failures",
+    "Calls without an answer, by what is known: CallNotStarted had no effect, of ChannelUnavailable and CallTimeout "
+    "nobody knows, CallFailed was refused or failed there.",
+    "service",
+    "method",
+    "kind",
+)
+SERVER_DURATION = histogram(
+    "rpc_server_call_duration_seconds",
+    "Calls served for other roles, from the request to its answer; some wait for news on purpose.",
+    "service",
+    "method",
+)
+SERVER_UNDER_WAY = gauge("rpc_server_calls_under_way", "Calls that are being served now.", "service", "method")
+SERVER_FAILURES = counter(
+    "rpc_server_call_failures",
+    "Calls answered with a failure: malformed request, handler that raised, or stopped before there was an answer.",
+    "service",
+    "method",
+    "kind",
+)
+
+FAMILIES = (
+    *(BUILD_INFO, HEALTHY, PROBLEMS, LOOP_LAG, READ_FAILURES),
+    *(CLIENT_DURATION, CLIENT_UNDER_WAY, CLIENT_FAILURES, SERVER_DURATION, SERVER_UNDER_WAY, SERVER_FAILURES),
+)
+
+
+class MeasuredHealth(NamedTuple):
+    """A node whose health is shown."""
+
+    role: str
+    node_id: int
+    problems: Callable[[], list[str]]
+
+
+class ProcessSource:
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        self.loop_lag = Distribution(LAG_BOUNDS_S)
+        self.nodes: list[MeasuredHealth] = []
+        self.networks: list[CallStatistics] = []
+        self.read_failures = 0
+
+    def read(self, readings: Readings) -> None:
+        readings.add(BUILD_INFO, 1, _version(), platform.python_version())
+        readings.add(LOOP_LAG, self.loop_lag)
+        readings.add(READ_FAILURES, self.read_failures)
+        for node in self.nodes:
+            problems = node.problems()
+            readings.add(HEALTHY, float(not problems), node.role, str(node.node_id))
+            readings.add(PROBLEMS, len(problems), node.role, str(node.node_id))
+        for network in self.networks:
+            _read_client(readings, network.made.items())
+            _read_server(readings, network.served.items())
+
+
+def _read_client(readings: Readings, methods: Iterable[tuple[str, MethodStatistics]]) -> None:
+    for path, one in methods:
+        service, _, method = path.partition("/")
+        readings.add(CLIENT_DURATION, one.durations, service, method)
+        readings.add(CLIENT_UNDER_WAY, one.under_way, service, method)
+        for kind, count in one.failures.items():
+            readings.add(CLIENT_FAILURES, count, service, method, kind)
+
+
+def _read_server(readings: Readings, methods: Iterable[tuple[str, MethodStatistics]]) -> None:
+    for path, one in methods:
+        service, _, method = path.partition("/")
+        readings.add(SERVER_DURATION, one.durations, service, method)
+        readings.add(SERVER_UNDER_WAY, one.under_way, service, method)
+        for kind, count in one.failures.items():
+            readings.add(SERVER_FAILURES, count, service, method, kind)
+
+
+def _version() -> str:
+    try:
+        return version("kshare-servicekit")
+    except PackageNotFoundError:  # run from a tree that was not installed
+        return "unknown"
