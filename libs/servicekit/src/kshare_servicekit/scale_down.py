@@ -1,0 +1,132 @@
+"""A pod's preStop hook: `python -m kshare_servicekit.scale_down share-coordinator|leader`.
+
+A pod that is restarted comes back to its volume, so nothing moves. One that is scaled away (`kubectl scale`, a smaller
+value) does not come back: what it has goes to the other nodes first. Which of the two it is, the StatefulSet says: the
+pod's ordinal is beyond its replicas, or it is being deleted itself, which is the end of all of them and drains nothing.
+
+The hook ends when the node is empty or its time is over (KSHARE_SCALE_DOWN_TIMEOUT_S); Kubernetes stops the pod then in
+either case, and what is left stays on the volume until the node is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.methods import DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
+from kshare_rpc.network import CallFailed, Channel
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+DEFAULT_TIMEOUT_S = 120.0
+HTTP_TIMEOUT_S = 5.0
+CALL_TIMEOUT_MS = 5_000
+POLL_INTERVAL_S = 0.2
+
+
+class HookFailed(Exception):
+    """The text says why the node could not be emptied."""
+
+
+def is_scaled_away(ordinal: int, stateful_set: dict[str, Any]) -> bool:
+    """Whether a pod with this ordinal does not come back; `stateful_set` as Kubernetes shows it."""
+    if "deletionTimestamp" in stateful_set.get("metadata", {}):
+        return False
+    spec = stateful_set["spec"]
+    first = int(spec.get("ordinals", {}).get("start", 0))
+    return ordinal >= first + int(spec.get("replicas", 1))
+
+
+def pod_place(pod_name: str) -> tuple[str, int]:
+    """The name of the pod's StatefulSet, and its ordinal."""
+    name, dash, ordinal = pod_name.rpartition("-")
+    if not dash or not ordinal.isdecimal():
+        raise HookFailed(f"{pod_name!r} is no pod of a StatefulSet: its name does not end in -<ordinal>")
+    return name, int(ordinal)
+
+
+def read_stateful_set(name: str, account: Path = ACCOUNT, server: str | None = None) -> dict[str, Any]:
+    """From Kubernetes, with the rights of the pod's service account; HookFailed."""
+    try:
+        server = server or f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
+        namespace = (account / "namespace").read_text(encoding="ascii")
+        url = f"{server}/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}"
+        headers = {"Authorization": f"Bearer {(account / 'token').read_text(encoding='ascii')}"}
+        context = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        request = urllib.request.Request(url, headers=headers)
+        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S, context=context) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except (OSError, KeyError, ValueError) as error:
+        raise HookFailed(f"Kubernetes does not say how many replicas {name} has: {error!r}") from error
+
+
+async def drain(role: str, node_id: int, coordinators: Sequence[str], timeout_s: float) -> None:
+    """Returns when the node is empty; HookFailed where it is not in time."""
+    network = GrpcNetwork()
+    channels = [network.connect(address) for address in coordinators]
+    deadline = time.monotonic() + timeout_s
+    problem = "no coordinator was asked"
+    try:
+        while time.monotonic() < deadline:
+            for channel in channels:
+                try:
+                    left, refusal = await _ask(role, node_id, channel)
+                except CallFailed as failure:
+                    problem = str(failure)
+                    continue
+                if refusal:
+                    problem = refusal
+                    continue
+                if not left:
+                    return
+                problem = f"{role} {node_id} still has {left} partitions"
+                break
+            await asyncio.sleep(POLL_INTERVAL_S)
+        raise HookFailed(f"{problem} after {timeout_s:g} s")
+    finally:
+        for channel in channels:
+            await channel.close()
+
+
+async def _ask(role: str, node_id: int, channel: Channel) -> tuple[int, str]:
+    """How many partitions the node has left, and why the coordinator refuses."""
+    if role == "leader":
+        leader, _ = await channel.call(DRAIN_LEADER, pb.DrainLeaderRequest(node_id=node_id), timeout_ms=CALL_TIMEOUT_MS)
+        return leader.partitions_left, leader.error_message if leader.error_code else ""
+    request = pb.DrainShareCoordinatorRequest(node_id=node_id)
+    answer, _ = await channel.call(DRAIN_SHARE_COORDINATOR, request, timeout_ms=CALL_TIMEOUT_MS)
+    return answer.state_partitions_left, answer.error_message if answer.error_code else ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code; 1: the node is not empty, and the text on standard error says why."""
+    if list(arguments) not in (["share-coordinator"], ["leader"]):
+        sys.stderr.write("usage: python -m kshare_servicekit.scale_down share-coordinator|leader\n")
+        return 2
+    role = arguments[0]
+    try:
+        stateful_set, ordinal = pod_place(os.environ.get("HOSTNAME", ""))
+        if not is_scaled_away(ordinal, read_stateful_set(stateful_set)):
+            return 0
+        node_id = int(os.environ.get("KSHARE_NODE_ID") or ordinal + 1)
+        coordinators = os.environ.get("KSHARE_COORDINATOR_ADDRESS", "").split(",")
+        timeout_s = float(os.environ.get("KSHARE_SCALE_DOWN_TIMEOUT_S") or DEFAULT_TIMEOUT_S)
+        asyncio.run(drain(role, node_id, coordinators, timeout_s))
+    except (HookFailed, ValueError) as problem:
+        sys.stderr.write(f"kshare {role}: {problem}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
