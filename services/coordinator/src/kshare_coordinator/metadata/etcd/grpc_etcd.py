@@ -62,6 +62,8 @@ _REFUSED = frozenset(
     }
 )
 """Statuses by which etcd says that it did nothing; any other one leaves that open."""
+_ENDED = (asyncio.InvalidStateError, grpc.aio.UsageError)
+"""What grpc.aio raises where a call or its channel has come to its end already."""
 _OLD_TOKEN = ("invalid auth token", "revision of auth store is old")
 _NO_ID = -1
 """The watch id in answers to requests for a sign of life; they say nothing of how far the watch is."""
@@ -177,12 +179,12 @@ class GrpcEtcd:
 
     async def watch(self, start: bytes, end: bytes, from_revision: int) -> AsyncGenerator[Changes, None]:
         endpoint = self._endpoint()
-        metadata = (*await self._metadata(endpoint), ("hasleader", "true"))
-        call = endpoint.watch(metadata=metadata)
         create = pb.WatchCreateRequest(key=start, range_end=end, start_revision=from_revision, progress_notify=True)
-        reader = _WatchReader(call, endpoint.address, self._time_limit_s)
+        reader: _WatchReader | None = None
         try:
-            await reader.open(pb.WatchRequest(create_request=create))
+            metadata = (*await self._metadata(endpoint), ("hasleader", "true"))
+            reader = _WatchReader(endpoint.watch(metadata=metadata), endpoint.address, self._time_limit_s)
+            await reader.send(pb.WatchRequest(create_request=create))
             while True:
                 changes = changes_of(await reader.next(), endpoint.address)
                 if changes is not None:
@@ -194,7 +196,8 @@ class GrpcEtcd:
             self._failed(endpoint)
             raise
         finally:
-            await reader.close()
+            if reader is not None:
+                await reader.close()
 
     async def close(self) -> None:
         self._is_closed = True
@@ -227,9 +230,10 @@ class GrpcEtcd:
         for is_last in (False, True):
             try:
                 return await attempt(endpoint)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                if not isinstance(error, grpc.aio.AioRpcError):
-                    raise EtcdUnavailable(f"the call to etcd at {endpoint.address} was ended: {error}") from error
+            except _ENDED as error:
+                self._failed(endpoint)
+                raise EtcdUnavailable(f"the call to etcd at {endpoint.address} was ended: {error}") from error
+            except grpc.aio.AioRpcError as error:
                 if self._token is not None and not is_last and any(text in str(error) for text in _OLD_TOKEN):
                     self._token = None
                     continue
@@ -294,24 +298,29 @@ class _WatchReader:
         self._patience_s = patience_s
         self._reading: asyncio.Future[Any] | None = None
 
-    async def open(self, request: pb.WatchRequest) -> None:
-        """Sends the request that creates the watch."""
+    async def send(self, request: pb.WatchRequest) -> None:
+        """EtcdUnavailable where it is not taken in time."""
         writing = asyncio.ensure_future(self._call.write(request))
         done, _ = await asyncio.wait([writing], timeout=self._patience_s)
         if not done:
             writing.cancel()
-            raise EtcdUnavailable(f"etcd at {self._endpoint} does not take the watch")
-        writing.result()
+            raise EtcdUnavailable(f"etcd at {self._endpoint} takes no request")
+        try:
+            writing.result()
+        except _ENDED as error:
+            raise EtcdUnavailable(f"etcd at {self._endpoint} ended the watch: {error}") from error
 
     async def next(self) -> pb.WatchResponse:
         """The next answer; EtcdUnavailable where none comes in time, not even to the question for one."""
         self._reading = asyncio.ensure_future(self._call.read())
         done, _ = await asyncio.wait([self._reading], timeout=self._patience_s)
         if not done:
-            await self.open(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+            await self.send(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
             done, _ = await asyncio.wait([self._reading], timeout=self._patience_s)
         if not done:
             raise EtcdUnavailable(f"etcd at {self._endpoint} is silent")
+        if self._reading.cancelled():
+            raise EtcdUnavailable("the client is closed")
         answer = self._reading.result()
         if not isinstance(answer, pb.WatchResponse):
             raise EtcdUnavailable(f"etcd at {self._endpoint} ended the watch")
