@@ -162,7 +162,7 @@ class Core:
 
     def has_group(self, group_id: str) -> bool:
         """Whether this coordinator answers for the group now."""
-        return not self.is_shared or self._has(partition_of_group(group_id))
+        return not self.is_shared or self.owns(partition_of_group(group_id))
 
     def keeps_group(self, group_id: str) -> bool:
         """Whether it was not told yet that the group went to another one; what failed may then be tried again."""
@@ -170,17 +170,17 @@ class Core:
 
     def own_group_partitions(self) -> list[int]:
         """Those whose groups this coordinator answers for now, in order."""
-        return [partition for partition in range(GROUP_PARTITIONS) if self._has(partition)]
+        return [partition for partition in range(GROUP_PARTITIONS) if self.owns(partition)]
 
     def has_catalog(self) -> bool:
         """Whether this is the active coordinator now."""
-        return self._has(CATALOG)
+        return self.owns(CATALOG)
 
     def check(self, partitions: Sequence[int]) -> None:
         """KafkaError NOT_COORDINATOR where one of them is not owned, with the owner's address where it is known."""
         if self.is_shared:
             for partition in partitions:
-                if not self._has(partition):
+                if not self.owns(partition):
                     raise self._not_coordinator(partition)
 
     def submit(self, command: Command[Answer]) -> asyncio.Future[Answer]:
@@ -265,8 +265,8 @@ class Core:
 
     # Ownership
 
-    def _has(self, partition: int) -> bool:
-        """Owned at this moment, and the machine knows it."""
+    def owns(self, partition: int) -> bool:
+        """Whether this coordinator answers for the partition at this moment: it owns it, and the machine knows it."""
         if not self._store.owns(partition):
             return False
         if not self.is_shared:

@@ -103,6 +103,11 @@ class CoordinatorNode:
         self._server: Server | None = None
 
     @property
+    def core(self) -> Core | None:
+        """What the node works with; None while it is not started."""
+        return self._core
+
+    @property
     def address(self) -> str:
         """Where it listens, with the port that was really bound."""
         assert self._server is not None, "the node is not started"

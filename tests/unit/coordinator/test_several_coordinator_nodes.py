@@ -1,0 +1,132 @@
+"""Three coordinators on one etcd: who answers for what, and what happens to it when one of them goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kshare_coordinator.machine.metadata_partitions import partition_of_group
+from kshare_coordinator.metadata.port import GROUP_PARTITIONS
+from kshare_core.errors import ErrorCode as E
+from kshare_rpc import methods
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from support.several_coordinators import SeveralCoordinators, ShareCoordinatorHost
+
+
+def test_every_partition_has_one_owner_and_the_view_says_who_it_is() -> None:
+    several = SeveralCoordinators()
+
+    async def main() -> None:
+        await several.start()
+        client = await several.client().start()
+        await asyncio.sleep(5)
+        view = client.follower.view
+        assert view.coordinators == {number: f"coordinator-{number}:1" for number in (1, 2, 3)}
+        assert view.group_partition_count == GROUP_PARTITIONS
+        for partition in range(GROUP_PARTITIONS):
+            owner = several.owner(partition)
+            assert owner is not None
+            assert view.group_partition_address(partition) == f"{owner}:1"
+        shares = [
+            sum(name == host.name for name in map(several.owner, range(GROUP_PARTITIONS))) for host in several.hosts
+        ]
+        assert sorted(shares) == [16, 17, 17]
+        assert client.follower.active_address == f"{several.active().name}:1"
+
+    several.run(main)
+
+
+def test_who_is_asked_for_what_another_one_has_says_so_and_does_nothing() -> None:
+    several = SeveralCoordinators()
+
+    async def main() -> None:
+        await several.start()
+        client = await several.client().start()
+        assert await client.create_topic("t") == 0
+        active = several.active()
+        others = [host for host in several.hosts if host is not active]
+        for host in others:
+            address = f"{host.name}:1"
+            registered = await client.at(address, methods.REGISTER_NODE, pb.RegisterNodeRequest())
+            assert registered.error_code == E.NOT_COORDINATOR
+            assert registered.active_coordinator_address == f"{active.name}:1"
+            watched = await client.at(address, methods.WATCH_CATALOG, pb.WatchCatalogRequest())
+            assert (watched.error_code, watched.active_coordinator_address) == (E.NOT_COORDINATOR, f"{active.name}:1")
+            created = await client.at(
+                address,
+                methods.CREATE_TOPICS,
+                pb.CreateTopicsRequest(topics=[pb.CreateTopicsRequest.CreatableTopic(name="n")]),
+            )
+            assert (created.error_code, created.topics[0].error_code) == (E.NOT_COORDINATOR, E.NOT_COORDINATOR)
+            assert f"{active.name}:1" in created.error_message
+        group_id = several.group_of(others[0])
+        assert await client.commit(group_id, "t", 5) == 0
+        for host in (active, others[1]):
+            address = f"{host.name}:1"
+            fetched = await client.at(address, methods.OFFSET_FETCH, pb.OffsetFetchRequest(group_id=group_id))
+            assert fetched.error_code == E.NOT_COORDINATOR
+            assert f"{others[0].name}:1" in fetched.error_message
+            commit = pb.OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1)
+            commit.offsets.add(topic_name="t", partition=0, committed_offset=9)
+            refused = await client.at(address, methods.OFFSET_COMMIT, commit)
+            assert [refused.error_code, refused.results[0].error_code] == [E.NOT_COORDINATOR, E.NOT_COORDINATOR]
+            own = several.group_of(host)
+            described = await client.at(
+                address, methods.DESCRIBE_GROUPS, pb.DescribeGroupsRequest(group_ids=[group_id, own])
+            )
+            codes = {group.group_id: group.error_code for group in described.groups}
+            assert codes == {group_id: E.NOT_COORDINATOR, own: E.GROUP_ID_NOT_FOUND}
+        assert await client.fetch(group_id, "t") == 5
+        listed = await client.at(f"{others[0].name}:1", methods.LIST_GROUPS, pb.ListGroupsRequest())
+        assert [group.group_id for group in listed.groups] == [group_id]
+        assert partition_of_group(group_id) in listed.group_partitions
+        assert len(listed.group_partitions) in (16, 17)
+
+    several.run(main)
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped", "frozen", "cut off from etcd"])
+def test_groups_and_catalog_go_on_elsewhere_with_all_that_was_confirmed(how: str) -> None:
+    several = SeveralCoordinators(how)
+
+    async def main() -> None:
+        await several.start()
+        client = await several.client().start()
+        share_coordinator = await ShareCoordinatorHost(several).start()
+        assert await client.create_topic("t", 4) == 0
+        victim = several.active()
+        group_id = several.group_of(victim)
+        assert await client.commit(group_id, "t", 5) == 0
+        share_group = several.group_of(victim, "share")
+        answer = await client.heartbeat(share_group, "m", 0, ["t"])
+        while not answer.assignment:
+            await asyncio.sleep(0.2)
+            answer = await client.heartbeat(share_group, "m", answer.member_epoch)
+        before = sorted(answer.assignment[0].partitions)
+        if how == "killed":
+            victim.crash()
+        elif how == "stopped":
+            await victim.stop()
+        elif how == "frozen":
+            victim.pause()
+        else:
+            several.ways[victim.name].unavailable = True
+        began = several.loop.time()
+        while several.owner(partition_of_group(group_id)) in (None, victim.name):
+            await asyncio.sleep(0.05)
+        assert several.loop.time() - began < (0.5 if how == "stopped" else 2 * 2_000 / 1000 + 1)
+        assert await client.patiently(lambda: client.fetch(group_id, "t")) == 5
+        assert await client.patiently(lambda: client.create_topic("t2")) == 0
+        epoch = answer.member_epoch
+        again = await client.patiently(lambda: client.heartbeat(share_group, "m", epoch))
+        assert (again.error_code, again.member_epoch) == (0, epoch), "the member goes on as it was"
+        full = await client.heartbeat(share_group, "m", epoch, ["t"])
+        assert sorted(full.assignment[0].partitions) == before == [0, 1, 2, 3]
+        assert len(share_coordinator.fake.initialized) == 1
+        if how == "frozen":
+            victim.resume()
+            assert several.owners(partition_of_group(group_id)) != [victim.name]
+        await several.settled()
+
+    several.run(main)
