@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.administration import read_from_earliest
 from support.kshare_cluster import KshareCluster
 
 TIMEOUT_S = 60.0
@@ -28,6 +29,7 @@ def test_commands_on_a_single_process(tmp_path: Path) -> None:
 
         kshare("topics", "create", "orders", "--bootstrap", cluster.bootstrap)
         kshare("produce", "orders", "a", "b", "--bootstrap", cluster.bootstrap)
+        read_from_earliest(cluster.bootstrap, "workers")
         consumed = kshare(
             "consume", "orders", "--group", "workers", "--max", "2", "--timeout", "20", "--bootstrap", cluster.bootstrap
         )
