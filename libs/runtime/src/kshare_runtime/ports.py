@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Clock(Protocol):
@@ -56,6 +56,27 @@ class KeyValueStore(Protocol):
     def families(self) -> list[str]: ...
 
     def close(self) -> None: ...
+
+
+class StoreFigures(NamedTuple):
+    """What a store on a disk says of itself, over all its families; see RocksDB's properties of like names."""
+
+    memtable_bytes: int
+    table_bytes: int
+    pending_compaction_bytes: int
+    block_cache_bytes: int
+    running_compactions: int
+    running_flushes: int
+    background_errors: int
+
+
+@runtime_checkable
+class FiguredStore(Protocol):
+    """A store that has figures; one in memory has none."""
+
+    def figures(self) -> StoreFigures | None:
+        """Read in some microseconds; None of a store that is closed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

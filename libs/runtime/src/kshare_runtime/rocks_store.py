@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import fcntl
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,7 +43,7 @@ from rocksdict import (
 
 from kshare_core.errors import DamagedFamily, StorageFailure
 from kshare_runtime.confirmed_writes import ConfirmedWrites
-from kshare_runtime.ports import Write
+from kshare_runtime.ports import StoreFigures, Write
 from kshare_runtime.store_files import DamagedFile, examine
 
 BLOCK_CACHE_BYTES = 32 * 1024 * 1024
@@ -162,6 +162,21 @@ class RocksStore:
     def families(self) -> list[str]:
         self._check_open()
         return sorted(self._families)
+
+    def figures(self) -> StoreFigures | None:
+        """See FiguredStore."""
+        if not self._open:
+            return None
+        parts = [self._database, *self._families.values()]
+        return StoreFigures(
+            memtable_bytes=_sum_of(parts, "rocksdb.cur-size-all-mem-tables"),
+            table_bytes=_sum_of(parts, "rocksdb.total-sst-files-size"),
+            pending_compaction_bytes=_sum_of(parts, "rocksdb.estimate-pending-compaction-bytes"),
+            block_cache_bytes=_sum_of([self._database], "rocksdb.block-cache-usage"),
+            running_compactions=_sum_of([self._database], "rocksdb.num-running-compactions"),
+            running_flushes=_sum_of([self._database], "rocksdb.num-running-flushes"),
+            background_errors=_sum_of([self._database], "rocksdb.background-errors"),
+        )
 
     @property
     def path(self) -> Path:
@@ -403,6 +418,11 @@ class _Scan:
     def _end(self) -> None:
         self._cursor = None
         self._store.scan_ended(self)
+
+
+def _sum_of(parts: Iterable[Rdict], figure: str) -> int:
+    """A property of RocksDB over column families; what it does not know counts nothing."""
+    return sum(part.property_int_value(figure) or 0 for part in parts)
 
 
 def is_open_elsewhere(path: Path) -> bool:

@@ -69,6 +69,27 @@ class Readings:
         assert len(labels) == len(family.labels), f"{family.name} has the labels {family.labels}, not {labels}"
         self.rows.setdefault(family, []).append((labels, value))
 
+    def value(self, name: str, **labels: str) -> float:
+        """One sample by its name without the prefix; KeyError where there is none."""
+        for family, rows in self.rows.items():
+            found = {
+                family.full_name.removeprefix(f"{NAMESPACE}_"): 0,
+                f"{family.name}_count": 1,
+                f"{family.name}_sum": 2,
+            }
+            if name not in found:
+                continue
+            for values, value in rows:
+                if dict(zip(family.labels, values, strict=True)) == labels:
+                    return _part(value, found[name])
+        raise KeyError(f"there is no metric {name} with {labels}")
+
+
+def _part(value: float | Distribution, part: int) -> float:
+    if isinstance(value, Distribution):
+        return value.total if part == 2 else value.count
+    return value
+
 
 class Source(Protocol):
     """One node's counts, or a process' own."""

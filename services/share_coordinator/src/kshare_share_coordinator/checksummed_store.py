@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from crc32c import crc32c
 
 from kshare_core.errors import StorageFailure
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_runtime.ports import FiguredStore, KeyValueStore, StoreFigures, Write
 
 ROW_VERSION = 1
 _HEAD = Struct(">BI")
@@ -96,6 +96,10 @@ class ChecksummedStore:
 
     def families(self) -> list[str]:
         return self._store.families()
+
+    def figures(self) -> StoreFigures | None:
+        """See FiguredStore; None where the store below has none."""
+        return self._store.figures() if isinstance(self._store, FiguredStore) else None
 
     def close(self) -> None:
         self._store.close()

@@ -49,6 +49,7 @@ from kshare_share_coordinator.maintenance.backup import BackupService, backup_st
 from kshare_share_coordinator.maintenance.confirmed_sync import ConfirmedSync
 from kshare_share_coordinator.maintenance.opening import open_state_store
 from kshare_share_coordinator.maintenance.state_walk import StateWalk
+from kshare_share_coordinator.measures import ShareCoordinatorSource, StateMeasures
 from kshare_share_coordinator.moving.measures import MoveMeasures
 from kshare_share_coordinator.moving.rows import StatePartitionRows
 from kshare_share_coordinator.moving.sender import StatePartitionSender
@@ -84,6 +85,7 @@ class ShareCoordinatorNode:
         self._walk: StateWalk | None = None
         self._confirmed_sync: ConfirmedSync | None = None
         self.move_measures = MoveMeasures(lambda: self._ownership.owned_count() if self._ownership else 0)
+        self._measures = StateMeasures()
         self._machine: ShareCoordinatorMachine | None = None
         self._runner: MachineRunner[Operation, Record, Result, None] | None = None
         self._server: Server | None = None
@@ -99,7 +101,10 @@ class ShareCoordinatorNode:
         self._store = open_state_store(self._environment)
         self._state_topic_index = StateTopicIndex(store=self._store, now_ms=self._environment.clock.now_ms)
         self._state_store = state_store = StateStore(
-            store=self._store, state_partition_of=self._state_partition_of, state_topic=self._state_topic_index
+            store=self._store,
+            state_partition_of=self._state_partition_of,
+            state_topic=self._state_topic_index,
+            measures=self._measures,
         )
         self._ownership = Ownership(
             node_id=self._settings.node_id,
@@ -125,6 +130,7 @@ class ShareCoordinatorNode:
             ownership=self._ownership,
             report_corrupt=state_store.report_corrupt,
             damage=state_store.damage,
+            answered=self._measures.answered,
         )
         self._walk = StateWalk(
             store=self._store,
@@ -181,7 +187,14 @@ class ShareCoordinatorNode:
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Shows what this node counts among the metrics of its process."""
-        self.move_measures.add_to(metrics)
+        self._measures.now = metrics.now
+        source = ShareCoordinatorSource(
+            self._measures,
+            self.move_measures,
+            store=lambda: self._store,
+            corrupt_count=lambda: self._state_store.corrupt_count if self._state_store else 0,
+        )
+        metrics.add_node("share-coordinator", self._settings.node_id, source, self.problems)
 
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty when it is."""

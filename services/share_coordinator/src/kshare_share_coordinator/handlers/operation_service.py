@@ -20,6 +20,7 @@ class OperationService:
     """`submit` gives an operation to the machine's runner; `report_corrupt` is for the health check.
 
     `damage` says why nothing of a share-partition's state partition is served, because its files are damaged.
+    `answered` is told the results of each request.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class OperationService:
         ownership: Ownership,
         report_corrupt: Callable[[SharePartitionKey, str], None],
         damage: Callable[[SharePartitionKey], str | None],
+        answered: Callable[[Sequence[Operation], Sequence[Result]], None] = lambda operations, results: None,
     ) -> None:
         self._submit = submit
         self._ownership = ownership
         self._report_corrupt = report_corrupt
         self._damage = damage
+        self._answered = answered
 
     async def execute(self, operations: Sequence[Operation]) -> list[Result]:
         """One result for each operation, in the same order."""
@@ -41,10 +44,12 @@ class OperationService:
             text = f"{len(operations)} share-partitions; at most {SHARE_PARTITIONS_PER_REQUEST_LIMIT} are allowed"
             return [Result(ErrorCode.INVALID_REQUEST, text)] * len(operations)
         pending = [self._begin(operation) for operation in operations]
-        return [
+        results = [
             started if isinstance(started, Result) else await self._finish(operation, started)
             for operation, started in zip(operations, pending, strict=True)
         ]
+        self._answered(operations, results)
+        return results
 
     def _begin(self, operation: Operation) -> Result | asyncio.Future[Result]:
         problem = key_problem(operation.key)

@@ -1,78 +1,75 @@
-"""What is counted about moves, for Prometheus; "in" are moves to this node, "out" those away from it."""
+"""What is counted about moves; "in" are moves to this node, "out" those away from it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
-from kshare_servicekit.metrics import NAMESPACE, Metrics
+from kshare_core.distribution import Distribution
+from kshare_servicekit.measures import Readings, counter, gauge, histogram
 
 IN, OUT = "in", "out"
-MOVE_BUCKETS_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+STARTED, COMPLETED, TAKEN_BACK = "started", "completed", "taken_back"
+MOVE_BOUNDS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+OWNED = gauge(
+    "share_coordinator_state_partitions", "State partitions that the catalog says this node owns, moving ones too."
+)
+MOVES = counter(
+    "share_coordinator_state_partition_moves",
+    "Moves of state partitions by direction (in, out) and step (started, completed, taken_back).",
+    "direction",
+    "step",
+)
+MOVE_SECONDS = histogram(
+    "share_coordinator_state_partition_move_seconds",
+    "From when this node saw a move until it saw the switch.",
+    "direction",
+)
+MOVE_BYTES = counter(
+    "share_coordinator_state_partition_move_bytes",
+    "Keys and values that were copied to this node or given out by it.",
+    "direction",
+)
+FAMILIES = (OWNED, MOVES, MOVE_SECONDS, MOVE_BYTES)
 
 
 class MoveMeasures:
-    """Counts from the node's start; `add_to` shows them among a process's metrics."""
+    """Counts from the node's start; a Source."""
 
     def __init__(self, owned: Callable[[], int]) -> None:
-        self._registry = registry = CollectorRegistry()
-        gauge = Gauge(
-            "share_coordinator_state_partitions",
-            "State partitions that the catalog says this node owns.",
-            namespace=NAMESPACE,
-            registry=registry,
-        )
-        gauge.set_function(owned)
-        self._moves = Counter(
-            "share_coordinator_state_partition_moves",
-            "Moves of state partitions by direction (in, out) and step (started, completed, taken_back).",
-            ("direction", "step"),
-            namespace=NAMESPACE,
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "share_coordinator_state_partition_move_seconds",
-            "From when this node saw a move until it saw the switch.",
-            ("direction",),
-            namespace=NAMESPACE,
-            registry=registry,
-            buckets=MOVE_BUCKETS_SECONDS,
-        )
-        self._bytes = Counter(
-            "share_coordinator_state_partition_move_bytes",
-            "Keys and values that were copied to this node or given out by it.",
-            ("direction",),
-            namespace=NAMESPACE,
-            registry=registry,
-        )
-        for direction in (IN, OUT):
-            self._seconds.labels(direction)
-            self._bytes.labels(direction)
-            for step in ("started", "completed", "taken_back"):
-                self._moves.labels(direction, step)
+        self._owned = owned
+        directions = (IN, OUT)
+        self._moves = {(way, step): 0 for way in directions for step in (STARTED, COMPLETED, TAKEN_BACK)}
+        self._seconds = {way: Distribution(MOVE_BOUNDS_S) for way in directions}
+        self._bytes = dict.fromkeys(directions, 0)
 
-    def add_to(self, metrics: Metrics) -> None:
-        metrics.registry.register(self._registry)
-
-    def started(self, direction: str) -> None:
-        self._moves.labels(direction, "started").inc()
-
-    def completed(self, direction: str, seconds: float) -> None:
-        self._moves.labels(direction, "completed").inc()
-        self._seconds.labels(direction).observe(seconds)
-
-    def taken_back(self, direction: str) -> None:
-        self._moves.labels(direction, "taken_back").inc()
-
-    def received(self, byte_count: int) -> None:
-        self._bytes.labels(IN).inc(byte_count)
-
-    def sent(self, byte_count: int) -> None:
-        self._bytes.labels(OUT).inc(byte_count)
+    def read(self, readings: Readings) -> None:
+        """Adds what was counted so far."""
+        readings.add(OWNED, self._owned())
+        for (way, step), count in self._moves.items():
+            readings.add(MOVES, count, way, step)
+        for way, seconds in self._seconds.items():
+            readings.add(MOVE_SECONDS, seconds, way)
+            readings.add(MOVE_BYTES, self._bytes[way], way)
 
     def value(self, name: str, **labels: str) -> float:
-        """One sample by its name without the prefix, for tests."""
-        found = self._registry.get_sample_value(f"{NAMESPACE}_share_coordinator_{name}", labels)
-        assert found is not None, f"there is no metric {name} with {labels}"
-        return found
+        """One sample by its name without `kshare_share_coordinator_`, for tests."""
+        readings = Readings()
+        self.read(readings)
+        return readings.value(f"share_coordinator_{name}", **labels)
+
+    def started(self, direction: str) -> None:
+        self._moves[direction, STARTED] += 1
+
+    def completed(self, direction: str, seconds: float) -> None:
+        self._moves[direction, COMPLETED] += 1
+        self._seconds[direction].observe(seconds)
+
+    def taken_back(self, direction: str) -> None:
+        self._moves[direction, TAKEN_BACK] += 1
+
+    def received(self, byte_count: int) -> None:
+        self._bytes[IN] += byte_count
+
+    def sent(self, byte_count: int) -> None:
+        self._bytes[OUT] += byte_count

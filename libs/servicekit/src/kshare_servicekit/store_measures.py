@@ -1,0 +1,36 @@
+"""RocksDB's own figures of a role's store."""
+
+from __future__ import annotations
+
+from kshare_runtime.ports import FiguredStore, KeyValueStore
+from kshare_servicekit.measures import Family, Readings, gauge
+
+
+class StoreFamilies:
+    """The families of one role's store; `role` as in metric names. A store in memory shows nothing."""
+
+    def __init__(self, role: str) -> None:
+        self.memtable_bytes = gauge(
+            f"{role}_rocksdb_memtable_bytes", "Memory of write buffers that are not flushed yet."
+        )
+        self.table_bytes = gauge(f"{role}_rocksdb_table_bytes", "Size on disk of the tables of all column families.")
+        self.pending_compaction_bytes = gauge(
+            f"{role}_rocksdb_pending_compaction_bytes", "About how much compaction has to rewrite; growing: it lags."
+        )
+        self.block_cache_bytes = gauge(f"{role}_rocksdb_block_cache_bytes", "Memory of the block cache that is in use.")
+        self.compactions = gauge(f"{role}_rocksdb_running_compactions", "Compactions that run now.")
+        self.flushes = gauge(f"{role}_rocksdb_running_flushes", "Flushes of write buffers that run now.")
+        self.background_errors = gauge(
+            f"{role}_rocksdb_background_errors", "Errors of flushes and compactions since the store was opened."
+        )
+        self.families: tuple[Family, ...] = (
+            *(self.memtable_bytes, self.table_bytes, self.pending_compaction_bytes, self.block_cache_bytes),
+            *(self.compactions, self.flushes, self.background_errors),
+        )
+
+    def read(self, readings: Readings, store: KeyValueStore | FiguredStore | None) -> None:
+        """Adds the figures of an open store."""
+        figures = store.figures() if isinstance(store, FiguredStore) else None
+        if figures is not None:
+            for family, value in zip(self.families, figures, strict=True):
+                readings.add(family, value)
