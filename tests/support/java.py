@@ -29,7 +29,7 @@ def _cache() -> Path:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Installing is done by one process at a time: tests run in several."""
     _cache().mkdir(parents=True, exist_ok=True)
     with (_cache() / "lock").open("w") as lock:
@@ -39,7 +39,7 @@ def _alone() -> Iterator[None]:
 
 def require_java() -> str:
     """The path of `java`; installs a JDK and Maven where they are missing and that is possible."""
-    with _alone():
+    with alone():
         return _require_java()
 
 
@@ -68,7 +68,7 @@ def _require_java() -> str:
 
 def kafka_jars() -> Path:
     """A folder with Kafka's jars; filled once for each content of pom.xml."""
-    with _alone():
+    with alone():
         _require_java()
         return _kafka_jars()
 

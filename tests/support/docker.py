@@ -1,0 +1,93 @@
+"""A Docker daemon and kshare's images for tests.
+
+A working DOCKER_HOST (or the default socket) is used as it is. Else ../shared/docker, where it is there, brings a
+daemon and a base image without a container registry; it is started for the whole test run and left running. Where
+neither is possible, the tests are skipped and say why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from support.java import alone
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "docker"
+LOCAL_BASE_IMAGE = "kshare/base:bookworm"
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+TARGETS = ("coordinator", "share-coordinator", "leader", "gateway", "cli")
+BUILD_TIMEOUT_S = 900
+
+
+def docker(*arguments: str, environment: Mapping[str, str], timeout_s: float = 120) -> str:
+    """What the command printed; AssertionError where it fails."""
+    result = subprocess.run(
+        ["docker", *arguments],
+        cwd=ROOT,
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert result.returncode == 0, f"docker {' '.join(arguments)}: {result.stdout[-3000:]}{result.stderr[-3000:]}"
+    return result.stdout
+
+
+@cache
+def docker_environment() -> dict[str, str]:
+    """The environment for `docker`; skips the test where there is no daemon and none can be started."""
+    with alone():
+        environment = dict(os.environ)
+        if shutil.which("docker") and _works(environment):
+            return environment
+        return _own_daemon(environment)
+
+
+def _own_daemon(environment: dict[str, str]) -> dict[str, str]:
+    if not SHARED.exists() or os.geteuid() != 0:
+        pytest.skip("no Docker daemon answers (DOCKER_HOST), and ../shared/docker with root to start one is not here")
+    for command in ([str(SHARED / "build")], [str(SHARED / "dockerd.sh"), "start"]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"{' '.join(command)} cannot bring up Docker here: {done.stderr.strip()[-500:]}")
+    cache_folder = Path(environment.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    environment["DOCKER_HOST"] = f"unix://{cache_folder}/kshare-docker/docker.sock"
+    environment["BASE_IMAGE"] = LOCAL_BASE_IMAGE
+    environment["KSHARE_CA_FILE"] = str(CA_BUNDLE)
+    if not _works(environment):
+        pytest.skip("the daemon of ../shared/docker does not answer")
+    return environment
+
+
+def _works(environment: Mapping[str, str]) -> bool:
+    done = subprocess.run(["docker", "info"], env=dict(environment), capture_output=True, timeout=60, check=False)
+    return done.returncode == 0
+
+
+@cache
+def images() -> tuple[dict[str, str], str]:
+    """Builds all images from this working tree; the environment for `docker`, and the tag."""
+    environment = docker_environment()
+    arguments = ["build", "--quiet", "--file", "deploy/images/Dockerfile"]
+    if "BASE_IMAGE" in environment:
+        arguments += ["--build-arg", f"BASE_IMAGE={environment['BASE_IMAGE']}"]
+    if "KSHARE_CA_FILE" in environment:
+        arguments += ["--secret", f"id=ca,src={environment['KSHARE_CA_FILE']}"]
+    with alone():
+        for target in TARGETS:
+            tag = f"kshare/{target}:test"
+            docker(
+                *arguments,
+                *("--target", target, "--tag", tag, "."),
+                environment={**environment, "DOCKER_BUILDKIT": "1"},
+                timeout_s=BUILD_TIMEOUT_S,
+            )
+    return environment, "test"
