@@ -1,0 +1,214 @@
+{{- define "kshare.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains "kshare" .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-kshare" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels by which a role's pods are selected; a dict with root and role. */}}
+{{- define "kshare.selector" -}}
+app.kubernetes.io/name: kshare
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .role }}
+{{- end -}}
+
+{{- define "kshare.labels" -}}
+{{ include "kshare.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end -}}
+
+{{- define "kshare.image" -}}
+{{ .root.Values.image.registry }}/{{ .role }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+
+{{- define "kshare.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "kshare.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end -}}
+
+{{/* All coordinators, each by its own name: any may be the active one. */}}
+{{- define "kshare.coordinatorAddresses" -}}
+{{- $name := printf "%s-coordinator" (include "kshare.fullname" .) -}}
+{{- $addresses := list -}}
+{{- range $ordinal := until (int .Values.coordinator.replicas) -}}
+{{- $addresses = append $addresses (printf "%s-%d.%s.%s.svc:9190" $name $ordinal $name $.Release.Namespace) -}}
+{{- end -}}
+{{- join "," $addresses -}}
+{{- end -}}
+
+{{/* What all pods have; a dict with root, role and values. */}}
+{{- define "kshare.podSpec" -}}
+serviceAccountName: {{ include "kshare.serviceAccountName" .root }}
+automountServiceAccountToken: {{ or (eq .role "share-coordinator") (eq .role "leader") }}
+terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
+securityContext:
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .values.affinity }}
+affinity:
+  {{- toYaml .values.affinity | nindent 2 }}
+{{- else }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "kshare.selector" . | nindent 14 }}
+{{- end }}
+{{- with .root.Values.spread.topologyKeys }}
+topologySpreadConstraints:
+  {{- range . }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "kshare.selector" $ | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "kshare.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "kshare.environment" -}}
+- {name: KSHARE_CONFIG, value: /etc/kshare/kshare.properties}
+- {name: KSHARE_LOG_FORMAT, value: {{ .root.Values.logs.format }}}
+- {name: KSHARE_LOG_LEVEL, value: {{ .root.Values.logs.level }}}
+- {name: KSHARE_COORDINATOR_ADDRESS, value: {{ include "kshare.coordinatorAddresses" .root | quote }}}
+{{- end -}}
+
+{{/* It has started when it can do its work; it is alive as long as it answers at all. */}}
+{{- define "kshare.probes" -}}
+startupProbe:
+  grpc: {port: 9191}
+  periodSeconds: 2
+  failureThreshold: 150
+readinessProbe:
+  grpc: {port: 9191}
+  periodSeconds: 3
+  timeoutSeconds: 3
+  failureThreshold: 2
+livenessProbe:
+  tcpSocket: {port: 9191}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+{{- end -}}
+
+{{/* A role with a volume: StatefulSet and headless Service; a dict with root, role, values and drains. */}}
+{{- define "kshare.statefulRole" -}}
+{{- $name := printf "%s-%s" (include "kshare.fullname" .root) .role -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "kshare.labels" . | nindent 4 }}
+spec:
+  clusterIP: None
+  # Roles find each other before they are ready: the coordinator's own start needs nobody, all others need it.
+  publishNotReadyAddresses: true
+  selector:
+    {{- include "kshare.selector" . | nindent 4 }}
+  ports:
+    - {name: grpc, port: 9190}
+    - {name: operations, port: 9191}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "kshare.labels" . | nindent 4 }}
+spec:
+  serviceName: {{ $name }}
+  replicas: {{ .values.replicas }}
+  podManagementPolicy: Parallel
+  selector:
+    matchLabels:
+      {{- include "kshare.selector" . | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "kshare.labels" . | nindent 8 }}
+      annotations:
+        checksum/config: {{ include (print .root.Template.BasePath "/configmap.yaml") .root | sha256sum }}
+        {{- with .values.podAnnotations }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    spec:
+      {{- include "kshare.podSpec" . | nindent 6 }}
+      containers:
+        - name: {{ .role }}
+          image: {{ include "kshare.image" . }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          securityContext:
+            {{- include "kshare.securityContext" . | nindent 12 }}
+          env:
+            {{- include "kshare.environment" . | nindent 12 }}
+            - name: POD_NAME
+              valueFrom: {fieldRef: {fieldPath: metadata.name}}
+            - {name: KSHARE_ADVERTISED_ADDRESS, value: "$(POD_NAME).{{ $name }}.{{ .root.Release.Namespace }}.svc:9190"}
+            {{- if .drains }}
+            - {name: KSHARE_SCALE_DOWN_TIMEOUT_S, value: "{{ sub .values.terminationGracePeriodSeconds 30 }}"}
+            {{- end }}
+          ports:
+            - {name: grpc, containerPort: 9190}
+            - {name: operations, containerPort: 9191}
+            - {name: metrics, containerPort: 9464}
+          {{- include "kshare.probes" . | nindent 10 }}
+          {{- if .drains }}
+          lifecycle:
+            preStop:
+              exec: {command: [python, -m, kshare_servicekit.scale_down, {{ .role }}]}
+          {{- end }}
+          resources:
+            {{- toYaml .values.resources | nindent 12 }}
+          volumeMounts:
+            - {name: data, mountPath: /var/lib/kshare}
+            - {name: config, mountPath: /etc/kshare, readOnly: true}
+            - {name: tmp, mountPath: /tmp}
+      volumes:
+        - name: config
+          configMap: {name: {{ include "kshare.fullname" .root }}}
+        - name: tmp
+          emptyDir: {sizeLimit: 64Mi}
+  volumeClaimTemplates:
+    - metadata:
+        name: data
+        labels:
+          {{- include "kshare.selector" . | nindent 10 }}
+      spec:
+        accessModes: [ReadWriteOnce]
+        {{- with .values.storage.className }}
+        storageClassName: {{ . }}
+        {{- end }}
+        resources:
+          requests: {storage: {{ .values.storage.size }}}
+{{- end -}}
