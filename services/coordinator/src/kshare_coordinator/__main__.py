@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from kshare_coordinator.machine.metadata_partitions import partition_of_row
+from kshare_coordinator.metadata.opening import open_metadata_store
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import InvalidConfig, process_configs
@@ -12,6 +14,8 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings, SettingsError
+
+EVERY_INTERFACE = ("0.0.0.0", "::", "*")
 
 log = logging.getLogger(__name__)
 
@@ -24,16 +28,31 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
         raise SettingsError(f"{settings.config}: {error}") from error
     for warning in warnings:
         log.warning("%s: %s", settings.config, warning)
-    return CoordinatorNode(
-        environment=environment,
-        network=network,
-        settings=CoordinatorSettings(
-            node_id=settings.node_id,
-            listen=settings.listen,
-            coordinator_address=settings.advertised_address or "",
-            configs=configs,
-        ),
+    node_settings = CoordinatorSettings(
+        node_id=settings.node_id,
+        listen=settings.listen,
+        coordinator_address=settings.advertised_address or "",
+        configs=configs,
     )
+    if configs.text("kshare.metadata.store") == "rocksdb":
+        return CoordinatorNode(environment=environment, network=network, settings=node_settings)
+    _check_address(settings)
+    try:
+        store = open_metadata_store(environment, configs, partition_of_row)
+    except InvalidConfig as error:
+        raise SettingsError(f"{settings.config}: {error}") from error
+    return CoordinatorNode(environment=environment, network=network, settings=node_settings, open_store=lambda: store)
+
+
+def _check_address(settings: ProcessSettings) -> None:
+    """Others are told where this coordinator is, so an address that means every interface is not enough."""
+    host = settings.listen.rpartition(":")[0].strip("[]")
+    if settings.advertised_address is None and host in EVERY_INTERFACE:
+        text = (
+            f"--listen is {settings.listen}, which says nothing about where others reach this coordinator; with "
+            "kshare.metadata.store=etcd --advertised-address must say it, as in coordinator-1:9100"
+        )
+        raise SettingsError(text)
 
 
 if __name__ == "__main__":
