@@ -161,7 +161,7 @@ def test_username_and_password() -> None:
                 etcd = GrpcEtcd(settings, time_limit_ms=2_000)
                 with pytest.raises(EtcdRefused, match=server.endpoint):
                     await put(etcd, b"3")
-                with pytest.raises(EtcdError, match="user name is empty|authentication failed"):
+                with pytest.raises(EtcdError, match=r"user name is empty|authentication failed"):
                     async with aclosing(etcd.watch(b"k", b"l", first)) as changes:
                         await anext(changes)
                 await etcd.close()

@@ -17,9 +17,10 @@ import pytest
 
 from kshare_coordinator.metadata.port import CATALOG, OwnershipLost
 from kshare_core.errors import StorageFailure
-from support.etcd_backends import Backend, Play, RealBackend, play_on, real_etcd, until
+from support.etcd_backends import Backend, Play, RealBackend, play_in_virtual_time, play_on, real_etcd, until
 from support.metadata_cluster import LEASE_MS, Cluster, write
 from support.metadata_process import GROUP_PARTITIONS
+from support.simulation.loop import VirtualLoop
 
 LEASE_S = LEASE_MS / 1000
 ROOT = Path(__file__).resolve().parents[3]
@@ -109,6 +110,22 @@ def test_while_etcd_stands_still_for_longer_than_a_lease_nobody_owns_anything(pl
             assert all(numbers(cluster)[p] >= confirmed[p] for p in confirmed)
 
     play(scene)
+
+
+def test_who_stood_still_owns_nothing_before_any_timer_had_its_turn() -> None:
+    async def scene(backend: Backend) -> None:
+        async with Cluster(backend, group_partitions=2) as cluster:
+            a = await cluster.start(1)
+            await cluster.balanced()
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            loop._now += LEASE_S
+            assert cluster.counts() == [0]
+            assert not a.store.owns(CATALOG)
+            with pytest.raises(OwnershipLost):
+                await a.put(0, "k", "1")
+
+    play_in_virtual_time(scene)
 
 
 def test_a_short_standstill_takes_nothing_away(play: Play) -> None:

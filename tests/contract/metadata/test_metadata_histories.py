@@ -133,7 +133,7 @@ class History:
                 await self._cluster.start(one.node_id, journal_limit=5, value_bytes_limit=120)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(faults=st.lists(st.tuples(FAULTS, st.integers(0, 800)), min_size=1, max_size=12))
 def test_nothing_confirmed_is_lost_and_nobody_shares(faults: list[tuple[Fault, int]]) -> None:
     async def scene(backend: Backend) -> None:

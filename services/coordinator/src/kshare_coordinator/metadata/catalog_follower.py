@@ -2,7 +2,7 @@
 
 It reads what is new, then watches. Entries carry their sequence, so whatever comes twice is passed over and a gap is
 seen; then, as after a lost watch or a compaction, it reads again what is missing. Only where that is in a snapshot
-already the whole catalog is loaded anew.
+already the whole catalog is loaded anew. The head is followed, too: who takes the catalog over goes on trimming it.
 
 While this coordinator owns the catalog nobody else writes it: what the watch tells then is our own, and `rows` has what
 our appends made durable. When the catalog is lost, an append of ours may have taken effect without our knowing, so all
@@ -57,7 +57,7 @@ class CatalogFollower:
         while True:
             try:
                 revision = await self.catch_up()
-                start, end = self._layout.journal_range(CATALOG)
+                start, end = self._layout.head_and_journal(CATALOG)
                 async with aclosing(self._etcd.watch(start, end, revision + 1)) as watch:
                     async for changes in watch:
                         if not await self._happened(changes):
@@ -81,7 +81,7 @@ class CatalogFollower:
             except EtcdCompacted:
                 await asyncio.sleep(0)
                 continue
-            if self._deliver(entries):
+            if self._deliver(entries) and self._head_changed(answer.pairs):
                 self._problems.clear(AREA)
                 return answer.revision
 
@@ -100,11 +100,14 @@ class CatalogFollower:
 
     async def _happened(self, changes: Changes) -> bool:
         """False: something is missing, and has to be read."""
-        entries = []
-        for event in changes.events:
-            if isinstance(event, KeyValue) and sequence_of(event.key) >= self.rows.next_sequence:
-                entries.append(await self._entry(event, event.mod_revision))
-        return self._deliver(entries)
+        puts = [event for event in changes.events if isinstance(event, KeyValue)]
+        head = self._layout.head(CATALOG)
+        entries = [
+            await self._entry(pair, pair.mod_revision)
+            for pair in puts
+            if pair.key != head and sequence_of(pair.key) >= self.rows.next_sequence
+        ]
+        return self._deliver(entries) and self._head_changed([pair for pair in puts if pair.key == head])
 
     async def _entry(self, pair: KeyValue, revision: int) -> Entry:
         stored = journal_entry_of(pair)
@@ -122,4 +125,15 @@ class CatalogFollower:
                 return False
             self.rows.apply(entry)
             self._listener.catalog_changed(entry.writes)
+        return True
+
+    def _head_changed(self, pairs: Sequence[KeyValue]) -> bool:
+        """False: its snapshot holds what is not known yet."""
+        for pair in pairs:
+            if self.is_owned or not self._is_loaded or pair.mod_revision <= self.rows.head_revision:
+                continue
+            head = head_of(pair)
+            if head.first_sequence > self.rows.next_sequence:
+                return False
+            self.rows.head_changed(head, pair.mod_revision)
         return True

@@ -67,6 +67,10 @@ class Layout:
         last = end_of_prefix(self._rows(partition) + b"journal/") if end is None else self.journal(partition, end)
         return self.journal(partition, first), last
 
+    def head_and_journal(self, partition: int) -> tuple[bytes, bytes]:
+        """The range of the head and the journal, and of nothing else."""
+        return self.head(partition), self.journal_range(partition)[1]
+
     def large(self, partition: int, append_id: str) -> bytes:
         """What the keys of an append's pieces begin with."""
         return self.all_large(partition) + append_id.encode() + b"/"

@@ -46,8 +46,10 @@ class PartitionRows:
     first_sequence: int = 0
     """Of the entries that are not in the snapshot."""
     next_sequence: int = 0
-    journal_bytes: int = 0
     snapshot_bytes: int = 0
+    journal_bytes: int = 0
+    """Of the entries that are not in the snapshot; `sizes` has each."""
+    sizes: dict[int, int] = field(default_factory=dict)
     rows: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
     large: dict[int, str] = field(default_factory=dict)
     """Append ids of large entries that are not in the snapshot, by sequence."""
@@ -59,9 +61,20 @@ class PartitionRows:
         assert entry.sequence == self.next_sequence, f"entry {entry.sequence} instead of {self.next_sequence}"
         self.next_sequence += 1
         self.journal_bytes += entry.size
+        self.sizes[entry.sequence] = entry.size
         if entry.large is not None:
             self.large[entry.sequence] = entry.large
         self.put(entry.writes)
+
+    def head_changed(self, head: pb.MetadataHead, revision: int) -> None:
+        """Another snapshot is in force; it holds nothing but what is known."""
+        assert head.first_sequence <= self.next_sequence, f"the snapshot is newer than entry {self.next_sequence}"
+        for sequence in range(self.first_sequence, head.first_sequence):
+            self.journal_bytes -= self.sizes.pop(sequence)
+            if sequence in self.large:
+                self.orphans[self.large.pop(sequence)] = None
+        self.generation, self.head_revision = head.generation, revision
+        self.first_sequence, self.snapshot_bytes = head.first_sequence, head.snapshot_bytes
 
     def put(self, writes: Sequence[Write]) -> None:
         for family, key, value in writes:
@@ -72,15 +85,6 @@ class PartitionRows:
 
     def writes(self) -> list[Write]:
         return [Write(family, key, value) for (family, key), value in self.rows.items()]
-
-    def trimmed(self, *, head_revision: int, first_sequence: int, snapshot_bytes: int, former_bytes: int) -> None:
-        """The next snapshot is in force, with everything before `first_sequence`; those entries had `former_bytes`."""
-        self.generation += 1
-        self.head_revision, self.first_sequence = head_revision, first_sequence
-        self.snapshot_bytes = snapshot_bytes
-        self.journal_bytes -= former_bytes
-        for sequence in [sequence for sequence in self.large if sequence < first_sequence]:
-            self.orphans[self.large.pop(sequence)] = None
 
 
 def head_of(pair: KeyValue | None) -> pb.MetadataHead:
@@ -133,10 +137,10 @@ async def _read_partition(etcd: Etcd, layout: Layout, partition: int) -> Partiti
         head_revision=0 if head_pair is None else head_pair.mod_revision,
         first_sequence=head.first_sequence,
         next_sequence=head.first_sequence,
+        snapshot_bytes=head.snapshot_bytes,
     )
     if head.generation:
         data = await _read_snapshot(etcd, layout.snapshot(partition, head.generation), head.chunks, revision)
-        rows.snapshot_bytes = len(data)
         rows.put(writes_of(data))
     pieces: dict[str, list[bytes]] = {}
     for pair in pairs:

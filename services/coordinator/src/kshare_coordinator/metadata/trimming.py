@@ -68,21 +68,18 @@ class Trimmer:
                 rows.orphans.pop(append_id, None)
 
     async def _snapshot(self, partition: int, fence: Compare, rows: PartitionRows) -> None:
-        first_sequence, journal_bytes, generation = rows.next_sequence, rows.journal_bytes, rows.generation + 1
+        first_sequence, generation = rows.next_sequence, rows.generation + 1
         prefix = self._layout.snapshot(partition, generation)
         chunks = snapshot_bytes = 0
         for data in snapshot_pieces(rows.writes(), self._value_bytes_limit):
             await self._write(fence, [Put(piece(prefix, chunks), data)])
             chunks += 1
             snapshot_bytes += len(data)
-        head = pb.MetadataHead(generation=generation, chunks=chunks, first_sequence=first_sequence)
-        revision = await self._switch(fence, partition, rows.head_revision, head.SerializeToString())
-        rows.trimmed(
-            head_revision=revision,
-            first_sequence=first_sequence,
-            snapshot_bytes=snapshot_bytes,
-            former_bytes=journal_bytes,
+        head = pb.MetadataHead(
+            generation=generation, chunks=chunks, first_sequence=first_sequence, snapshot_bytes=snapshot_bytes
         )
+        revision = await self._switch(fence, partition, rows.head_revision, head.SerializeToString())
+        rows.head_changed(head, revision)
 
     async def _switch(self, fence: Compare, partition: int, former_revision: int, value: bytes) -> int:
         key = self._layout.head(partition)

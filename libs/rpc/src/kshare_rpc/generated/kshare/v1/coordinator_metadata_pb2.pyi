@@ -155,22 +155,25 @@ class MetadataHead(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """the snapshot's; 0: there is none yet"""
     chunks: _builtins.int
     """its values rows/<partition>/snapshot/<generation>/<chunk>, each MetadataWrites of its own"""
     first_sequence: _builtins.int
     """of the journal, that is not in the snapshot"""
+    snapshot_bytes: _builtins.int
     def __init__(
         self,
         *,
         generation: _builtins.int = ...,
         chunks: _builtins.int = ...,
         first_sequence: _builtins.int = ...,
+        snapshot_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "first_sequence", b"first_sequence", "generation", b"generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "first_sequence", b"first_sequence", "generation", b"generation", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
