@@ -6,10 +6,9 @@ as long as it waits.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
+from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 
 MALFORMED, STOPPED, HANDLER_FAILED = "malformed", "stopped", "handler"
 """Why a served call failed: the request is no message of its type, the server stopped first, the handler raised."""
@@ -40,10 +39,10 @@ class MethodStatistics:
 
 
 class CallStatistics:
-    """The calls of one network. `now` gives seconds of any steady clock; without one, the event loop's."""
+    """The calls of one network. `now` gives seconds of any steady clock; without one, calls take no time."""
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
-        self.now = now or _loop_time
+        self.now = now or no_clock
         self.made: dict[str, MethodStatistics] = {}
         """Calls to others, by the method's path."""
         self.served: dict[str, MethodStatistics] = {}
@@ -55,7 +54,3 @@ class CallStatistics:
     def of_served(self, path: str) -> MethodStatistics:
         """Of a method that this process serves; only methods that there are, or callers could invent names."""
         return self.served.get(path) or self.served.setdefault(path, MethodStatistics())
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -6,10 +6,9 @@ what is there when a scrape asks.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
+from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 from kshare_core.errors import ErrorCode
 from kshare_runtime.ports import Write
 from kshare_servicekit.measures import Readings, Source, counter, gauge, histogram
@@ -85,7 +84,7 @@ class StateMeasures:
     """Counted by the store and by the operations; `now` is a steady clock in seconds."""
 
     def __init__(self) -> None:
-        self.now: Callable[[], float] = _loop_time
+        self.now: Callable[[], float] = no_clock
         self.operations: dict[tuple[type, int], int] = {}
         self.records: dict[type, int] = {}
         self.append_seconds = Distribution(DURATION_BOUNDS_S)
@@ -150,7 +149,3 @@ class ShareCoordinatorSource:
             maintained = store.maintained
             readings.add(DAMAGED, 0 if maintained is None else len(maintained.damaged_families()))
             STORE.read(readings, store)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
