@@ -9,8 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from itertools import pairwise
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -93,15 +91,12 @@ class Consuming(Load):
         super().__init__()
         self.name = name
         self.came: dict[str, float] = {}
-        self.times: list[float] = []
-        """Of all deliveries."""
 
     def note(self, messages: Iterable[Any]) -> list[Any]:
         good = [message for message in messages if message.error() is None]
         now = time.monotonic()
         for message in good:
             self.came.setdefault(message.value().decode(), now)
-            self.times.append(now)
         return good
 
     def wait_for(self, values: Iterable[str]) -> None:
@@ -112,11 +107,6 @@ class Consuming(Load):
             assert self.failure is None, self.failure
             assert time.monotonic() < deadline, f"{self.name}: {len(missing)} of {len(wanted)} never came"
             time.sleep(0.1)
-
-    def longest_gap_s(self, since: float) -> float:
-        """The longest time from `since` on in which no record came."""
-        times = [since, *(each for each in list(self.times) if each >= since), time.monotonic()]
-        return max(later - earlier for earlier, later in pairwise(times))
 
 
 class ShareConsuming(Consuming):
@@ -223,17 +213,12 @@ class Coordinators:
                 return address
         return None
 
-    def wait_for_active(self, other_than: Address | None = None, *, timeout_s: float = 20.0) -> Address:
-        found: list[Address] = []
-
-        def is_found() -> bool:
-            active = self.active()
-            if active is not None and active != other_than:
-                found.append(active)
-            return bool(found)
-
-        wait_until(is_found, timeout_s, "a coordinator is active")
-        return found[0]
+    def wait_for_active(self, timeout_s: float = 20.0) -> Address:
+        deadline = time.monotonic() + timeout_s
+        while (active := self.active()) is None:
+            assert time.monotonic() < deadline, f"no coordinator was active for {timeout_s} s"
+            time.sleep(0.1)
+        return active
 
     def pid(self, address: Address) -> int:
         """Of the process that listens there."""
@@ -290,8 +275,3 @@ def several_coordinators(etcd_endpoint: str, count: int = 2) -> dict[str, str]:
         "kshare.metadata.store": "etcd",
         "kshare.metadata.etcd.endpoints": etcd_endpoint,
     }
-
-
-def stores_of(folder: Path) -> list[Path]:
-    """The coordinators' own RocksDBs; with etcd there are none."""
-    return sorted(path.parent for path in (folder / "data").glob("**/coordinator/CURRENT"))

@@ -16,7 +16,7 @@ from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_wire.api_versions import ApiKey
 from support.gateway_harness import MEMBER, GatewayClient, environment
-from support.several_coordinators import GROUP_PARTITIONS, ScriptedCoordinators, address_of, all_owned_by, group_in
+from support.scripted_coordinators import GROUP_PARTITIONS, ScriptedCoordinators, address_of, all_owned_by, group_in
 from support.simulation.loop import VirtualLoop
 
 FIRST, SECOND = group_in(0), group_in(1)

@@ -14,7 +14,7 @@ from kshare_rpc.catalog_follower import (
     CatalogFollower,
 )
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from support.several_coordinators import ME, ScriptedCoordinators, address_of, all_owned_by, group_in, play, until
+from support.scripted_coordinators import ME, ScriptedCoordinators, address_of, all_owned_by, group_in, play, until
 from support.simulation.loop import VirtualLoop
 
 
@@ -201,3 +201,25 @@ def test_the_newest_of_many_takeovers_wins_and_every_view_is_seen_once() -> None
             assert follower.view.coordinator_address("any") == address_of(active)
 
     play(scenario, 1, 2, 3)
+
+
+def test_a_search_that_finds_nobody_is_one_problem_and_one_that_finds_somebody_is_none() -> None:
+    async def main() -> None:
+        cluster, problems = ScriptedCoordinators(1, 2, 3), list[str]()
+        await cluster.start()
+        follower = cluster.follower(problems=problems)
+        await follower.start(ME)
+        await cluster[1].go_away()
+        cluster.change(active=3)
+        await until(lambda: follower.active_address == address_of(3), seconds=5)
+        assert problems == []
+        cluster.active = None
+        cluster.change()
+        await asyncio.sleep(3)
+        assert len(problems) > 5
+        for node_id in (1, 2, 3):
+            assert address_of(node_id) in problems[1]
+        assert len(set(problems[1:])) == 1, "it can be told once"
+        await follower.stop()
+
+    VirtualLoop(time_limit=100).run(main())

@@ -69,8 +69,8 @@ class CatalogFollower:
         self._channels: dict[str, Channel] = {}
         self._addresses = tuple(address.strip() for address in coordinator_address.split(","))
         self._has_several = len(self._addresses) > 1
-        self._tried: dict[str, None] = {}
-        """Addresses that were asked in vain since one answered, or since the last rest."""
+        self._tried: dict[str, str] = {}
+        """Why each address was asked in vain since one answered, or since the last rest."""
         self._viewed_at = ""
         """The address that gave the newest view."""
         self._node: coordinator_pb2.Node | None = None
@@ -151,29 +151,29 @@ class CatalogFollower:
         try:
             await step()
         except (CallFailed, RegistrationRefused) as problem:
-            self._on_problem(f"{problem}")
-            self._look_elsewhere("")
+            self._look_elsewhere(str(problem), "")
             return False
         except _NotAnswered as problem:
-            self._on_problem(f"{problem}")
-            self._look_elsewhere(problem.points_at)
+            self._look_elsewhere(str(problem), problem.points_at)
             return False
         self._tried.clear()
         return True
 
-    def _look_elsewhere(self, points_at: str) -> None:
-        """Makes the next address to ask the active one."""
+    def _look_elsewhere(self, problem: str, points_at: str) -> None:
+        """Makes the next address to ask the active one; where all were asked, that is a problem to tell."""
         self._has_several = self._has_several or points_at not in ("", self.active_address)
         others = self.view.coordinators.values() if self._has_several else ()
         known = list(dict.fromkeys([*self._addresses, *others]))
         current = self.active_address
-        self._tried[current] = None
+        self._tried[current] = problem
         place = known.index(current) if current in known else -1
         in_turn = [points_at] if points_at else []
         in_turn += known[place + 1 :] + known[: place + 1]
         fresh = [address for address in in_turn if address not in self._tried]
         # Without a fresh one the next round begins where this one was pointed at; see `_rest`.
         self.active_address = (fresh or in_turn)[0]
+        if not fresh:
+            self._on_problem("; ".join(self._tried.values()))
 
     async def _rest(self) -> None:
         """Before the next attempt: not at all while there are addresses that were not asked in this round."""
