@@ -47,6 +47,8 @@ def _value(field: Any, shape: Any, draw: Any) -> Any:
         return uuid.UUID(bytes=draw(st.binary(min_size=16, max_size=16)))
     if kind == "bool":
         return draw(st.booleans())
+    if kind == "float64":
+        return draw(st.floats(allow_nan=False))
     if kind == "error_code":
         from kio.schema.errors import ErrorCode
 

@@ -2,17 +2,25 @@
 
 Version 5 and unknown ones are answered in version 0 with UNSUPPORTED_VERSION and the same table (KIP-511); the
 connection does that. Features: see `FEATURES`. The client's software name and version are not checked.
+
+Produce is announced from version 0 on, as by Kafka: librdkafka before 2.11 takes a least version of 3 for a broker that
+knows no compression (KAFKA-18659). Versions below the table's close the connection, there and here.
 """
 
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
-from kshare_wire.api_versions import FEATURES, FINALIZED_FEATURES_EPOCH, SUPPORTED_VERSIONS
+from kshare_wire.api_versions import FEATURES, FINALIZED_FEATURES_EPOCH, SUPPORTED_VERSIONS, ApiKey
 from kshare_wire.messages import Body, Message
 
+_ANNOUNCED_MINIMUMS = {ApiKey.PRODUCE: 0}
 _API_KEYS = [
-    {"api_key": key, "min_version": versions.minimum, "max_version": versions.maximum}
+    {
+        "api_key": key,
+        "min_version": _ANNOUNCED_MINIMUMS.get(key, versions.minimum),
+        "max_version": versions.maximum,
+    }
     for key, versions in sorted(SUPPORTED_VERSIONS.items())
 ]
 _ORDINARY_BODY: Body = {

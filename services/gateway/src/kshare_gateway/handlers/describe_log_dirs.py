@@ -47,7 +47,7 @@ def _wanted(gateway: Gateway, request: Message) -> list[tuple[coordinator_pb2.To
     view = gateway.view
     if request.topics is None:
         return [(topic, range(len(topic.partitions))) for _, topic in sorted(view.topics_by_name.items())]
-    found = []
+    found: list[tuple[coordinator_pb2.Topic, Sequence[int]]] = []
     for entry in request.topics:
         topic = view.topics_by_name.get(entry.topic)
         if topic is not None:
