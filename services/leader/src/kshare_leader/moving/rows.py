@@ -11,10 +11,11 @@ each read of a batch from a disk checks it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
 from kshare_leader.log import keys
 from kshare_leader.log.stored_batches import StoredBatches
@@ -136,7 +137,10 @@ class PartitionRows:
 
     def extent(self, key: TopicPartition) -> LogExtent:
         """What a log that is opened on these rows has; StorageFailure also where they are no whole log."""
-        opened = StoredBatches(self._store, key).open_extent()
+        try:
+            opened = StoredBatches(self._store, key).open_extent()
+        except (KafkaError, struct.error) as error:
+            raise StorageFailure(f"the rows of partition {key.partition} are damaged: {error}") from error
         return LogExtent(opened.positions.start_offset, opened.end_offset)
 
     def remove(self, key: TopicPartition) -> None:
