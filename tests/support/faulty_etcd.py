@@ -1,8 +1,9 @@
 """An `Etcd` whose way to the server fails as it is told: for a real etcd and for the model alike.
 
 `unavailable` is a network that is cut, for calls and watches. `delay_ms` is how long each way of each call takes.
-`lose_answers`, `lose_requests` and `apply_late`: the next transactions are done but not answered, not done at all, or
-done some time after their caller was told that there is no answer.
+`watch_delay_ms` says by the start of its range how much later a watch tells what happened. `lose_answers`,
+`lose_requests` and `apply_late`: the next transactions, or the next that put a key, are done but not answered, not done
+at all, or done some time after their caller was told that there is no answer.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ class FaultyEtcd:
 
     def __init__(self, etcd: Etcd) -> None:
         self._etcd = etcd
-        self._faults: list[tuple[_Fault, int]] = []
+        self._faults: list[tuple[_Fault, int, bytes | None]] = []
         self._cut = asyncio.Event()
         self._late: list[asyncio.Task[None]] = []
         self.delay_ms: Callable[[], int] = lambda: 0
+        self.watch_delay_ms: Callable[[bytes], int] = lambda _: 0
         self.transactions = 0
         """That were asked for."""
 
@@ -58,13 +60,21 @@ class FaultyEtcd:
             self._cut.clear()
 
     def lose_answers(self, count: int) -> None:
-        self._faults.extend([(_Fault.LOST_ANSWER, 0)] * count)
+        self._faults.extend([(_Fault.LOST_ANSWER, 0, None)] * count)
 
     def lose_requests(self, count: int) -> None:
-        self._faults.extend([(_Fault.LOST_REQUEST, 0)] * count)
+        self._faults.extend([(_Fault.LOST_REQUEST, 0, None)] * count)
 
-    def apply_late(self, count: int, delay_ms: int) -> None:
-        self._faults.extend([(_Fault.LATE, delay_ms)] * count)
+    def apply_late(self, count: int, delay_ms: int, *, key: bytes | None = None) -> None:
+        self._faults.extend([(_Fault.LATE, delay_ms, key)] * count)
+
+    def _next_fault(self, then: Sequence[Put | Delete]) -> tuple[_Fault, int] | None:
+        keys = [operation.key for operation in then if isinstance(operation, Put)]
+        for index, (fault, delay_ms, key) in enumerate(self._faults):
+            if key is None or key in keys:
+                del self._faults[index]
+                return fault, delay_ms
+        return None
 
     @property
     def has_faults(self) -> bool:
@@ -87,9 +97,10 @@ class FaultyEtcd:
     async def _transact(
         self, compares: Sequence[Compare], then: Sequence[Put | Delete], otherwise: Sequence[bytes]
     ) -> TransactionAnswer:
-        if not self._faults:
+        found = self._next_fault(then)
+        if found is None:
             return await self._etcd.transact(compares, then, otherwise)
-        fault, delay_ms = self._faults.pop(0)
+        fault, delay_ms = found
         if fault is _Fault.LOST_ANSWER:
             await self._etcd.transact(compares, then, otherwise)
         elif fault is _Fault.LATE:
@@ -125,6 +136,7 @@ class FaultyEtcd:
                     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                     if cut.done():
                         raise EtcdUnavailable("the network is cut")
+                    await asyncio.sleep(self.watch_delay_ms(start) / 1000)
                     yield step.result()
             finally:
                 cut.cancel()

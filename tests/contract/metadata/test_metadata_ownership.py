@@ -304,6 +304,72 @@ def test_writes_go_on_while_partitions_move(play: Play) -> None:
     play(scene)
 
 
+def test_a_partition_is_given_back_when_its_append_has_ended(play: Play) -> None:
+    async def scene(backend: Backend) -> None:
+        async with Cluster(backend, group_partitions=4) as cluster:
+            a = await cluster.start(1)
+            await cluster.balanced()
+            a.etcd.delay_ms = lambda: 150
+            waiting = asyncio.ensure_future(a.append({p: [write("k", "1")] for p in range(4)}))
+            b = await cluster.start(2)
+            await until(lambda: len(a.group_partitions) < 4)
+            assert not waiting.done()
+            assert sorted(a.gained_rows) == [CATALOG, 0, 1, 2, 3], "its rows are needed until the append has ended"
+            await waiting
+            await cluster.balanced()
+            assert sorted(a.gained_rows) == [CATALOG, 0, 1], "nothing else was lost"
+            assert b.gained_rows == {2: {"k": "1"}, 3: {"k": "1"}}
+
+    play(scene)
+
+
+def test_who_gains_knows_the_catalog_up_to_then(play: Play) -> None:
+    """However late a watch is: what was committed for a topic is not to be forgotten because the topic is not known."""
+
+    async def scene(backend: Backend) -> None:
+        async with Cluster(backend, group_partitions=2) as cluster:
+            a = await cluster.start(1)
+            await cluster.balanced()
+            b = await cluster.start(2)
+            await cluster.balanced()
+            b.etcd.watch_delay_ms = lambda start: 1_500 if b"rows/" in start else 0
+            for number in range(10):
+                await a.put(CATALOG, f"k{number}", "1")
+            mine = a.group_partitions[0]
+            await cluster.stop(a)
+            await until(lambda: b.store.owns(mine))
+            assert b.catalog == {f"k{number}": "1" for number in range(10)}
+            await until(lambda: b.store.owns(CATALOG))
+            assert b.catalog == b.rows(CATALOG)
+            await b.put(CATALOG, "k0", "2")
+            await asyncio.sleep(2)
+            assert len(b.catalog_appends) == 10, "what the watch tells at last is known"
+
+    play(scene)
+
+
+def test_an_entry_that_is_missing_is_awaited(play: Play) -> None:
+    async def scene(backend: Backend) -> None:
+        async with Cluster(backend, group_partitions=1) as cluster:
+            a = await cluster.start(1)
+            await cluster.balanced()
+            for number in range(3):
+                await a.put(CATALOG, "n", str(number))
+            b = await cluster.start(2)
+            entries = [PREFIX.encode() + b"rows/-1/journal/%020d" % number for number in range(5)]
+            values = [pair.value for key in entries[:3] for pair in (await cluster.raw.range(key)).pairs]
+            await cluster.raw.transact([], [Put(entries[4], values[1])])
+            await until(lambda: b.store.problems() != [])
+            assert "entry 3 of the catalog's journal is missing" in b.store.problems()[0]
+            assert b.catalog_appends == []
+            await cluster.raw.transact([], [Put(entries[3], values[0])])
+            await until(lambda: len(b.catalog_appends) == 2)
+            assert b.catalog_appends == [{"n": "0"}, {"n": "1"}]
+            await until(lambda: b.store.problems() == [])
+
+    play(scene)
+
+
 def test_large_appends_are_one_append(play: Play) -> None:
     async def scene(backend: Backend) -> None:
         async with Cluster(backend) as cluster:
@@ -367,6 +433,36 @@ def test_snapshots_replace_the_journal(play: Play) -> None:
             b = await cluster.start(2, **limits)
             await cluster.balanced()
             assert b.gained_rows[0] == b.rows(0) == expected
+
+    play(scene)
+
+
+def test_a_head_that_etcd_takes_up_late_changes_nothing(play: Play) -> None:
+    async def scene(backend: Backend) -> None:
+        async with Cluster(backend, group_partitions=1) as cluster:
+            limits = {"journal_limit": 3, "value_bytes_limit": 60}
+            a = await cluster.start(1, **limits)
+            await cluster.balanced()
+            head = PREFIX.encode() + b"rows/0/head"
+            a.etcd.apply_late(1, 1_500, key=head)
+
+            async def until_trimmed(version: int) -> None:
+                for number in range(1_000):
+                    await a.put(0, f"k{number % 20}", f"{version} {number}")
+                    found = (await cluster.raw.range(head)).pairs
+                    if found and found[0].version >= version:
+                        return
+                    await asyncio.sleep(0.005)
+                raise AssertionError("not trimmed")
+
+            await until_trimmed(3)
+            expected = a.rows(0)
+            assert not a.etcd.has_faults
+            await a.etcd.wait_for_late()
+            await cluster.stop(a)
+            b = await cluster.start(2, **limits)
+            await cluster.balanced()
+            assert b.rows(0) == expected
 
     play(scene)
 

@@ -81,9 +81,10 @@ class CatalogFollower:
             except EtcdCompacted:
                 await asyncio.sleep(0)
                 continue
-            if self._deliver(entries) and self._head_changed(answer.pairs):
-                self._problems.clear(AREA)
-                return answer.revision
+            if not (self._deliver(entries) and self._head_changed(answer.pairs)):
+                raise StorageFailure(f"in etcd, entry {self.rows.next_sequence} of the catalog's journal is missing")
+            self._problems.clear(AREA)
+            return answer.revision
 
     async def _load(self) -> None:
         rows = await read_partition(self._etcd, self._layout, CATALOG)
