@@ -1,4 +1,4 @@
-"""`kshare nodes` against a coordinator that serves over the real network, and `kshare partitions move`."""
+"""`kshare nodes` against a coordinator that serves over the real network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from kshare.addresses import Address
 from kshare.commands.nodes import show_nodes
-from kshare.commands.partitions import refuse_to_move
-from kshare.failure import BAD_USE, CommandFailed
-from kshare.main import app
+from kshare.failure import CommandFailed
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.grpc_network import GrpcNetwork
@@ -79,24 +76,3 @@ def test_a_coordinator_that_cannot_say() -> None:
     answer = pb.DescribeNodesResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message="no disk")
     with serving(answer) as address, pytest.raises(CommandFailed, match="no disk"):
         show_nodes(address, Console(file=StringIO()))
-
-
-@pytest.mark.parametrize("partition", ["orders", ":0", "orders:", "orders:x", "orders:-1"])
-def test_a_partition_that_is_written_wrongly(partition: str) -> None:
-    with pytest.raises(CommandFailed, match="TOPIC:PARTITION") as failure:
-        refuse_to_move(partition, 2)
-    assert failure.value.exit_code == BAD_USE
-
-
-def test_a_move_is_refused_with_what_can_be_done_instead() -> None:
-    with pytest.raises(CommandFailed) as failure:
-        refuse_to_move("a:b:3", 2)
-    text = str(failure.value)
-    assert "partition 3 of topic a:b" in text and "leader 2" in text and "disk" in text
-    assert failure.value.exit_code == BAD_USE
-
-
-def test_the_commands_exist() -> None:
-    for command in (["nodes", "--help"], ["partitions", "move", "--help"]):
-        assert CliRunner().invoke(app, command).exit_code == 0
-    assert isinstance(CliRunner().invoke(app, ["partitions", "move", "t:0", "1"]).exception, CommandFailed)
