@@ -45,6 +45,19 @@ class AcquisitionLocks:
         self._by_owner.setdefault(owner, []).append((first_offset, last_offset))
         self._entries += 1
 
+    def first_held_deadline_ms(self, runs_between: Callable[[int, int], Iterable[Run]]) -> int:
+        """The earliest deadline of a lock that somebody holds; forgets the entries before it, which mean nothing."""
+        deadlines = self._deadlines
+        while deadlines:
+            deadline_ms, first, last = deadlines[0]
+            if any(
+                run.state is RecordState.ACQUIRED and run.lock_deadline_ms == deadline_ms
+                for run in runs_between(first, last)
+            ):
+                return deadline_ms
+            heappop(deadlines)
+        return NEVER
+
     def take_due(self, now_ms: int) -> list[tuple[int, int]]:
         """Takes out the entries whose deadline is `now_ms` or earlier: their first and last offsets."""
         due: list[tuple[int, int]] = []

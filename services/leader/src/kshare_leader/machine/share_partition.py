@@ -51,6 +51,7 @@ from kshare_leader.machine.in_flight import InFlightWindow
 from kshare_leader.machine.interval_map import NO_WRITE, Owner, Run
 from kshare_leader.machine.state_write import (
     UNCHANGED,
+    EndedDeliveries,
     PendingChanges,
     StateBatch,
     StateWrite,
@@ -85,7 +86,7 @@ class _WriteInFlight(NamedTuple):
     write: StateWrite
     spans: list[tuple[int, int]]
     """First and last offsets of its changes."""
-    moves_start: bool
+    changes: PendingChanges
     start_after: int
     """The start offset once it is durable, unless the log lost more meanwhile."""
 
@@ -157,6 +158,10 @@ class SharePartition:
     def next_deadline_ms(self) -> int:
         """When to call `expire`: no lock runs out before. NEVER where there is none."""
         return self._locks.next_deadline_ms
+
+    def oldest_deadline_ms(self) -> int:
+        """When the lock runs out that was given or renewed first of those that are held; NEVER where there is none."""
+        return self._locks.first_held_deadline_ms(self._window.runs.overlapping)
 
     @property
     def is_writing(self) -> bool:
@@ -448,6 +453,7 @@ class SharePartition:
                     continue
                 if run.write_id == NO_WRITE:
                     write_id = self._end_delivery(run, Event.SESSION_END, delivery_count_limit, dead_letters)
+                    self._changes.ended = self._changes.ended.and_also(session_ended=run.length)
                 run.lock_deadline_ms = 0
             runs.coalesce_over(first, last)
         return write_id
@@ -461,6 +467,7 @@ class SharePartition:
             for run in runs.overlapping(first, last):
                 if run.state is _ACQUIRED and run.write_id == NO_WRITE and run.lock_deadline_ms <= now_ms:
                     write_id = self._end_delivery(run, Event.LOCK_TIMEOUT, delivery_count_limit, dead_letters)
+                    self._changes.ended = self._changes.ended.and_also(timed_out=run.length)
                     is_touched = True
             if is_touched:
                 runs.coalesce_over(first, last)
@@ -468,7 +475,10 @@ class SharePartition:
 
     def _end_delivery(self, run: Run, event: Event, delivery_count_limit: int, dead_letters: bool) -> int:
         below_limit, at_limit = OUTCOMES[dead_letters][event]
-        target = at_limit if run.delivery_count >= delivery_count_limit else below_limit
+        target = below_limit
+        if run.delivery_count >= delivery_count_limit and at_limit is not below_limit:
+            target = at_limit
+            self._changes.ended = self._changes.ended.and_also(limit_exceeded=run.length)
         if target is _ARCHIVING:
             run.reason = REASON_OF_EVENT[event]
         return self._change(run, target)
@@ -524,7 +534,7 @@ class SharePartition:
         if batches and batches[0].first_offset == start_after:
             start_after = self._window.start_after(changes.write_id)
         write = self._make_write(changes.write_id, batches, start_after)
-        self._in_flight = _WriteInFlight(write, spans_of(batches), changes.moves_start, start_after)
+        self._in_flight = _WriteInFlight(write, spans_of(batches), changes, start_after)
         self._changes = PendingChanges(changes.write_id + 1)
         return write
 
@@ -539,7 +549,7 @@ class SharePartition:
         start_offset = UNCHANGED if self.start_offset == self._stored.start else self.start_offset
         return StateWrite(write_id, start_offset, done, batches)
 
-    def write_succeeded(self, write_id: int) -> None:
+    def write_succeeded(self, write_id: int) -> EndedDeliveries:
         """The write is durable: its changes apply, and the start offset moves over what is terminal now."""
         ended = self._end_write(write_id)
         self._stored = self._stored.after(ended.write)
@@ -555,6 +565,7 @@ class SharePartition:
             if last >= window.start_offset:
                 window.runs.coalesce_over(first, last)
         self._tidy_locks()
+        return ended.changes.ended
 
     def write_failed(self, write_id: int) -> None:
         """The write certainly has no effect: its changes are dropped and their records have the state that they had.
@@ -573,7 +584,7 @@ class SharePartition:
                     run.reason = None
                     self._locks.add(run.owner, run.lock_deadline_ms, run.first_offset, run.last_offset)
             runs.coalesce_over(first, last)
-        self._changes.moves_start = self._changes.moves_start or ended.moves_start
+        self._changes.moves_start = self._changes.moves_start or ended.changes.moves_start
         self._tidy_locks()
 
     def _end_write(self, write_id: int) -> _WriteInFlight:

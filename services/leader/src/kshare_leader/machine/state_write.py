@@ -54,15 +54,35 @@ class StoredOffsets(NamedTuple):
         return StoredOffsets(self.start if write.start_offset == UNCHANGED else write.start_offset, end)
 
 
+class EndedDeliveries(NamedTuple):
+    """How many records a write takes from their members without a word of theirs, or for good.
+
+    `limit_exceeded`: of the released, timed-out and session-ended ones, those at the delivery count limit.
+    """
+
+    timed_out: int = 0
+    session_ended: int = 0
+    limit_exceeded: int = 0
+
+    def and_also(self, *, timed_out: int = 0, session_ended: int = 0, limit_exceeded: int = 0) -> EndedDeliveries:
+        return EndedDeliveries(
+            self.timed_out + timed_out, self.session_ended + session_ended, self.limit_exceeded + limit_exceeded
+        )
+
+
+NONE_ENDED = EndedDeliveries()
+
+
 class PendingChanges:
     """The changes that one write will carry, in the order in which they were made; none overlaps another."""
 
-    __slots__ = ("_batches", "_is_sorted", "moves_start", "write_id")
+    __slots__ = ("_batches", "_is_sorted", "ended", "moves_start", "write_id")
 
     def __init__(self, write_id: int) -> None:
         self.write_id = write_id
         self.moves_start = False
         """Whether the start offset is to be written even if nothing else is: it moved without a write."""
+        self.ended = NONE_ENDED
         self._batches: list[StateBatch] = []
         self._is_sorted = True
 
