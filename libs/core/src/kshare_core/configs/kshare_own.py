@@ -81,7 +81,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "kshare.metadata.store",
         "rocksdb",
         choices=("rocksdb", "etcd"),
-        text="Where the coordinator keeps its rows: in a RocksDB of its own, or in etcd, which several coordinators share.",
+        text="Where the coordinator keeps its rows: in a RocksDB of its own, or in an etcd that several share.",
     ),
     listing(
         "kshare.metadata.etcd.endpoints",
