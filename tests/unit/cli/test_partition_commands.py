@@ -22,9 +22,9 @@ from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import COORDINATOR, DESCRIBE_PARTITIONS, DRAIN_LEADER, MOVE_PARTITIONS
-from kshare_rpc.network import Service
+from kshare_rpc.network import Method, Service
 
-METHODS = {
+METHODS: dict[str, Method[Any, Any]] = {
     "DescribePartitions": DESCRIBE_PARTITIONS,
     "DrainLeader": DRAIN_LEADER,
     "MovePartitions": MOVE_PARTITIONS,

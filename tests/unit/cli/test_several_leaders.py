@@ -1,4 +1,4 @@
-"""`kshare up` with several leaders: ids, ports and directories of their own, and a word about those that are left out."""
+"""`kshare up` with several leaders: ids, ports and directories of their own, and a word about those left out."""
 
 from __future__ import annotations
 
