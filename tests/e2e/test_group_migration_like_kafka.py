@@ -230,7 +230,8 @@ def test_requests_that_are_refused(wires: Wires) -> None:
         ({"member_id": "x", "instance": "none"}, E.UNKNOWN_MEMBER_ID),
         ({"protocols": (("range", b"\0"),), "version": 3}, E.UNKNOWN_SERVER_ERROR),
     ):
-        answer = wires.join(**{"member_id": member, **fields})
+        wanted: dict[str, Any] = {"member_id": member, **fields}
+        answer = wires.join(**wanted)
         assert (E(answer.error_code), answer.generation_id) == (code, -1), fields
         assert answer.member_id == (member if code is E.INVALID_SESSION_TIMEOUT else "")
     for fields, code in (
@@ -244,7 +245,8 @@ def test_requests_that_are_refused(wires: Wires) -> None:
         ({"protocol_name": "sticky"}, E.INCONSISTENT_GROUP_PROTOCOL),
         ({}, E.REBALANCE_IN_PROGRESS),
     ):
-        answer = wires.sync(**{"member_id": member, "generation_id": 2, **fields})
+        wanted = {"member_id": member, "generation_id": 2, **fields}
+        answer = wires.sync(**wanted)
         assert (E(answer.error_code), answer.assignment) == (code, b""), fields
     assert wires.heartbeat(member, 1) is E.ILLEGAL_GENERATION
     assert wires.heartbeat("x", 2) is E.UNKNOWN_MEMBER_ID
@@ -349,6 +351,7 @@ def test_a_share_group_stays_one(wires: Wires) -> None:
         assert E(wires.join("").error_code) is E.INCONSISTENT_GROUP_PROTOCOL
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["kshare", "kafka"])
 @pytest.mark.parametrize("policy", ["upgrade", "downgrade", "disabled"])
 def test_the_policy(kind: str, policy: str, tmp_path: Path) -> None:

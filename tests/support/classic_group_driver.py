@@ -45,6 +45,8 @@ class ClassicGroupDriver:
     def __init__(self, configs: Mapping[str, str] | None = None) -> None:
         self.coordinator = CoordinatorDriver(configs)
         self.timers: dict[ClassicTimer, int] = {}
+        self.sessions: dict[str, int] = {}
+        """Session timeouts of members of consumer groups of KIP-848."""
         self.answers: dict[int, pb.JoinGroupResponse | pb.SyncGroupResponse] = {}
         self.expired = 0
         """Timers that ran out."""
@@ -61,9 +63,15 @@ class ClassicGroupDriver:
         """The effects of the newest command."""
         for effect in self.coordinator.effects:
             if isinstance(effect, ClassicTimerSet):
+                if effect.only_if_absent and effect.timer in self.timers:
+                    continue
                 self.timers[effect.timer] = self.now_ms + max(0, effect.delay_ms)
             elif isinstance(effect, ClassicTimerCancelled):
                 self.timers.pop(effect.timer, None)
+            elif isinstance(effect, commands.SessionRenewed):
+                self.sessions[effect.member_id] = effect.session_timeout_ms
+            elif isinstance(effect, commands.SessionEnded):
+                self.sessions.pop(effect.member_id, None)
             elif isinstance(effect, WaitingCallAnswered):
                 assert effect.call_id not in self.answers, "a call is answered once"
                 self.answers[effect.call_id] = effect.answer

@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import (
     ConsumerGroupHeartbeat,
     Effect,
@@ -58,7 +57,7 @@ from kshare_coordinator.machine.consumer_groups_requests import (
     updated_member,
 )
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.consumer_groups_upgrade import Upgrade, upgraded
+from kshare_coordinator.machine.consumer_groups_upgrade import Upgrade, made_room, upgraded
 from kshare_coordinator.machine.consumer_groups_values import (
     LEFT_FOR_A_WHILE_EPOCH,
     NEW,
@@ -94,7 +93,7 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     check_request(request, settings)
     if request.member_epoch in (LEAVE_EPOCH, LEFT_FOR_A_WHILE_EPOCH):
         return _leave(context, request, now_ms)
-    group, found, effects = _group_for(state, request, settings)
+    group, found, effects, needs_assignment = _group_for(state, request, settings)
     _check_size(group, request, settings)
     seat = _seat(group, request, request.member_id or command.new_member_id)
     draft = ConsumerGroupDraft(state, group, found)
@@ -103,7 +102,7 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     member = updated_member(seat.member, request)
     draft.put_member(seat.member_id, member)
     changed = subscription_changed(seat.member, member)
-    bring_up_to_date(context, group, draft, changed=changed, now_ms=now_ms)
+    bring_up_to_date(context, group, draft, changed=changed or needs_assignment, now_ms=now_ms)
     intervals = settings.intervals(state, group.group_id)
     delay_ms = assign_targets(context, group, draft, now_ms)
     current = reconciled(
@@ -132,16 +131,15 @@ def _group_for(
     group_id = request.group_id
     kind = group_type(state, group_id)
     if kind is GroupType.CONSUMER:
-        return Upgrade(state.consumer_groups[group_id], [], [])
+        return Upgrade(state.consumer_groups[group_id])
     if request.member_epoch != JOIN_EPOCH or kind is GroupType.SHARE:
         raise _not_found(group_id, kind)
     classic = state.classic_groups.get(group_id)
-    if classic is not None and not classic.is_empty:
-        return upgraded(state, classic, settings)
+    if classic is not None:
+        return made_room(classic) if classic.is_empty else upgraded(state, classic, settings)
     if kind is None:
         check_room(state, settings.max_groups)
-    found = [] if classic is None else [records.classic_group(group_id, None)]
-    return Upgrade(ConsumerGroup(group_id=group_id), found, [])
+    return Upgrade(ConsumerGroup(group_id=group_id))
 
 
 def _not_found(group_id: str, kind: GroupType | None) -> KafkaError:

@@ -44,6 +44,7 @@ from kshare_coordinator.machine.commands import (
 )
 from kshare_coordinator.machine.consumer_groups_downgrade import (
     Joining,
+    by_topic,
     downgraded,
     is_last_consumer_replaced,
     named_partitions,
@@ -282,11 +283,7 @@ def decide_sync_to_consumer(context: ConsumerGroupContext, command: SyncGroup) -
 
 
 def _assignment(state: CoordinatorState, current: CurrentAssignment, version: int) -> bytes:
-    topics: dict[bytes, list[int]] = {}
-    for topic_id, number in current.assigned:
-        topics.setdefault(topic_id, []).append(number)
-    named = named_partitions(state, {topic_id: tuple(numbers) for topic_id, numbers in topics.items()})
-    return assignment_bytes(named, version)
+    return assignment_bytes(named_partitions(state, by_topic(current.assigned)), version)
 
 
 def _join_awaited(group_id: str, member_id: str, member: Member) -> ClassicTimerSet:

@@ -5,18 +5,20 @@ Rules (validateOnlineDowngrade… and convertToClassicGroup of GroupMetadataMana
 - The last member of the consumer protocol leaves or is taken out, or a static member that used it comes back with the
   classic protocol. The migration policy allows it, and the group is not larger than a classic group may be; else the
   group stays what it is.
-- The generation is the group epoch; each member is assigned its target.
+- The generation is the group epoch.
 - After somebody left a rebalance begins at once: everybody joins again.
-- A static member that came back needs none where the targets are up to date.
+- A static member that came back needs none where the targets are up to date: each member is assigned its target.
 
 A rebalance that was begun is written with the group, so that it begins again after a restart: Kafka forgets it, and
-nobody has the partitions of those who left. A static member that comes back while others are still on their way to
-their targets makes a rebalance here: in Kafka it would be given partitions that another member still consumes.
+nobody has the partitions of those who left. Until it is over members are noted as assigned what they may still consume,
+so that the group can become a consumer group again at any time: Kafka notes targets that others own. A static member
+that comes back while others are still on their way to their targets makes a rebalance here: in Kafka it would be given
+partitions that another member still consumes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -37,10 +39,11 @@ from kshare_coordinator.machine.classic_group_rebalance import prepare_rebalance
 from kshare_coordinator.machine.commands import Effect
 from kshare_coordinator.machine.consumer_groups_records import records_without_group
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.consumer_groups_values import ConsumerGroup, Member
+from kshare_coordinator.machine.consumer_groups_values import NEW, ConsumerGroup, Member
 from kshare_coordinator.machine.consumer_protocol import assignment_bytes, version_of
 from kshare_coordinator.machine.records import AnyRecord
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.identifiers import TopicPartition
 
 
 class Joining(NamedTuple):
@@ -80,12 +83,12 @@ def downgraded(
 ) -> tuple[list[AnyRecord], list[Effect]]:
     """The records that make a classic group of the members that stay, and their sessions."""
     members = {name: member for name, member in sorted(group.members.items()) if name not in leaving}
-    targets = {name: group.targets.get(name, {}) for name in members}
+    assigned = {name: _owned(group, name) if rebalance else group.targets.get(name, {}) for name in members}
     if joining is not None:
-        targets[joining.member_id] = targets.pop(joining.replaced)
+        assigned[joining.member_id] = assigned.pop(joining.replaced)
         del members[joining.replaced]
         members[joining.member_id] = joining.member
-    draft = ClassicGroupDraft(_classic_group(state, group, members, targets, now_ms), now_ms)
+    draft = ClassicGroupDraft(_classic_group(state, group, members, assigned, now_ms), now_ms)
     if rebalance:
         draft.group = replace(draft.group, awaits_rebalance=True)
     stored = records.classic_group(group.group_id, metadata_record(draft.group))
@@ -100,10 +103,10 @@ def _classic_group(
     state: CoordinatorState,
     group: ConsumerGroup,
     members: dict[str, Member],
-    targets: dict[str, Assignment],
+    assigned: dict[str, Assignment],
     now_ms: int,
 ) -> ClassicGroup:
-    """Stable, and everybody has its target."""
+    """Stable, and everybody is assigned what it is given here."""
     found = {name: _classic_member(member) for name, member in members.items()}
     unassigned = ClassicGroup(
         group_id=group.group_id,
@@ -117,16 +120,22 @@ def _classic_group(
         protocol_counts=counted_protocols(found.values()),
     )
     protocol_name = ClassicGroupDraft(unassigned, now_ms).selected_protocol()
-    assigned = {
-        name: replace(member, assignment=_assignment(state, targets[name], member.metadata(protocol_name)))
+    with_assignments = {
+        name: replace(member, assignment=_assignment(state, assigned[name], member.metadata(protocol_name)))
         for name, member in found.items()
     }
     return replace(
         unassigned,
         protocol_name=protocol_name,
-        members=assigned,
+        members=with_assignments,
         subscribed_topics=topics_of_members(CONSUMER_PROTOCOL_TYPE, protocol_name, found.values()),
     )
+
+
+def _owned(group: ConsumerGroup, member_id: str) -> Assignment:
+    """What the member may consume, and what it was asked to give back."""
+    current = group.current.get(member_id, NEW)
+    return by_topic([*current.assigned, *current.pending_revocation])
 
 
 def _classic_member(member: Member) -> ClassicMember:
@@ -141,8 +150,15 @@ def _classic_member(member: Member) -> ClassicMember:
     )
 
 
-def _assignment(state: CoordinatorState, target: Assignment, metadata: bytes) -> bytes:
-    return assignment_bytes(named_partitions(state, target), version_of(metadata))
+def _assignment(state: CoordinatorState, assigned: Assignment, metadata: bytes) -> bytes:
+    return assignment_bytes(named_partitions(state, assigned), version_of(metadata))
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Assignment:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        topics.setdefault(topic_id, []).append(number)
+    return {topic_id: tuple(numbers) for topic_id, numbers in topics.items()}
 
 
 def named_partitions(state: CoordinatorState, partitions: Assignment) -> dict[str, list[int]]:

@@ -10,7 +10,8 @@ Rules (GroupMetadataManager.convertToConsumerGroup and ConsumerGroup.fromClassic
 
 Where Kafka answers UNKNOWN_SERVER_ERROR it is otherwise here: a group whose first rebalance is under way can be
 upgraded, as its members own nothing; one whose leader gave a partition to two members is GROUP_ID_NOT_FOUND, as nobody
-could say who owns it.
+could say who owns it. Where a rebalance was under way, or partitions are nobody's, targets are computed at once, even
+if the member that joins is a static one that changes nothing: Kafka would leave those partitions unassigned.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from typing import NamedTuple
 
 from kshare_coordinator.machine import consumer_groups_records as group_records
 from kshare_coordinator.machine import records
-from kshare_coordinator.machine.classic_group import ClassicGroup, ClassicMember
+from kshare_coordinator.machine.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
 from kshare_coordinator.machine.classic_group_draft import ClassicGroupDraft, refused_join
 from kshare_coordinator.machine.classic_group_timers import TimerKind
 from kshare_coordinator.machine.commands import Effect, SessionRenewed
+from kshare_coordinator.machine.consumer_groups_downgrade import by_topic
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
 from kshare_coordinator.machine.consumer_groups_subscriptions import existing_topics, metadata_hash
 from kshare_coordinator.machine.consumer_groups_values import (
@@ -44,8 +46,19 @@ class Upgrade(NamedTuple):
     """The consumer group, the records that make it of the classic one, and what is to be done with timers and calls."""
 
     group: ConsumerGroup
-    records: list[Record]
-    effects: list[Effect]
+    records: list[Record] = []
+    effects: list[Effect] = []
+    needs_assignment: bool = False
+    """Whether targets are to be computed even if the member that joins changes nothing: some partition is nobody's."""
+
+
+def made_room(classic: ClassicGroup) -> Upgrade:
+    """An empty classic group is taken away, with the ids that it handed out."""
+    draft = ClassicGroupDraft(classic, 0)
+    for member_id in classic.pending_members:
+        draft.end_session(member_id)
+    group_id = classic.group_id
+    return Upgrade(ConsumerGroup(group_id=group_id), [records.classic_group(group_id, None)], draft.effects)
 
 
 def upgraded(state: CoordinatorState, classic: ClassicGroup, settings: ConsumerGroupSettings) -> Upgrade:
@@ -62,14 +75,16 @@ def upgraded(state: CoordinatorState, classic: ClassicGroup, settings: ConsumerG
     found = [records.classic_group(group_id, None)]
     found += [group_records.member(group_id, name, member) for name, member in members.items()]
     found.append(group_records.metadata(group_id, epoch, metadata_hash(state, names)))
-    found += [group_records.target(group_id, name, _by_topic(partitions)) for name, partitions in owned.items()]
+    found += [group_records.target(group_id, name, by_topic(partitions)) for name, partitions in owned.items()]
     found.append(group_records.assignment_epoch(group_id, epoch, 0))
     for name, partitions in owned.items():
         current = CurrentAssignment(
             member_epoch=epoch, previous_member_epoch=epoch, assigned=dict.fromkeys(partitions, epoch)
         )
         found.append(group_records.current(group_id, name, current))
-    return Upgrade(_replayed(group_id, found[1:]), found, _effects(classic))
+    count = sum(map(len, owned.values()))
+    is_complete = classic.state is ClassicGroupState.STABLE and count == sum(existing_topics(state, names).values())
+    return Upgrade(_replayed(group_id, found[1:]), found, _effects(classic), needs_assignment=not is_complete)
 
 
 def _check(classic: ClassicGroup, settings: ConsumerGroupSettings) -> None:
@@ -123,13 +138,6 @@ def _owned(state: CoordinatorState, classic: ClassicGroup) -> dict[str, list[Top
     for where, member_id in owners.items():
         found[member_id].append(where)
     return found
-
-
-def _by_topic(partitions: list[TopicPartition]) -> dict[bytes, tuple[int, ...]]:
-    topics: dict[bytes, list[int]] = {}
-    for topic_id, number in sorted(partitions):
-        topics.setdefault(topic_id, []).append(number)
-    return {topic_id: tuple(numbers) for topic_id, numbers in topics.items()}
 
 
 def _replayed(group_id: str, found: list[Record]) -> ConsumerGroup:
