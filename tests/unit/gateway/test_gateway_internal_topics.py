@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway.handlers.internal_topics import STATE_TOPIC, STATE_TOPIC_ID
+from kshare_core.internal_topics import STATE_TOPIC, STATE_TOPIC_ID
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.record_batches import patch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import DeleteOffsets, Effect
+from kshare_coordinator.machine.offsets import topic_of
 from kshare_coordinator.machine.offsets_groups import check_delete, is_subscribed
 from kshare_coordinator.machine.offsets_table import OffsetTable
 from kshare_coordinator.machine.records import Record
@@ -28,7 +29,7 @@ def decide_delete_offsets(
     results: list[Result] = []
     found: list[Record] = []
     for asked in request.topics:
-        topic = state.topic_named(asked.topic_name)
+        topic = topic_of(state, b"", asked.topic_name)
         subscribed = is_subscribed(state, request.group_id, asked.topic_name)
         for partition in asked.partitions:
             result = _refusal(topic, partition, subscribed)

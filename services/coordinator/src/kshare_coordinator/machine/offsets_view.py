@@ -31,7 +31,7 @@ def fetch(state: CoordinatorState, request: pb.OffsetFetchRequest) -> pb.OffsetF
 def _all(state: CoordinatorState, request: pb.OffsetFetchRequest) -> list[Result]:
     found = []
     for key, value in state.offsets.committed.get(request.group_id, {}).items():
-        topic = state.topics.get(key.topic_id)
+        topic = topic_of(state, key.topic_id, "")
         if topic is not None:
             found.append((topic.name, key, value))
     found.sort(key=lambda entry: (entry[0], entry[1].partition))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from kshare_core.configs import InvalidConfig, config_text, effective_topic_config
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.internal_topics import INTERNAL_TOPICS
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.handlers.catalog_changes import change_catalog
-from kshare_gateway.handlers.internal_topics import INTERNAL_TOPICS, topic_named
+from kshare_gateway.handlers.internal_topics import topic_named
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_TOPICS

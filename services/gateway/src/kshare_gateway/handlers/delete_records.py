@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.internal_topics import INTERNAL_TOPICS
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
-from kshare_gateway.handlers.internal_topics import INTERNAL_TOPICS
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import DELETE_RECORDS

@@ -10,9 +10,10 @@ are no eligible leader replicas beside the in-sync ones. Authorized operations a
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.internal_topics import INTERNAL_TOPICS
 from kshare_gateway.gateway import Gateway
 from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN
-from kshare_gateway.handlers.internal_topics import INTERNAL_TOPICS, all_topics, topic_named
+from kshare_gateway.handlers.internal_topics import all_topics, topic_named
 from kshare_gateway.handlers.metadata import is_valid_topic_name, partition_broker
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2

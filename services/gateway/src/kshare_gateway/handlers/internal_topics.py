@@ -23,18 +23,19 @@ from zlib import crc32
 from kshare_core.configs import config_text
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
+from kshare_core.internal_topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    CONSUMER_OFFSETS_TOPIC_ID,
+    INTERNAL_TOPICS,
+    STATE_TOPIC,
+    STATE_TOPIC_ID,
+)
 from kshare_gateway.gateway import Gateway
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.methods import FETCH, FETCH_STATE_TOPIC, LIST_OFFSETS, LIST_STATE_TOPIC_OFFSETS
 from kshare_rpc.network import Method
 
-STATE_TOPIC = "__share_group_state"
-STATE_TOPIC_ID = b"__share_group_st"
-CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
-CONSUMER_OFFSETS_TOPIC_ID = b"__consumer_offse"
-INTERNAL_TOPICS = {STATE_TOPIC: STATE_TOPIC_ID, CONSUMER_OFFSETS_TOPIC: CONSUMER_OFFSETS_TOPIC_ID}
-"""Ids by name."""
 LEADER_EPOCH = 0
 NO_LEADER_ROLE = -1
 
