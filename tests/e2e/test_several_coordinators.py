@@ -102,7 +102,7 @@ class Clients(ExitStack):
         """Everything that was confirmed reached everybody, and no group went back behind what it had."""
         self.producing.finish()
         values = self.producing.confirmed
-        assert len(values) > 50
+        assert len(values) > 20
         for each in self.all:
             each.wait_for(values)
         wait_until(lambda: set(self.share.accepted) >= set(values), 40, "the share consumer accepts everything")
@@ -258,5 +258,18 @@ def test_share_coordinators_from_one_to_three_and_back_while_the_active_coordina
             for node in nodes:
                 node.kill()
             clients.wait_until_all_go_on(time.monotonic())
+            clients.finish()
+            clients.assert_committed()
+
+
+@pytest.mark.timeout(90)
+def test_two_in_a_single_process(tmp_path: Path, etcd: EtcdServer) -> None:
+    settings = {**SETTINGS, **several_coordinators(etcd.endpoint)}
+    with KshareCluster(tmp_path, settings, single_process=True) as cluster:
+        coordinators = Coordinators(cluster)
+        wait_until(lambda: all(map(coordinators.owned, coordinators.addresses())), 20, "each has group partitions")
+        with Clients(cluster) as clients:
+            clients.wait_until_all_consume()
+            coordinators.assert_not_split()
             clients.finish()
             clients.assert_committed()

@@ -249,9 +249,10 @@ class CoordinatorCalls:
         is_newest: Callable[[], bool] = lambda: True,
     ) -> Response:
         if not self._coordinators.has_several_coordinators:
-            answer, _ = await self._coordinators.channel(self._coordinators.active_address).call(
-                method, request, timeout_ms=timeout_ms
-            )
+            only = self._coordinators.active_address
+            answer, _ = await self._coordinators.channel(only).call(method, request, timeout_ms=timeout_ms)
+            if is_refused(answer):
+                raise _not_coordinator(method, only, answer)
             return answer
         waiting = _Waiting()
         while True:
