@@ -24,6 +24,8 @@ from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.transaction_verifier import TransactionVerifier
+from kshare_leader.measures import LeaderMeasures
+from kshare_leader.measures_reading import LeaderParts, LeaderSource
 from kshare_leader.moving.partition_moves import PartitionMoves
 from kshare_leader.moving.rows import PartitionRows
 from kshare_leader.moving.sender import PartitionSender
@@ -50,6 +52,7 @@ from kshare_rpc.methods import (
 )
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_servicekit.metrics import Metrics
 
 STORE_NAME = "leader"
 
@@ -78,6 +81,7 @@ class LeaderNode:
         self._moves: PartitionMoves | None = None
         self._server: Server | None = None
         self._maintenance: asyncio.Task[None] | None = None
+        self._measures = LeaderMeasures()
 
     @property
     def address(self) -> str:
@@ -96,6 +100,7 @@ class LeaderNode:
             configs=settings.configs,
             has_lease=self._has_lease,
             report=_logger.warning,
+            measures=self._measures,
         )
         self._verifier = TransactionVerifier(
             logs=self._logs,
@@ -113,6 +118,7 @@ class LeaderNode:
             environment=self._environment,
             report=_logger.warning,
             dead_letters=dead_letters,
+            measures=self._measures,
         )
         rows = PartitionRows(self._store)
         self._moves = self._new_moves(self._logs, rows, dead_letters)
@@ -158,6 +164,19 @@ class LeaderNode:
         if self._store is not None:
             self._store.close()
 
+    def register_metrics(self, metrics: Metrics) -> None:
+        """Shows what this node counts among the metrics of its process."""
+        self._measures.now = metrics.now
+        source = LeaderSource(self._measures, self._settings.configs, self._parts)
+        metrics.add_node("leader", self._settings.node_id, source, self.problems)
+
+    def _parts(self) -> LeaderParts | None:
+        if self._store is None or self._logs is None or self._share is None:
+            return None
+        return LeaderParts(
+            view=self._follower.view, store=self._store, logs=self._logs, directory=self._share.directory
+        )
+
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty when it is."""
         if self._logs is None or self._share is None or self._moves is None:
@@ -182,6 +201,7 @@ class LeaderNode:
             clock=self._environment.clock,
             random=self._environment.random,
             report=_logger.warning,
+            measures=self._measures,
         )
 
     def _new_moves(self, logs: PartitionLogs, rows: PartitionRows, dead_letters: DeadLetters) -> PartitionMoves:
@@ -204,7 +224,7 @@ class LeaderNode:
             name=LEADER,
             handlers={
                 PRODUCE: ProduceHandler(logs, self._verifier),
-                FETCH: FetchHandler(logs),
+                FETCH: FetchHandler(logs, self._measures),
                 LIST_OFFSETS: ListOffsetsHandler(logs),
                 DELETE_RECORDS: DeleteRecordsHandler(logs),
                 WRITE_TXN_MARKERS: WriteTxnMarkersHandler(logs),

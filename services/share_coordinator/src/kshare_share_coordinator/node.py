@@ -100,12 +100,7 @@ class ShareCoordinatorNode:
         """Opens the store, serves, registers, and returns when the first view of the catalog is here."""
         self._store = open_state_store(self._environment)
         self._state_topic_index = StateTopicIndex(store=self._store, now_ms=self._environment.clock.now_ms)
-        self._state_store = state_store = StateStore(
-            store=self._store,
-            state_partition_of=self._state_partition_of,
-            state_topic=self._state_topic_index,
-            measures=self._measures,
-        )
+        self._state_store = state_store = self._new_state_store(self._store, self._state_topic_index)
         self._ownership = Ownership(
             node_id=self._settings.node_id,
             lease=self._follower,
@@ -226,6 +221,14 @@ class ShareCoordinatorNode:
                 LIST_STATE_TOPIC_OFFSETS: list_state_topic_offsets(state_topic),
             },
             healthy=lambda: not self.problems(),
+        )
+
+    def _new_state_store(self, store: ChecksummedStore, state_topic: StateTopicIndex) -> StateStore:
+        return StateStore(
+            store=store,
+            state_partition_of=self._state_partition_of,
+            state_topic=state_topic,
+            measures=self._measures,
         )
 
     def _load(self) -> ShareCoordinatorMachine:

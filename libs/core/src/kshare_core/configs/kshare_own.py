@@ -77,6 +77,21 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=MAX_INT,
         text="Committed offsets of all groups, those in open transactions too; more are refused with POLICY_VIOLATION.",
     ),
+    integer(
+        "kshare.metrics.share.partitions.limit",
+        1_000,
+        low=0,
+        high=MAX_INT,
+        text="Share-partitions with metrics of their own at one leader, those with the largest lag; the others are "
+        "summed up as (others). The same for groups, and for topics of groups.",
+    ),
+    integer(
+        "kshare.metrics.topics.limit",
+        1_000,
+        low=0,
+        high=MAX_INT,
+        text="Topics with metrics of their own at one leader, the largest; the others are summed up as (others).",
+    ),
     string(
         "kshare.metadata.store",
         "rocksdb",

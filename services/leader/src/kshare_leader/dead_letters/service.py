@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -56,6 +56,7 @@ from kshare_leader.dead_letters.limits import (
 )
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.machine.share_partition import ArchivingRun
+from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLog
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
@@ -165,7 +166,9 @@ class DeadLetters:
         clock: Clock,
         random: random.Random,
         report: Callable[[str], None],
+        measures: LeaderMeasures | None = None,
     ) -> None:
+        self._measures = measures or LeaderMeasures()
         self._unfinished = UnfinishedDeadLetters(store)
         self._view = view
         self._channel = channel
@@ -378,6 +381,7 @@ class DeadLetters:
             offsets = ", ".join(f"{first}-{last_offset}" for first, last_offset in runs[:10])
             more = " and more" if len(runs) > 10 else ""
             self._report(f"records {offsets}{more} of {served.key} are archived without dead letters: {reason}")
+        self._measures.dead_letters(served.key, given_up=_count_of(runs))
         served.dead_letters_done(runs)
 
     async def _send(
@@ -413,7 +417,9 @@ class DeadLetters:
         if answer.error_code or not answer.appended:
             text = answer.error_message or "nothing was appended"
             raise _CannotStore(f"leader {destination.address} answered {answer.error_code}: {text}")
-        served.dead_letters_done([OffsetRun(run.first_offset, run.last_offset) for run in answer.appended])
+        appended = [OffsetRun(run.first_offset, run.last_offset) for run in answer.appended]
+        self._measures.dead_letters(served.key, stored=_count_of(appended))
+        served.dead_letters_done(appended)
 
     def _letters(
         self, served: ArchivingPartition, runs: Sequence[ArchivingRun], destination: Destination, *, copy_record: bool
@@ -500,3 +506,7 @@ class DeadLetters:
             self._unfinished.forget(key)
         except StorageFailure as failure:
             self._report(f"{key} is still remembered as having dead letters to send: {failure}")
+
+
+def _count_of(runs: Iterable[OffsetRun]) -> int:
+    return sum(last - first + 1 for first, last in runs)

@@ -22,6 +22,7 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer, log_at_epoch
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import AbortedTransaction, StoredBatch
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import Payload
@@ -59,8 +60,9 @@ class _Reading:
 class FetchHandler:
     """Answers `Leader/Fetch`."""
 
-    def __init__(self, logs: PartitionLogs) -> None:
+    def __init__(self, logs: PartitionLogs, measures: LeaderMeasures | None = None) -> None:
         self._logs = logs
+        self._measures = measures or LeaderMeasures()
         self._waiting = 0
 
     async def __call__(
@@ -73,6 +75,9 @@ class FetchHandler:
                 reading = await self._wait(request, reading)
             finally:
                 self._waiting -= 1
+        for partition in reading.response.partitions:
+            if partition.records_length:
+                self._measures.of_topic(partition.topic_id).fetch_bytes_out += partition.records_length
         return reading.response, reading.payload
 
     def _is_complete(self, request: leader_pb2.FetchRequest, reading: _Reading) -> bool:

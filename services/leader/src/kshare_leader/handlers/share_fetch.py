@@ -225,6 +225,11 @@ class ShareFetchCall:
         if self._waiting is not None and not self._waiting.done() and self._attempt(may_wait=True):
             self.end()
 
+    @property
+    def has_waited(self) -> bool:
+        """Whether there was not enough at first."""
+        return self._waiting is not None
+
     def _time_is_over(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             if self._request.min_bytes > 1:
@@ -267,6 +272,7 @@ def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: _Partit
     for first, last, delivery_count in fetch.taken.records:
         answer.acquired_records.add(first_offset=first, last_offset=last, delivery_count=delivery_count)
     cached = fetch.request.cached
+    sent_bytes = 0
     for batch in fetch.taken.batches:
         inline = not (cached and _is_cached(batch, cached))
         answer.batches.add(
@@ -274,6 +280,8 @@ def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: _Partit
         )
         if inline:
             payload.append(batch.data)
+            sent_bytes += batch.length
+    served.counts.topic.share_fetch_bytes_out += sent_bytes
 
 
 def _is_cached(batch: StoredBatch, cached: Sequence[common_pb2.OffsetRange]) -> bool:

@@ -32,6 +32,7 @@ from kshare_leader.log.producer_state import TransactionalAppend
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import topic_settings
 from kshare_leader.log.transactions import EndTransaction
+from kshare_leader.measures import LeaderMeasures
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_runtime.ports import Clock, KeyValueStore, Write
@@ -92,7 +93,9 @@ class PartitionLogs:
         has_lease: Callable[[], bool] = lambda: True,
         report: Callable[[str], None] = lambda text: None,
         tails: TailCache | None = None,
+        measures: LeaderMeasures | None = None,
     ) -> None:
+        self._measures = measures or LeaderMeasures()
         self._store = store
         self._clock = clock
         self._node_id = node_id
@@ -228,7 +231,8 @@ class PartitionLogs:
         writes = turn.writes()
         if writes:
             try:
-                self._store.write(writes)
+                with self._measures.log_write():
+                    self._store.write(writes)
             except StorageFailure as failure:
                 self._write_failure = str(failure)
                 self._report(f"appends failed: {failure}")
@@ -237,6 +241,10 @@ class PartitionLogs:
             self._write_failure = None
         for log, pending in turn.pending.values():
             log.commit(pending)
+            if pending.batches:
+                first_offset = pending.batches[0].base_offset
+                batches, size_bytes = len(pending.batches), pending.size_bytes
+                self._measures.appended(log.topic_partition, first_offset, pending.next_offset, batches, size_bytes)
         if self._has_lease():
             _answer(turn)
         else:
@@ -289,8 +297,11 @@ class PartitionLogs:
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
                 self._topics_to_remove[topic_id] = "its topic was deleted"
-        for key in [key for key in self._logs if not self._leads(key)]:
-            self._logs.pop(key).close()
+                self._measures.topic_removed(topic_id)
+        closed = {key: self._logs.pop(key) for key in list(self._logs) if not self._leads(key)}
+        self._measures.logs_closed(closed)
+        for log in closed.values():
+            log.close()
         for key in [key for key in self._offline if not self._leads(key)]:
             del self._offline[key]
         self._remove_topics()
@@ -315,6 +326,11 @@ class PartitionLogs:
             except StorageFailure as failure:
                 self._report(f"expired producers of partition {log.name} could not be removed: {failure}")
                 return
+
+    @property
+    def offline_count(self) -> int:
+        """How many partitions placed here cannot be opened."""
+        return len(self._offline)
 
     def problems(self) -> list[str]:
         """What is wrong with the disk, one sentence each."""

@@ -8,11 +8,12 @@ trusted, and when nobody uses it (see `served_partition`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.group_settings import GroupSettings, GroupSettingsSource
 from kshare_leader.share.limits import (
@@ -41,7 +42,10 @@ class SharePartitionDirectory:
         wall_now_ms: Callable[[], int],
         report: Callable[[str], None],
         dead_letters: DeadLetters | None = None,
+        measures: LeaderMeasures | None = None,
     ) -> None:
+        self.measures = measures or LeaderMeasures()
+        self.measures.is_kept = lambda key: key in self._served
         self._logs = logs
         self._view = view
         self._store = store
@@ -118,11 +122,22 @@ class SharePartitionDirectory:
             on_dropped=self._forget,
             report=self._report,
             dead_letters=self._dead_letters,
+            counts=self.measures.of_share_partition(key, log.high_watermark),
         )
         self._served[key] = served
         self._of_group.setdefault(key.group_id, {})[key] = served
         self._watch_for_idle()
         return served
+
+    @property
+    def served(self) -> Mapping[SharePartitionKey, ServedPartition]:
+        """All that are here."""
+        return self._served
+
+    @property
+    def waiting_count(self) -> int:
+        """How many fetches wait."""
+        return len(self._waiting)
 
     def of_group(self, group_id: str) -> list[ServedPartition]:
         return list(self._of_group.get(group_id, {}).values())

@@ -32,6 +32,7 @@ from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, ArchivingRun, SharePartition
 from kshare_leader.machine.state_write import StateBatch, StateWrite
+from kshare_leader.measures import Progress, ShareCounts
 from kshare_leader.ports import TopicLog
 from kshare_leader.share.acquiring import Taken, archive_slice, readable_bytes, take_records
 from kshare_leader.share.group_settings import GroupSettings
@@ -90,6 +91,7 @@ class ServedPartition:
         "_wall_now_ms",
         "_write_problem",
         "_writes",
+        "counts",
         "error",
         "key",
         "leader_epoch",
@@ -109,9 +111,11 @@ class ServedPartition:
         wall_now_ms: Callable[[], int],
         on_dropped: Callable[[ServedPartition], None],
         report: Callable[[str], None],
+        counts: ShareCounts,
         dead_letters: DeadLetters | None = None,
     ) -> None:
         self.key = key
+        self.counts = counts
         self.leader_epoch = leader_epoch
         self.state_epoch = -1
         self.log = log
@@ -239,6 +243,10 @@ class ServedPartition:
         if self.error is not None:
             return
         was_at_rest = self.is_at_rest
+        machine = self.machine
+        self.counts.note_dropped(
+            None if machine is None else Progress(machine.start_offset, machine.delivery_complete_count)
+        )
         self.error = error
         self.machine = self._initial = None
         self._remove_listener()
@@ -334,6 +342,7 @@ class ServedPartition:
             self._after_change()
             if self.machine.start_offset != start_offset:
                 self._schedule_wake()
+        self.counts.note_acquired(taken.records)
         return taken
 
     # The scan over stretches without records
@@ -365,6 +374,7 @@ class ServedPartition:
         """Gives back records whose answer will not be sent."""
         if self.machine is not None and records:
             self.machine.undo_acquire(owner, records)
+            self.counts.note_taken_back(records)
             self._after_change()
             self._schedule_wake()
 
@@ -393,6 +403,7 @@ class ServedPartition:
             delivered_fetch_number=delivered_fetch_number,
             dead_letters=self._sends_dead_letters,
         )
+        self.counts.note_acknowledged(batches, is_stored=write_id != NO_WRITE)
         self._after_change()
         return self._stored(write_id)
 
@@ -507,6 +518,7 @@ class ServedPartition:
         if self._initial is not None:
             return write._replace(state_batches=[*write.state_batches, *self._overwritten])
         self._writes.began(self._now_ms())
+        self.counts.write_began()
         return write if self._prepare_archiving(write) else None
 
     def _prepare_archiving(self, write: StateWrite) -> bool:
@@ -533,8 +545,9 @@ class ServedPartition:
             return
         assert self.machine is not None
         if end.outcome is Outcome.DURABLE:
-            self.machine.write_succeeded(write.write_id)
+            self.counts.write_ended(self.machine.write_succeeded(write.write_id))
         else:
+            self.counts.write_ended(None)
             self.machine.write_failed(write.write_id)
             self._no_expiry_before_ms = self._now_ms() + FAILED_WRITE_PAUSE_MS
         self._write_problem = None if end.error is None else str(end.error)

@@ -14,6 +14,7 @@ from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
 from kshare_leader.handlers.share_acknowledge import acknowledge
 from kshare_leader.handlers.share_fetch import ShareFetchCall
 from kshare_leader.handlers.share_session import release_session
+from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_leader.share.group_settings import GroupSettingsSource
@@ -43,7 +44,9 @@ class ShareService:
         environment: Environment,
         report: Callable[[str], None],
         dead_letters: DeadLetters | None = None,
+        measures: LeaderMeasures | None = None,
     ) -> None:
+        self._measures = measures or LeaderMeasures()
         self._dead_letters = dead_letters
         self._store = ShareStateStore(
             view=view,
@@ -61,21 +64,37 @@ class ShareService:
             wall_now_ms=environment.clock.now_ms,
             report=report,
             dead_letters=dead_letters,
+            measures=self._measures,
         )
         if dead_letters is not None:
             dead_letters.attach(find=self._directory.find, load=self._directory.find_or_load)
+
+    @property
+    def directory(self) -> SharePartitionDirectory:
+        """For a look at what is served."""
+        return self._directory
 
     async def share_fetch(
         self, request: leader_pb2.ShareFetchRequest, payload: memoryview
     ) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
         """Handler of SHARE_FETCH."""
-        return await ShareFetchCall(self._directory, request).run()
+        now = self._measures.now
+        started_at = now()
+        call = ShareFetchCall(self._directory, request)
+        answer = await call.run()
+        counts = self._measures.of_group(request.owner.group_id)
+        (counts.fetch_waited_s if call.has_waited else counts.fetch_s).observe(now() - started_at)
+        return answer
 
     async def share_acknowledge(
         self, request: leader_pb2.ShareAcknowledgeRequest, payload: memoryview
     ) -> leader_pb2.ShareAcknowledgeResponse:
         """Handler of SHARE_ACKNOWLEDGE."""
-        return await acknowledge(self._directory, request)
+        now = self._measures.now
+        started_at = now()
+        answer = await acknowledge(self._directory, request)
+        self._measures.of_group(request.owner.group_id).acknowledge_s.observe(now() - started_at)
+        return answer
 
     async def release_share_session(
         self, request: leader_pb2.ReleaseShareSessionRequest, payload: memoryview

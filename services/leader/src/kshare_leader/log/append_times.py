@@ -1,0 +1,43 @@
+"""When the newest records of a log were appended, without an entry for each of them.
+
+An entry says: offsets up to here were appended at about this time. Appends within RESOLUTION_S share an entry, and when
+there are ENTRIES_LIMIT, every second one goes: what waits for long is known less exactly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+RESOLUTION_S = 0.001
+ENTRIES_LIMIT = 512
+
+
+class AppendTimes:
+    """Of one log, since it was opened here. Times are seconds of a steady clock."""
+
+    __slots__ = ("_ends", "_first_offset", "_times")
+
+    def __init__(self, first_offset: int) -> None:
+        """Nothing is known of what lies below `first_offset`."""
+        self._first_offset = first_offset
+        self._ends: list[int] = []
+        self._times: list[float] = []
+
+    def note(self, end_offset: int, now: float) -> None:
+        """All up to `end_offset` (exclusive) that was not noted before was appended now."""
+        times, ends = self._times, self._ends
+        if times and now - times[-1] < RESOLUTION_S:
+            ends[-1] = end_offset
+            return
+        times.append(now)
+        ends.append(end_offset)
+        if len(times) > ENTRIES_LIMIT:
+            # Of two neighbours the later end stays, with the earlier time.
+            self._times, self._ends = times[0:-1:2] + times[-1:], ends[1::2] + ends[-1:]
+
+    def at(self, offset: int) -> float | None:
+        """When the record at `offset` was appended, None where that is not known."""
+        if offset < self._first_offset:
+            return None
+        index = bisect_right(self._ends, offset)
+        return self._times[index] if index < len(self._times) else None

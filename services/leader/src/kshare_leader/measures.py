@@ -1,0 +1,318 @@
+"""What a leader counts while it works: plain numbers, some for each call or batch and none for each record.
+
+`LeaderMeasures` hands out one object for each topic, share-partition, group and topic of a group, and group, which
+whoever does the work adds to. They stay when a share-partition leaves memory, so that its counters go on and its lag is
+still known; they go when its topic is gone, when another node leads the partition, or when an administrator replaced
+the state. `measures_reading` shows them.
+
+What was acknowledged counts when it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
+from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_core.states import AcknowledgeType
+from kshare_leader.log.append_times import AppendTimes
+from kshare_leader.machine.acknowledgement import AcknowledgementBatch
+from kshare_leader.machine.acquisition import AcquiredRecords
+from kshare_leader.machine.state_write import EndedDeliveries
+
+DELIVERY_BOUNDS = (1, 2, 3, 4, 5, 10)
+AGE_BOUNDS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0, 86_400.0)
+SHARE_PARTITIONS_KEPT_LIMIT = 20_000
+"""Share-partitions with counts; the oldest that is not in memory makes room for another one."""
+GROUPS_KEPT_LIMIT = 20_000
+"""The same of groups, and of topics of groups."""
+SAMPLES_PER_ACKNOWLEDGEMENT = 16
+"""Of how many batches of one request the time from append to accept is looked up; each stands for its neighbours."""
+
+_ACCEPT = bytes([AcknowledgeType.ACCEPT])
+
+
+class TopicCounts:
+    """Of one topic's partitions here."""
+
+    __slots__ = ("batches_in", "bytes_in", "fetch_bytes_out", "records_in", "share_fetch_bytes_out")
+
+    def __init__(self) -> None:
+        self.records_in = 0
+        self.batches_in = 0
+        self.bytes_in = 0
+        self.fetch_bytes_out = 0
+        self.share_fetch_bytes_out = 0
+
+    def numbers(self) -> list[float]:
+        """All of them, for a limit on how many topics are shown."""
+        return [getattr(self, name) for name in TOPIC_NUMBERS]
+
+
+TOPIC_NUMBERS = ("records_in", "batches_in", "bytes_in", "fetch_bytes_out", "share_fetch_bytes_out")
+
+
+class GroupTopicCounts:
+    """Of one topic in one share group: by how often records were delivered, and how old they were when accepted."""
+
+    __slots__ = ("accept_age_s", "deliveries")
+
+    def __init__(self) -> None:
+        self.deliveries = Distribution(DELIVERY_BOUNDS)
+        self.accept_age_s = Distribution(AGE_BOUNDS_S)
+
+
+class GroupCounts:
+    """Of one share group: how long its calls took, in seconds."""
+
+    __slots__ = ("acknowledge_s", "fetch_s", "fetch_waited_s")
+
+    def __init__(self) -> None:
+        self.fetch_s = Distribution(DURATION_BOUNDS_S)
+        self.fetch_waited_s = Distribution(DURATION_BOUNDS_S)
+        self.acknowledge_s = Distribution(DURATION_BOUNDS_S)
+
+
+class Progress(NamedTuple):
+    """Where a share-partition stood: what lies below `start_offset` is done, and so many records from there on."""
+
+    start_offset: int
+    delivery_complete_count: int
+
+
+class _Acknowledged:
+    """What one state write carries of acknowledgements."""
+
+    __slots__ = ("accepted_samples", "records")
+
+    def __init__(self) -> None:
+        self.records = [0] * (max(AcknowledgeType) + 1)
+        """By acknowledge type."""
+        self.accepted_samples: list[tuple[int, int]] = []
+        """An accepted offset, and for how many accepted records it stands."""
+
+    def add(self, batches: Sequence[AcknowledgementBatch]) -> None:
+        records = self.records
+        for first, last, types in batches:
+            if len(types) == 1:
+                records[types[0]] += last - first + 1
+            else:
+                for acknowledge_type in AcknowledgeType:
+                    records[acknowledge_type] += types.count(acknowledge_type)
+        stride = len(batches) // SAMPLES_PER_ACKNOWLEDGEMENT + 1
+        for first, last, types in batches[::stride]:
+            accepted = last - first + 1 if types == _ACCEPT else types.count(AcknowledgeType.ACCEPT)
+            if accepted:
+                self.accepted_samples.append((last, accepted * stride))
+
+
+class ShareCounts:
+    """Of one share-partition. The served partition tells what happens; the numbers never fall."""
+
+    __slots__ = (
+        "_in_flight",
+        "_now",
+        "_pending",
+        "acknowledged",
+        "acquired",
+        "append_times",
+        "dead_letters",
+        "dead_letters_given_up",
+        "ended",
+        "group_topic",
+        "progress",
+        "taken_back",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: TopicCounts,
+        group_topic: GroupTopicCounts,
+        append_times: AppendTimes | None,
+        now: Callable[[], float],
+    ) -> None:
+        self.topic = topic
+        self.group_topic = group_topic
+        self.append_times = append_times
+        self._now = now
+        self.acquired = 0
+        self.taken_back = 0
+        self.acknowledged = [0] * (max(AcknowledgeType) + 1)
+        """Durable ones, by acknowledge type."""
+        self.ended = EndedDeliveries()
+        self.dead_letters = 0
+        self.dead_letters_given_up = 0
+        self.progress: Progress | None = None
+        """When it left memory; None while it is there, or where nothing is known."""
+        self._pending = _Acknowledged()
+        self._in_flight: _Acknowledged | None = None
+
+    def note_acquired(self, records: Iterable[AcquiredRecords]) -> None:
+        """The entries of an answer, each of them as many records as one client batch may have."""
+        fresh = 0
+        for first, last, delivery_count in records:
+            count = last - first + 1
+            self.acquired += count
+            if delivery_count == 1:
+                fresh += count
+            else:
+                self.group_topic.deliveries.observe(delivery_count, count)
+        if fresh:
+            self.group_topic.deliveries.observe(1, fresh)
+
+    def note_taken_back(self, records: Iterable[AcquiredRecords]) -> None:
+        """Acquisitions that nobody saw."""
+        self.taken_back += sum([last - first + 1 for first, last, _ in records])
+
+    def note_acknowledged(self, batches: Sequence[AcknowledgementBatch], *, is_stored: bool) -> None:
+        """The batches were applied; `is_stored` says that a write must carry them, else there was nothing to store."""
+        if is_stored:
+            self._pending.add(batches)
+        else:
+            at_once = _Acknowledged()
+            at_once.add(batches)
+            self._count(at_once)
+
+    def write_began(self) -> None:
+        """All that was acknowledged until now goes with this write."""
+        self._in_flight, self._pending = self._pending, _Acknowledged()
+
+    def write_ended(self, ended: EndedDeliveries | None) -> None:
+        """The write is durable and ended these deliveries, too; None: it had no effect."""
+        carried, self._in_flight = self._in_flight, None
+        if ended is None:
+            return
+        if carried is not None:
+            self._count(carried)
+        if any(ended):
+            self.ended = self.ended.and_also(**ended._asdict())
+
+    def note_dropped(self, progress: Progress | None) -> None:
+        """It leaves memory; what was not durable did not happen."""
+        self._pending = _Acknowledged()
+        self._in_flight = None
+        self.progress = progress
+
+    def _count(self, carried: _Acknowledged) -> None:
+        for acknowledge_type, count in enumerate(carried.records):
+            self.acknowledged[acknowledge_type] += count
+        if self.append_times is None or not carried.accepted_samples:
+            return
+        now, ages = self._now(), self.group_topic.accept_age_s
+        for offset, count in carried.accepted_samples:
+            appended_at = self.append_times.at(offset)
+            if appended_at is not None:
+                ages.observe(now - appended_at, count)
+
+
+class LeaderMeasures:
+    """See the module's text. `now` is a steady clock in seconds."""
+
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = no_clock
+        self.topics: dict[bytes, TopicCounts] = {}
+        self.share_partitions: dict[SharePartitionKey, ShareCounts] = {}
+        self.group_topics: dict[tuple[str, bytes], GroupTopicCounts] = {}
+        self.groups: dict[str, GroupCounts] = {}
+        self.log_write_s = Distribution(DURATION_BOUNDS_S)
+        self.log_write_failures = 0
+        self._append_times: dict[TopicPartition, AppendTimes] = {}
+        self.is_kept: Callable[[SharePartitionKey], bool] = lambda key: False
+        """Whether a share-partition is in memory, so that its counts must stay."""
+
+    # Logs
+
+    def of_topic(self, topic_id: bytes) -> TopicCounts:
+        return self.topics.get(topic_id) or self.topics.setdefault(topic_id, TopicCounts())
+
+    @contextmanager
+    def log_write(self) -> Iterator[None]:
+        """Around one write of appends."""
+        started_at = self.now()
+        try:
+            yield
+        except Exception:
+            self.log_write_failures += 1
+            raise
+        finally:
+            self.log_write_s.observe(self.now() - started_at)
+
+    def appended(self, key: TopicPartition, first_offset: int, end_offset: int, batches: int, size_bytes: int) -> None:
+        """Batches are durable and readable."""
+        topic = self.of_topic(key.topic_id)
+        topic.records_in += end_offset - first_offset
+        topic.batches_in += batches
+        topic.bytes_in += size_bytes
+        self._times_of(key, first_offset).note(end_offset, self.now())
+
+    def logs_closed(self, keys: Mapping[TopicPartition, object]) -> None:
+        """Another node may append from now on, or the topics are gone."""
+        if not keys:
+            return
+        for key in keys:
+            self._append_times.pop(key, None)
+        for share_key in [share_key for share_key in self.share_partitions if share_key.topic_partition in keys]:
+            del self.share_partitions[share_key]
+
+    def topic_removed(self, topic_id: bytes) -> None:
+        """Its logs were closed before."""
+        self.topics.pop(topic_id, None)
+
+    def _times_of(self, key: TopicPartition, end_offset: int) -> AppendTimes:
+        return self._append_times.get(key) or self._append_times.setdefault(key, AppendTimes(end_offset))
+
+    # Share-partitions
+
+    def of_share_partition(self, key: SharePartitionKey, log_end_offset: int) -> ShareCounts:
+        """Its counts, with the append times of the log that is open now."""
+        append_times = self._times_of(key.topic_partition, log_end_offset)
+        counts = self.share_partitions.get(key)
+        if counts is None:
+            self._make_room()
+            group_topic = self.of_group_topic(key.group_id, key.topic_id)
+            counts = ShareCounts(self.of_topic(key.topic_id), group_topic, append_times, self.now)
+            self.share_partitions[key] = counts
+        counts.append_times = append_times
+        counts.progress = None
+        return counts
+
+    def forget_share_partition(self, key: SharePartitionKey) -> None:
+        """Its state is another one now: what is known of it is not true any more."""
+        self.share_partitions.pop(key, None)
+
+    def dead_letters(self, key: SharePartitionKey, *, stored: int = 0, given_up: int = 0) -> None:
+        """Dead letters of a share-partition are stored, or its records are given up without one."""
+        counts = self.share_partitions.get(key)
+        if counts is not None:
+            counts.dead_letters += stored
+            counts.dead_letters_given_up += given_up
+
+    def of_group_topic(self, group_id: str, topic_id: bytes) -> GroupTopicCounts:
+        pair = (group_id, topic_id)
+        found = self.group_topics.get(pair)
+        if found is None:
+            if len(self.group_topics) >= GROUPS_KEPT_LIMIT:
+                del self.group_topics[next(iter(self.group_topics))]
+            found = self.group_topics[pair] = GroupTopicCounts()
+        return found
+
+    def of_group(self, group_id: str) -> GroupCounts:
+        found = self.groups.get(group_id)
+        if found is None:
+            if len(self.groups) >= GROUPS_KEPT_LIMIT:
+                del self.groups[next(iter(self.groups))]
+            found = self.groups[group_id] = GroupCounts()
+        return found
+
+    def _make_room(self) -> None:
+        if len(self.share_partitions) >= SHARE_PARTITIONS_KEPT_LIMIT:
+            unused = next((key for key in self.share_partitions if not self.is_kept(key)), None)
+            if unused is not None:
+                del self.share_partitions[unused]
+
+    def _forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
+        for key in [key for key in self.share_partitions if is_forgotten(key)]:
+            del self.share_partitions[key]

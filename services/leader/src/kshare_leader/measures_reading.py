@@ -1,0 +1,289 @@
+"""What a scrape sees of a leader.
+
+Share-partitions, topics, groups and topics of groups have samples of their own up to a limit each
+(kshare.metrics.share.partitions.limit, kshare.metrics.topics.limit); of share-partitions and groups those with the
+largest lag, of topics the largest logs. The others are summed up under "(others)"; see `capped_series`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kshare_core.configs import Configs
+from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
+from kshare_core.identifiers import SharePartitionKey, topic_id_text
+from kshare_leader import measures_families as families
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.machine.share_partition import NEVER
+from kshare_leader.measures import (
+    AGE_BOUNDS_S,
+    DELIVERY_BOUNDS,
+    TOPIC_NUMBERS,
+    LeaderMeasures,
+    Progress,
+    ShareCounts,
+)
+from kshare_leader.ports import TopicLog
+from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_leader.share.served_partition import ServedPartition
+from kshare_rpc.catalog import CatalogView
+from kshare_runtime.ports import KeyValueStore
+from kshare_servicekit.capped_series import OTHERS, CappedSeries, Entry
+from kshare_servicekit.measures import Family, Readings
+
+_SHARE_NUMBERS = 12
+
+
+class LeaderParts(NamedTuple):
+    """The running parts of a leader that a scrape looks at."""
+
+    view: CatalogView
+    store: KeyValueStore
+    logs: PartitionLogs
+    directory: SharePartitionDirectory
+
+
+class _Gauges(NamedTuple):
+    """Of one share-partition, or of several together."""
+
+    lag: int = 0
+    acquired: int = 0
+    available: int = 0
+    archiving: int = 0
+    oldest_age_s: float = 0.0
+
+    def together_with(self, other: _Gauges) -> _Gauges:
+        return _Gauges(
+            self.lag + other.lag,
+            self.acquired + other.acquired,
+            self.available + other.available,
+            self.archiving + other.archiving,
+            max(self.oldest_age_s, other.oldest_age_s),
+        )
+
+
+class LeaderSource:
+    """See the module's text; `parts` gives what runs, None before the start and after the end."""
+
+    def __init__(self, measures: LeaderMeasures, configs: Configs, parts: Callable[[], LeaderParts | None]) -> None:
+        self._measures = measures
+        self._parts = parts
+
+        def share_limit() -> int:
+            return configs.integer("kshare.metrics.share.partitions.limit")
+
+        def topic_limit() -> int:
+            return configs.integer("kshare.metrics.topics.limit")
+
+        self._shares: CappedSeries[SharePartitionKey] = CappedSeries(share_limit, _SHARE_NUMBERS)
+        distributions = len(DELIVERY_BOUNDS) + len(AGE_BOUNDS_S) + 4
+        self._group_topics: CappedSeries[tuple[str, bytes]] = CappedSeries(share_limit, distributions)
+        self._groups: CappedSeries[str] = CappedSeries(share_limit, 3 * (len(DURATION_BOUNDS_S) + 2))
+        self._topics: CappedSeries[bytes] = CappedSeries(topic_limit, len(TOPIC_NUMBERS))
+
+    def read(self, readings: Readings) -> None:
+        measures = self._measures
+        readings.add(families.LOG_WRITE_SECONDS, measures.log_write_s)
+        readings.add(families.LOG_WRITE_FAILURES, measures.log_write_failures)
+        parts = self._parts()
+        if parts is None:
+            return
+        families.STORE.read(readings, parts.store)
+        served = parts.directory.served
+        readings.add(families.SHARE_PARTITIONS, len(served))
+        loading = sum([one.is_loading for one in served.values()])
+        readings.add(families.SHARE_PARTITIONS_LOADING, loading)
+        readings.add(families.WAITING_FETCHES, parts.directory.waiting_count)
+        readings.add(families.OFFLINE_PARTITIONS, parts.logs.offline_count)
+        self._read_topics(readings, parts)
+        gauges = dict(self._gauges(parts, served))
+        self._read_shares(readings, parts.view, gauges)
+        lags: dict[str, int] = {}
+        for key, one in gauges.items():
+            lags[key.group_id] = lags.get(key.group_id, 0) + one.lag
+        self._read_group_topics(readings, parts.view, lags)
+        self._read_groups(readings, lags)
+
+    # Topics
+
+    def _read_topics(self, readings: Readings, parts: LeaderParts) -> None:
+        sizes: dict[bytes, list[int]] = {}
+        for log in parts.logs.all_logs():
+            size = sizes.setdefault(log.topic_partition.topic_id, [0, 0])
+            size[0] += log.segments.size_bytes
+            size[1] += 1
+        entries = [
+            Entry(topic_id, sizes.get(topic_id, (0, 0))[0], self._measures.of_topic(topic_id).numbers())
+            for topic_id in {**sizes, **self._measures.topics}
+        ]
+        shown = self._topics.show(entries)
+        for topic_id, numbers in shown.named.items():
+            _add_topic(readings, _topic_name(parts.view, topic_id), numbers, sizes.pop(topic_id, [0, 0]))
+        if shown.has_others:
+            rest = [sum(size[0] for size in sizes.values()), sum(size[1] for size in sizes.values())]
+            _add_topic(readings, OTHERS, shown.others, rest)
+
+    # Share-partitions
+
+    def _gauges(
+        self, parts: LeaderParts, served: Mapping[SharePartitionKey, ServedPartition]
+    ) -> Iterator[tuple[SharePartitionKey, _Gauges]]:
+        loop_time_ms = int(asyncio.get_running_loop().time() * 1000)
+        for key, counts in self._measures.share_partitions.items():
+            log = parts.logs.find(key.topic_partition)
+            if log is None:
+                continue
+            one = served.get(key)
+            if one is not None and one.machine is not None:
+                yield key, _gauges_of(one, log, loop_time_ms)
+            elif counts.progress is not None:
+                yield key, _Gauges(lag=_lag(counts.progress, log))
+
+    def _read_shares(self, readings: Readings, view: CatalogView, gauges: Mapping[SharePartitionKey, _Gauges]) -> None:
+        nothing = _Gauges()
+        entries = [
+            Entry(key, _rank(gauges.get(key, nothing)), _numbers(counts))
+            for key, counts in self._measures.share_partitions.items()
+        ]
+        shown = self._shares.show(entries)
+        for key, numbers in shown.named.items():
+            labels = (key.group_id, _topic_name(view, key.topic_id), str(key.partition))
+            _add_counts(readings, labels, numbers)
+            if key in gauges:
+                _add_gauges(readings, labels, gauges[key])
+        if shown.has_others:
+            labels = (OTHERS, OTHERS, OTHERS)
+            _add_counts(readings, labels, shown.others)
+            rest = nothing
+            for key, one in gauges.items():
+                if key not in shown.named:
+                    rest = rest.together_with(one)
+            _add_gauges(readings, labels, rest)
+
+    # Groups
+
+    def _read_group_topics(self, readings: Readings, view: CatalogView, lags: Mapping[str, int]) -> None:
+        alive = {(key.group_id, key.topic_id) for key in self._measures.share_partitions}
+        table = self._measures.group_topics
+        for pair in [pair for pair in table if pair not in alive]:
+            del table[pair]
+        entries = [
+            Entry(pair, lags.get(pair[0], 0), [*one.deliveries.numbers(), *one.accept_age_s.numbers()])
+            for pair, one in table.items()
+        ]
+        shown = self._group_topics.show(entries)
+        rows = [(group, _topic_name(view, topic_id), row) for (group, topic_id), row in shown.named.items()]
+        if shown.has_others:
+            rows.append((OTHERS, OTHERS, shown.others))
+        width = len(DELIVERY_BOUNDS) + 2
+        for group, topic, row in rows:
+            readings.add(families.DELIVERY_COUNT, Distribution.of_numbers(DELIVERY_BOUNDS, row[:width]), group, topic)
+            readings.add(families.ACCEPT_AGE, Distribution.of_numbers(AGE_BOUNDS_S, row[width:]), group, topic)
+
+    def _read_groups(self, readings: Readings, lags: Mapping[str, int]) -> None:
+        alive = {key.group_id for key in self._measures.share_partitions}
+        table = self._measures.groups
+        for group_id in [group_id for group_id in table if group_id not in alive]:
+            del table[group_id]
+        entries = [
+            Entry(
+                group_id,
+                lags.get(group_id, 0),
+                [*one.fetch_s.numbers(), *one.fetch_waited_s.numbers(), *one.acknowledge_s.numbers()],
+            )
+            for group_id, one in table.items()
+        ]
+        shown = self._groups.show(entries)
+        rows = [*shown.named.items(), *([(OTHERS, shown.others)] if shown.has_others else [])]
+        width = len(DURATION_BOUNDS_S) + 2
+        for group, row in rows:
+            at_once, waited, acknowledge = (
+                Distribution.of_numbers(DURATION_BOUNDS_S, row[first : first + width])
+                for first in (0, width, 2 * width)
+            )
+            readings.add(families.FETCH_SECONDS, at_once, group, "false")
+            readings.add(families.FETCH_SECONDS, waited, group, "true")
+            readings.add(families.ACKNOWLEDGE_SECONDS, acknowledge, group)
+
+
+def _gauges_of(served: ServedPartition, log: TopicLog, loop_time_ms: int) -> _Gauges:
+    machine = served.machine
+    assert machine is not None
+    oldest_age_s = 0.0
+    deadline_ms = machine.oldest_deadline_ms() if machine.acquired_count else NEVER
+    if deadline_ms != NEVER:
+        oldest_age_s = max(0.0, (served.settings.lock_duration_ms - (deadline_ms - loop_time_ms)) / 1000)
+    return _Gauges(
+        lag=_lag(Progress(machine.start_offset, machine.delivery_complete_count), log),
+        acquired=machine.acquired_count,
+        available=machine.available_count,
+        archiving=machine.archiving_count,
+        oldest_age_s=oldest_age_s,
+    )
+
+
+def _lag(progress: Progress, log: TopicLog) -> int:
+    """What retention removed is nobody's lag."""
+    if progress.start_offset < log.log_start_offset:
+        return log.high_watermark - log.log_start_offset
+    return max(0, log.high_watermark - progress.start_offset - progress.delivery_complete_count)
+
+
+def _rank(gauges: _Gauges) -> float:
+    return gauges.lag + gauges.acquired
+
+
+def _numbers(counts: ShareCounts) -> list[float]:
+    return [
+        counts.acquired,
+        counts.taken_back,
+        *counts.acknowledged,
+        *counts.ended,
+        counts.dead_letters,
+        counts.dead_letters_given_up,
+    ]
+
+
+def _add_counts(readings: Readings, labels: tuple[str, str, str], numbers: Sequence[float]) -> None:
+    acquired, taken_back, gap, accept, release, reject, renew, timed_out, sessions, limit, letters, given_up = numbers
+    acknowledged = {"accept": accept, "release": release, "reject": reject, "renew": renew, "gap": gap}
+    readings.add(families.SHARE_ACQUIRED, acquired, *labels)
+    readings.add(families.SHARE_TAKEN_BACK, taken_back, *labels)
+    for name, count in acknowledged.items():
+        readings.add(families.SHARE_ACKNOWLEDGED, count, *labels, name)
+    for reason, count in (("delivery_limit", limit), ("rejected", reject), ("gap", gap)):
+        readings.add(families.SHARE_ARCHIVED, count, *labels, reason)
+    readings.add(families.SHARE_EXPIRED, timed_out, *labels)
+    readings.add(families.SHARE_SESSION_RELEASED, sessions, *labels)
+    readings.add(families.SHARE_DEAD_LETTERS, letters, *labels)
+    readings.add(families.SHARE_DEAD_LETTERS_GIVEN_UP, given_up, *labels)
+
+
+def _add_gauges(readings: Readings, labels: tuple[str, str, str], gauges: _Gauges) -> None:
+    readings.add(families.SHARE_LAG, gauges.lag, *labels)
+    readings.add(families.SHARE_IN_FLIGHT, gauges.acquired, *labels, "acquired")
+    readings.add(families.SHARE_IN_FLIGHT, gauges.available, *labels, "available")
+    readings.add(families.SHARE_IN_FLIGHT, gauges.archiving, *labels, "archiving")
+    readings.add(families.SHARE_OLDEST_AGE, gauges.oldest_age_s, *labels)
+
+
+def _add_topic(readings: Readings, topic: str, numbers: Sequence[float], size: Sequence[int]) -> None:
+    records_in, batches_in, bytes_in, fetched, share_fetched = numbers
+    in_and_size: list[tuple[Family, float]] = [
+        (families.TOPIC_RECORDS_IN, records_in),
+        (families.TOPIC_BATCHES_IN, batches_in),
+        (families.TOPIC_BYTES_IN, bytes_in),
+        (families.TOPIC_LOG_BYTES, size[0]),
+        (families.TOPIC_PARTITIONS, size[1]),
+    ]
+    for family, value in in_and_size:
+        readings.add(family, value, topic)
+    readings.add(families.TOPIC_BYTES_OUT, fetched, topic, "fetch")
+    readings.add(families.TOPIC_BYTES_OUT, share_fetched, topic, "share_fetch")
+
+
+def _topic_name(view: CatalogView, topic_id: bytes) -> str:
+    topic = view.topics_by_id.get(topic_id)
+    return topic_id_text(topic_id) if topic is None else topic.name
