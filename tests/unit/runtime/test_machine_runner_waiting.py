@@ -237,14 +237,16 @@ def test_a_fenced_append_answers_its_error_and_is_no_failure_of_the_storage() ->
 def test_who_must_not_decide_any_more_is_refused_before_and_after_the_append() -> None:
     async def main() -> None:
         scene = Scene([Append(10)])
-        before = scene.runner.submit("1")
+        changing, asking = scene.runner.submit("1"), scene.runner.submit("?")
         await asyncio.sleep(0.005)
-        queued = scene.runner.submit("?")
+        queued = scene.runner.submit("2")
         scene.is_owner = False
-        for future in (before, queued):
+        with pytest.raises(StorageFailure, match="It was written"):
+            await changing
+        for future in (asking, queued):
             with pytest.raises(KafkaError, match="elsewhere"):
                 await future
-        assert scene.seen == [1], "it is durable, though nobody may say so here"
+        assert scene.seen == [1], "it is durable, so nobody may say that nothing was done"
 
     run(main)
 

@@ -63,7 +63,8 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
     the wall clock.
 
     An `append` that returns an awaitable needs `copy`, which makes an equal machine that can change by itself. `admit`
-    raises where a command must not be decided, or not be answered any more when its append took time.
+    raises where a command must not be decided, or not be answered any more when its append took time (StorageFailure
+    where it changed something).
     """
 
     def __init__(
@@ -262,7 +263,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         try:
             await waiting
             self._confirm(records)
-            self._refuse_late(queue)
+            self._refuse_late(queue, answers)
             self._answer(answers)
         except asyncio.CancelledError:
             self._fail(StorageFailure("the store is being closed"), futures)
@@ -273,15 +274,21 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             self._appending = None
             self._go_on()
 
-    def _refuse_late(self, queue: Sequence[tuple[Command, asyncio.Future[Response]]]) -> None:
-        """Commands that must not be answered any more; what they changed is durable all the same."""
+    def _refuse_late(
+        self,
+        queue: Sequence[tuple[Command, asyncio.Future[Response]]],
+        answers: Sequence[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
+    ) -> None:
+        """Commands that must not be answered any more. What changed something is durable, so its answer must not say
+        that nothing was done."""
         if self._admit is None:
             return
-        for command, future in queue:
+        for (command, future), (_, answer) in zip(queue, answers, strict=True):
             try:
                 self._admit(command)
             except Exception as refusal:  # whatever admit raises is the answer
-                _refuse([future], refusal)
+                has_changed = isinstance(answer, Decision) and answer.records
+                _refuse([future], StorageFailure(f"It was written, and then: {refusal}") if has_changed else refusal)
 
     def _fail(self, failure: Exception, futures: Sequence[asyncio.Future[Response]]) -> None:
         error: Exception = failure

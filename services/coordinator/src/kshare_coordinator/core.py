@@ -307,15 +307,19 @@ class Core:
                 writes.setdefault(partition_of_record(record), {})[write.key] = write
         if not writes:
             return None
+        for partition in writes:
+            if not self._store.owns(partition):  # nothing was sent, so it is certain that nothing was done
+                raise self._not_coordinator(partition)
         waiting = self._store.append({partition: list(of_one.values()) for partition, of_one in writes.items()})
-        return None if waiting is None else self._appended(waiting, list(writes))
+        return None if waiting is None else self._appended(waiting)
 
-    async def _appended(self, waiting: Awaitable[None], partitions: Sequence[int]) -> None:
+    async def _appended(self, waiting: Awaitable[None]) -> None:
+        """Ownership that was lost meanwhile does not say whether the write took effect, so NOT_COORDINATOR is no
+        answer: who hears that asks another one to do it."""
         try:
             await waiting
         except OwnershipLost as lost:
-            error = next((p for p in partitions if not self._store.owns(p)), partitions[0])
-            raise self._not_coordinator(error) from lost
+            raise StorageFailure(f"It is not known whether it was written: {lost}") from lost
 
     def _append(self, found: Sequence[AnyRecord]) -> None:
         writes = {write.key: write for write in map(records.write_of, _stored(found))}
