@@ -62,8 +62,8 @@ class FaultyEtcd:
     def lose_answers(self, count: int) -> None:
         self._faults.extend([(_Fault.LOST_ANSWER, 0, None)] * count)
 
-    def lose_requests(self, count: int) -> None:
-        self._faults.extend([(_Fault.LOST_REQUEST, 0, None)] * count)
+    def lose_requests(self, count: int, *, key: bytes | None = None) -> None:
+        self._faults.extend([(_Fault.LOST_REQUEST, 0, key)] * count)
 
     def apply_late(self, count: int, delay_ms: int, *, key: bytes | None = None) -> None:
         self._faults.extend([(_Fault.LATE, delay_ms, key)] * count)

@@ -190,6 +190,25 @@ def test_a_lost_answer_is_never_guessed(play: Play) -> None:
     play(scene)
 
 
+def test_a_write_that_stays_unknown_ends_the_lease_although_it_is_kept_alive(play: Play) -> None:
+    async def scene(backend: Backend) -> None:
+        async with Cluster(backend, group_partitions=2) as cluster:
+            a = await cluster.start(1)
+            await cluster.balanced()
+            a.etcd.lose_requests(1_000, key=PREFIX.encode() + b"rows/0/journal/%020d" % 0)
+            loop = asyncio.get_running_loop()
+            began_at = loop.time()
+            with pytest.raises(OwnershipLost):
+                await a.put(0, "k", "1")
+            assert LEASE_S <= loop.time() - began_at < 2 * LEASE_S
+            assert a.group_partitions == []
+            await cluster.balanced()
+            assert a.rows(0) == {}
+            await a.put(1, "k", "1")
+
+    play(scene)
+
+
 def test_followers_see_each_append_once_and_in_order_over_a_compaction(play: Play) -> None:
     async def scene(backend: Backend) -> None:
         async with Cluster(backend, group_partitions=1) as cluster:
@@ -299,7 +318,8 @@ def test_writes_go_on_while_partitions_move(play: Play) -> None:
             for p in range(12):
                 owner = cluster.owner(p)
                 assert owner is not None
-                assert int(owner.rows(p)["n"]) == confirmed[p]
+                newest = int(owner.rows(p)["n"])
+                assert newest - confirmed[p] in (0, 1), "at most the one that was under way at the stop is more"
 
     play(scene)
 
