@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.dispatch import HANDLERS, RECORD_BEARING_APIS
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.api_versions import unsupported_version_body
+from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_wire.api_versions import ApiKey, is_supported
 from kshare_wire.framing import FrameReader, RequestHeader, parse_header, peek_request
@@ -45,14 +46,18 @@ class ConnectionEnvironment:
     lost: Callable[[ClientConnection], None]
     context: Callable[[ClientConnection, RequestHeader], RequestContext]
     spawn: Callable[[Coroutine[Any, Any, None], str], object]
+    measures: GatewayMeasures = field(default_factory=GatewayMeasures)
 
 
 class _Slot:
     """The place of one answer in the order of answers; no buffers: the request has no answer."""
 
-    __slots__ = ("buffers", "is_done", "is_record_bearing")
+    __slots__ = ("api_key", "buffers", "is_done", "is_record_bearing", "started_at", "version")
 
-    def __init__(self, is_record_bearing: bool) -> None:
+    def __init__(self, api_key: int, version: int, is_record_bearing: bool, started_at: float) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.started_at = started_at
         self.buffers: list[Buffer] = []
         self.is_done = False
         self.is_record_bearing = is_record_bearing
@@ -98,6 +103,7 @@ class ClientConnection(asyncio.Protocol):
         if self._is_closed:
             return
         self._last_active = asyncio.get_running_loop().time()
+        self._environment.measures.received_bytes += len(data)
         self._frames.feed(data)
         self._serve()
 
@@ -128,6 +134,11 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None and not self._is_closed:
             self._is_closed = True
             self._transport.close()
+
+    @property
+    def requests_under_way(self) -> int:
+        """Requests whose answers are not written yet."""
+        return len(self._slots)
 
     # Requests
 
@@ -168,27 +179,31 @@ class ClientConnection(asyncio.Protocol):
         if not is_supported(api_key, version):
             if api_key != ApiKey.API_VERSIONS:
                 raise MalformedRequest(f"API {api_key} version {version} is not supported")
-            buffers = encode_response(api_key, 0, correlation_id, unsupported_version_body())
-            self._finish(self._new_slot(False), buffers)
+            body = unsupported_version_body()
+            buffers = encode_response(api_key, 0, correlation_id, body)
+            self._finish(self._new_slot(api_key, 0), buffers, body)
             return
         header = parse_header(frame, flexible=is_flexible(api_key, version))
         request = decode_request(api_key, version, frame, header.body_offset)
-        slot = self._new_slot(api_key in RECORD_BEARING_APIS)
+        slot = self._new_slot(api_key, version)
         context = self._environment.context(self, header)
         handler = HANDLERS[ApiKey(api_key)]
         if handler.answer_now is not None:
-            self._finish(slot, encode_response(api_key, version, correlation_id, handler.answer_now(context, request)))
+            body = handler.answer_now(context, request)
+            self._finish(slot, encode_response(api_key, version, correlation_id, body), body)
             return
         self._environment.spawn(self._run(slot, header, context, request), handler.name)
 
-    def _new_slot(self, is_record_bearing: bool) -> _Slot:
-        slot = _Slot(is_record_bearing)
+    def _new_slot(self, api_key: int, version: int) -> _Slot:
+        is_record_bearing = api_key in RECORD_BEARING_APIS
+        slot = _Slot(api_key, version, is_record_bearing, self._environment.measures.now())
         self._slots.append(slot)
         self._records_under_way = self._records_under_way or is_record_bearing
         return slot
 
     async def _run(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> None:
         buffers: list[Buffer] = []
+        body: Body | None = None
         try:
             body = await self._answer(header, context, request)
             if body is not None and not self._is_closed:
@@ -201,7 +216,7 @@ class ClientConnection(asyncio.Protocol):
             self._close("an answer could not be made")
             return
         if not self._is_closed:
-            self._finish(slot, buffers)
+            self._finish(slot, buffers, body)
             self._serve()
 
     async def _answer(self, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
@@ -219,7 +234,11 @@ class ClientConnection(asyncio.Protocol):
             text = "The gateway could not process the request; see its log"
             return handler.failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
 
-    def _finish(self, slot: _Slot, buffers: list[Buffer]) -> None:
+    def _finish(self, slot: _Slot, buffers: list[Buffer], body: Body | None) -> None:
+        measures = self._environment.measures
+        measures.answered(slot.api_key, slot.version, measures.now() - slot.started_at)
+        if body is not None:
+            measures.note_errors(slot.api_key, body)
         slot.buffers = buffers
         slot.is_done = True
         if slot.is_record_bearing:
@@ -230,6 +249,7 @@ class ClientConnection(asyncio.Protocol):
             ready = slots.popleft().buffers
             if ready:
                 self._last_active = asyncio.get_running_loop().time()
+                measures.sent_bytes += sum(map(len, ready))
                 transport.writelines(ready)
 
     # The end
@@ -247,4 +267,6 @@ class ClientConnection(asyncio.Protocol):
     def _close(self, reason: str) -> None:
         if not self._is_closed:
             log.warning("connection %d of %s is closed: %s", self.connection_id, self.client_host, reason)
+            if self._is_admitted:
+                self._environment.measures.connections_closed += 1
             self.close()

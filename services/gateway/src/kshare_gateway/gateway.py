@@ -18,6 +18,7 @@ from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.batch_cache import BatchCache
+from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.moving_partitions import MovingPartitions
 from kshare_gateway.produce_order import ProduceOrder
 from kshare_gateway.sessions import ShareSessionTable
@@ -47,6 +48,7 @@ class Gateway:
         self.catalog = catalog
         self.sessions = ShareSessionTable(self.configs.integer("group.share.max.share.sessions"))
         self.cache = BatchCache(self.configs.integer("kshare.gateway.cache.bytes"))
+        self.measures = GatewayMeasures()
         self.moving = MovingPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()
         self._tasks: dict[asyncio.Task[Any], None] = {}

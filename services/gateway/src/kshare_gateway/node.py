@@ -15,6 +15,7 @@ from typing import Any
 from kshare_core.configs import DynamicConfigs
 from kshare_gateway.connection import ClientConnection, ConnectionEnvironment
 from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.measures import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share_fetching import ShareFetcher
@@ -23,6 +24,7 @@ from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
+from kshare_servicekit.metrics import Metrics
 from kshare_wire.framing import RequestHeader
 
 RELEASE_GRACE_MS = 2_000
@@ -59,6 +61,7 @@ class GatewayNode:
             lost=self._connection_lost,
             context=self._context,
             spawn=self._spawn,
+            measures=self._gateway.measures,
         )
 
     @property
@@ -124,6 +127,20 @@ class GatewayNode:
             return [f"nothing was heard from the coordinator for {catalog.lease_ms} ms: {self._catalog_problem}"]
         return []
 
+    def register_metrics(self, metrics: Metrics) -> None:
+        """Shows what this node counts among the metrics of its process."""
+        self._gateway.measures.now = metrics.now
+        source = GatewaySource(self._gateway.measures, self._at_the_moment)
+        metrics.add_node("gateway", self._settings.node_id, source, self.problems)
+
+    def _at_the_moment(self) -> GatewayNow:
+        return GatewayNow(
+            connections=len(self._connections),
+            requests_under_way=sum([connection.requests_under_way for connection in self._connections.values()]),
+            share_sessions=len(self._gateway.sessions),
+            cache_bytes=self._gateway.cache.size_bytes,
+        )
+
     def _rack(self) -> str:
         rack = self._settings.configs["broker.rack"]
         return rack if isinstance(rack, str) else ""
@@ -142,11 +159,13 @@ class GatewayNode:
         return self._gateway.spawn(work, name)
 
     def _admit(self, connection: ClientConnection) -> str | None:
-        if self._is_stopping:
-            return "the gateway is stopping"
-        limit = self._configs.integer("max.connections")
-        if len(self._connections) >= limit:
+        measures, limit = self._gateway.measures, self._configs.integer("max.connections")
+        if self._is_stopping or len(self._connections) >= limit:
+            measures.connections_refused += 1
+            if self._is_stopping:
+                return "the gateway is stopping"
             return f"there are {limit} connections already (max.connections)"
+        measures.connections_accepted += 1
         self._connections[connection.connection_id] = connection
         return None
 

@@ -425,7 +425,8 @@ class ShareFetcher:
         position: int,
     ) -> int:
         """Collects the partition's batches from payload and cache; returns where the next one's payload begins."""
-        cache, records = self._gateway.cache, result.records
+        cache, measures, records = self._gateway.cache, self._gateway.measures, result.records
+        start = position
         for batch in entry.batches:
             if batch.inline:
                 stop = position + batch.length
@@ -435,6 +436,8 @@ class ShareFetcher:
                 records.append(data)
             elif (cached := cache.get(result.key, batch.base_offset)) is not None:
                 records.append(cached.data)
+                measures.cache_hit_bytes += len(cached.data)
+        measures.cache_miss_bytes += position - start
         return position
 
     async def _acknowledge(

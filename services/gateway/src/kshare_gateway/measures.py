@@ -1,0 +1,141 @@
+"""What a gateway counts while it serves clients, and how a scrape sees it.
+
+A request costs two clock readings and one observation, an answer a walk over its error codes (one for each partition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
+from kshare_core.errors import ErrorCode
+from kshare_servicekit.measures import Readings, counter, gauge, histogram
+from kshare_wire.api_versions import ApiKey
+from kshare_wire.error_codes import error_codes
+from kshare_wire.messages import Body
+
+REQUEST_SECONDS = histogram(
+    "gateway_request_duration_seconds",
+    "Requests of clients by API and version, until the answer is made, in seconds; a fetch's wait is in it (Kafka: "
+    "RequestMetrics TotalTimeMs).",
+    "api",
+    "version",
+)
+REQUESTS_UNDER_WAY = gauge("gateway_requests_under_way", "Requests whose answers are not written yet.")
+ERRORS = counter(
+    "gateway_errors",
+    "Error codes in answers, by API and Kafka's name of the code; one for each partition that has it (Kafka: "
+    "ErrorsPerSec, without NONE).",
+    "api",
+    "error",
+)
+CONNECTIONS = gauge("gateway_connections", "Clients' connections that are open.")
+CONNECTIONS_ACCEPTED = counter("gateway_connections_accepted", "Clients' connections that were taken.")
+CONNECTIONS_REFUSED = counter("gateway_connections_refused", "Connections beyond max.connections, or while stopping.")
+CONNECTIONS_CLOSED = counter(
+    "gateway_connections_closed_by_gateway",
+    "Connections that the gateway closed: idle, or with a request that it could not read; the log says why.",
+)
+BYTES_IN = counter("gateway_received_bytes", "Bytes received from clients.")
+BYTES_OUT = counter("gateway_sent_bytes", "Bytes of answers given to clients' sockets.")
+SHARE_SESSIONS = gauge(
+    "gateway_share_sessions", "Share sessions that are open; group.share.max.share.sessions limits them."
+)
+CACHE_BYTES = gauge(
+    "gateway_cache_bytes", "Record bytes in the read-ahead cache; kshare.gateway.cache.bytes limits them."
+)
+CACHE_HIT_BYTES = counter("gateway_cache_hit_bytes", "Record bytes of ShareFetch answers that came from the cache.")
+CACHE_MISS_BYTES = counter(
+    "gateway_cache_miss_bytes", "Record bytes of ShareFetch answers that the leader had to send."
+)
+READ_AHEAD_BYTES = counter("gateway_read_ahead_bytes", "Record bytes that were read ahead of clients.")
+READ_AHEAD_FAILURES = counter("gateway_read_ahead_failures", "Reads ahead that got no answer; nothing is lost by them.")
+
+FAMILIES = (
+    *(REQUEST_SECONDS, REQUESTS_UNDER_WAY, ERRORS),
+    *(CONNECTIONS, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_CLOSED, BYTES_IN, BYTES_OUT),
+    *(SHARE_SESSIONS, CACHE_BYTES, CACHE_HIT_BYTES, CACHE_MISS_BYTES, READ_AHEAD_BYTES, READ_AHEAD_FAILURES),
+)
+
+
+class GatewayMeasures:
+    """Counted by connections and share fetches; `now` is a steady clock in seconds."""
+
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = no_clock
+        self.requests: dict[tuple[int, int], Distribution] = {}
+        """Durations by API key and version."""
+        self.errors: dict[tuple[int, int], int] = {}
+        """By API key and error code."""
+        self.connections_accepted = 0
+        self.connections_refused = 0
+        self.connections_closed = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.cache_hit_bytes = 0
+        self.cache_miss_bytes = 0
+        self.read_ahead_bytes = 0
+        self.read_ahead_failures = 0
+
+    def answered(self, api_key: int, version: int, seconds: float) -> None:
+        """A request that the gateway serves in this version has its answer."""
+        durations = self.requests.get((api_key, version))
+        if durations is None:
+            durations = self.requests[api_key, version] = Distribution(DURATION_BOUNDS_S)
+        durations.observe(seconds)
+
+    def note_errors(self, api_key: int, body: Body) -> None:
+        """Counts the error codes of an answer."""
+        for code in error_codes(api_key, body):
+            self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
+
+
+class GatewayNow(NamedTuple):
+    """What there is at the moment."""
+
+    connections: int
+    requests_under_way: int
+    share_sessions: int
+    cache_bytes: int
+
+
+class GatewaySource:
+    """What a scrape sees of one gateway."""
+
+    def __init__(self, measures: GatewayMeasures, now: Callable[[], GatewayNow]) -> None:
+        self._measures = measures
+        self._now = now
+
+    def read(self, readings: Readings) -> None:
+        measures, now = self._measures, self._now()
+        for (api_key, version), durations in measures.requests.items():
+            readings.add(REQUEST_SECONDS, durations, _api_name(api_key), str(version))
+        for (api_key, code), count in measures.errors.items():
+            readings.add(ERRORS, count, _api_name(api_key), _error_name(code))
+        readings.add(REQUESTS_UNDER_WAY, now.requests_under_way)
+        readings.add(CONNECTIONS, now.connections)
+        readings.add(SHARE_SESSIONS, now.share_sessions)
+        readings.add(CACHE_BYTES, now.cache_bytes)
+        readings.add(CONNECTIONS_ACCEPTED, measures.connections_accepted)
+        readings.add(CONNECTIONS_REFUSED, measures.connections_refused)
+        readings.add(CONNECTIONS_CLOSED, measures.connections_closed)
+        readings.add(BYTES_IN, measures.received_bytes)
+        readings.add(BYTES_OUT, measures.sent_bytes)
+        readings.add(CACHE_HIT_BYTES, measures.cache_hit_bytes)
+        readings.add(CACHE_MISS_BYTES, measures.cache_miss_bytes)
+        readings.add(READ_AHEAD_BYTES, measures.read_ahead_bytes)
+        readings.add(READ_AHEAD_FAILURES, measures.read_ahead_failures)
+
+
+def _api_name(api_key: int) -> str:
+    """Kafka's name of the API: ShareFetch."""
+    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
+
+
+def _error_name(code: int) -> str:
+    """Kafka's name of the error code; its number where this version of kshare has none."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
