@@ -1,4 +1,4 @@
-"""kshare's commands about nodes and state, on a `kshare up --single-process`: what they call can be reached there, too."""
+"""kshare's commands about nodes and state on a `kshare up --single-process`: they reach what they call there, too."""
 
 from __future__ import annotations
 
