@@ -15,6 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
 from kshare_rpc.call_statistics import HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
@@ -36,9 +37,14 @@ class CallServer:
     """The calls of one server; see the module's text."""
 
     def __init__(
-        self, services: Sequence[Service], on_handler_error: HandlerError, statistics: CallStatistics | None = None
+        self,
+        services: Sequence[Service],
+        on_handler_error: HandlerError,
+        statistics: CallStatistics | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.services = services
+        self._tracer = tracer
         self.statistics = statistics or CallStatistics()
         self.on_handler_error = on_handler_error
         self.address = ""
@@ -69,6 +75,7 @@ class CallServer:
         answer_payload: Payload = ()
         statistics, now = self.statistics.of_served(header.method), self.statistics.now
         started_at = statistics.started(now())
+        span = self._begin_span(header) if header.traceparent else None
         try:
             request = method.request_type.FromString(header.message)
             result = await handler(request, payload)
@@ -86,7 +93,21 @@ class CallServer:
             self.on_handler_error(header.method, error)
         finally:
             statistics.ended(now() - started_at)
+            if span is not None:
+                span.end(answer.failure)
         return answer_payload
+
+    def _begin_span(self, header: FrameHeader) -> Span | None:
+        """The call's part of its caller's trace. It runs in a task of its own, so nobody else's work gets into it."""
+        if not is_sampled(header.traceparent):
+            return None
+        service, _, name = header.method.partition("/")
+        span = None
+        if self._tracer is not None:
+            attributes = {"rpc.system": "grpc", "rpc.service": f"kshare.v1.{service}", "rpc.method": name}
+            span = self._tracer.begin(header.method, attributes, parent=header.traceparent)
+        current_traceparent.set(header.traceparent if span is None else span.traceparent)
+        return span
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a call in a task that the end of the server waits for."""

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import h2.events
 from google.protobuf.message import DecodeError
 
+from kshare_core.tracing import current_traceparent
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
@@ -144,7 +145,12 @@ class GrpcChannel:
         if len(self._calls) >= CALLS_PER_CHANNEL_LIMIT:
             raise ChannelUnavailable(f"{CALLS_PER_CHANNEL_LIMIT} calls to {self._address} are under way already")
         correlation_id = next(self._correlation_ids)
-        header = FrameHeader(correlation_id=correlation_id, method=method.path, message=request.SerializeToString())
+        header = FrameHeader(
+            correlation_id=correlation_id,
+            method=method.path,
+            message=request.SerializeToString(),
+            traceparent=current_traceparent.get(),
+        )
         frame = encode_frame(header, payload)
         if len(frame) > FRAME_BYTES_LIMIT:
             raise CallFailed(f"{method.path}: {len(frame)} bytes are more than a frame's {FRAME_BYTES_LIMIT}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kshare_core.tracing import Tracer
 from kshare_rpc.call_server import CallServer, HandlerError, log_handler_error
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.exchange_server import ExchangeListener
@@ -27,12 +28,14 @@ class GrpcNetwork:
         advertised_address: str | None = None,
         on_handler_error: HandlerError = log_handler_error,
         statistics: CallStatistics | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`operations_listen`: where unary calls, health and reflection are served (port 0: any free one).
 
         `advertised_address`: what a server says its address is, where others do not reach it at the one that it
-        listens on, as in a container.
+        listens on, as in a container. `tracer` records the calls that are part of a trace.
         """
+        self._tracer = tracer
         self.statistics = statistics or CallStatistics()
         self._operations_listen = operations_listen
         self._advertised_address = advertised_address
@@ -45,7 +48,7 @@ class GrpcNetwork:
 
     async def serve(self, address: str, services: Sequence[Service]) -> GrpcServer:
         """Listens on `address` (port 0: any free one); OSError where that is not possible."""
-        server = GrpcServer(services, self._on_handler_error, self.statistics)
+        server = GrpcServer(services, self._on_handler_error, self.statistics, self._tracer)
         await server.start(address, self._operations_listen)
         if self._advertised_address is not None:
             server.advertise(self._advertised_address)
@@ -54,7 +57,7 @@ class GrpcNetwork:
 
     async def serve_health(self, name: str, healthy: Callable[[], bool]) -> GrpcServer:
         """The operations face of a role that no other role calls: health and reflection only."""
-        server = GrpcServer([Service(name, {}, healthy)], self._on_handler_error, self.statistics)
+        server = GrpcServer([Service(name, {}, healthy)], self._on_handler_error, self.statistics, None)
         await server.start(None, self._operations_listen)
         self.operations_address = server.operations_address
         return server
@@ -63,8 +66,14 @@ class GrpcNetwork:
 class GrpcServer:
     """A `Server` with both of a role's faces; made by `GrpcNetwork.serve`."""
 
-    def __init__(self, services: Sequence[Service], on_handler_error: HandlerError, statistics: CallStatistics) -> None:
-        self._calls = CallServer(services, on_handler_error, statistics)
+    def __init__(
+        self,
+        services: Sequence[Service],
+        on_handler_error: HandlerError,
+        statistics: CallStatistics,
+        tracer: Tracer | None,
+    ) -> None:
+        self._calls = CallServer(services, on_handler_error, statistics, tracer)
         self._exchange = ExchangeListener(self._calls)
         self._operations = OperationsServer(self._calls)
         self._is_called = False

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from kshare_core.tracing import Tracer
+
 
 class Clock(Protocol):
     """Wall time. Monotonic time is `asyncio.get_running_loop().time()`."""
@@ -88,3 +90,5 @@ class Environment:
     open_store: Callable[[str], KeyValueStore]
     open_isolated_store: Callable[[str], KeyValueStore] | None = None
     """The same for a store whose families do not depend on each other: damage to one keeps the others served."""
+    tracer: Tracer | None = None
+    """Records traces; None: nothing is traced."""

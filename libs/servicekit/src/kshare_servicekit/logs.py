@@ -1,4 +1,7 @@
-"""Log lines on standard error, as JSON or for a person; role and node id are in each, and libraries' lines too."""
+"""Log lines on standard error, as JSON or for a person; role and node id are in each, and libraries' lines too.
+
+Lines about work that is traced have its trace id and span id, by which a request is followed through all roles.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import EventDict, Processor
 
+from kshare_core.tracing import current_traceparent
+
 LogFormat = Literal["console", "json"]
 
 
@@ -19,6 +24,8 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
     def add_node(_: Any, __: str, event: EventDict) -> EventDict:
         event["role"] = role
         event["node_id"] = node_id
+        if traceparent := current_traceparent.get():
+            event["trace_id"], event["span_id"] = traceparent.split("-")[1:3]
         return event
 
     level = logging.getLevelNamesMapping()[log_level.upper()]

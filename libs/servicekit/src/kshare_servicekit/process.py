@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -27,6 +28,7 @@ from kshare_servicekit import logs
 from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_servicekit.metrics import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
+from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 
 STOP_GRACE_MS = 5_000
 ORPHAN_GRACE_MS = 500
@@ -95,6 +97,14 @@ def run_role(
         return runner.run(_Process(build, settings, role).run())
 
 
+def _tracer(settings: ProcessSettings, role: str) -> OpenTelemetryTracer | None:
+    if settings.trace_endpoint is None:
+        return None
+    return collector_tracer(
+        role=role, node_id=settings.node_id, endpoint=settings.trace_endpoint, ratio=settings.trace_ratio
+    )
+
+
 class _Process:
     """One run of a node."""
 
@@ -104,6 +114,7 @@ class _Process:
         self._settings = settings
         self._log = structlog.stdlib.get_logger("kshare")
         self._metrics = Metrics()
+        self._tracer = _tracer(settings, role)
         self._health_server: Server | None = None
         self._stop = asyncio.Event()
         self._stop_reason = ""
@@ -121,6 +132,8 @@ class _Process:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
             await self._metrics.stop()
+            if self._tracer is not None:
+                await loop.run_in_executor(None, self._tracer.shutdown)
 
     async def _run_node(self, watchers: list[asyncio.Task[None]]) -> int:
         node: Node | None = None
@@ -132,9 +145,10 @@ class _Process:
                 operations_listen=self._settings.operations_listen,
                 advertised_address=self._settings.advertised_address,
                 on_handler_error=self._log_handler_error,
+                tracer=self._tracer,
             )
             self._metrics.add_network(network.statistics)
-            node = self._build(system_environment(self._settings.data_dir), network)
+            node = self._build(replace(system_environment(self._settings.data_dir), tracer=self._tracer), network)
             if isinstance(node, MeasuredNode):
                 node.register_metrics(self._metrics)
             if await self._start(node):

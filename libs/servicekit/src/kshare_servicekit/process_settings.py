@@ -66,6 +66,12 @@ class ProcessSettings(BaseSettings):
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
     metrics_listen: HostAndPort | None = Field(None, description="Where /metrics is served; nowhere when left out.")
+    trace_endpoint: HostAndPort | None = Field(
+        None, description="The OTLP (gRPC) receiver that spans are sent to; nothing is traced when left out."
+    )
+    trace_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.01, description="How many of the traces that begin here are recorded, from 0 to 1."
+    )
     parent_pid: int = Field(0, description="End when this process is no longer the parent; 0: live on without it.")
 
     def properties(self) -> dict[str, str]:
