@@ -11,6 +11,7 @@ from kshare_coordinator.metadata.port import GROUP_PARTITIONS
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from support.coordinator_cluster import ADDRESS, CoordinatorCluster, run_virtually
 from support.several_coordinators import SeveralCoordinators, ShareCoordinatorHost
 
 
@@ -128,5 +129,118 @@ def test_groups_and_catalog_go_on_elsewhere_with_all_that_was_confirmed(how: str
             victim.resume()
             assert several.owners(partition_of_group(group_id)) != [victim.name]
         await several.settled()
+
+    several.run(main)
+
+
+def test_one_coordinator_says_that_it_has_everything() -> None:
+    cluster = CoordinatorCluster()
+
+    async def main() -> None:
+        await cluster.start()
+        await cluster.register(pb.ROLE_SHARE_COORDINATOR, 1, "share:1")
+        answer = await cluster.watch(pb.ROLE_SHARE_COORDINATOR, 1, 0, 0)
+        assert [(node.role, node.node_id, node.rpc_address) for node in answer.coordinators] == [
+            (pb.ROLE_COORDINATOR, 1, ADDRESS)
+        ]
+        assert answer.active_coordinator_address == ADDRESS
+        owners = {owner.partition: owner.node_id for owner in answer.group_partition_owners}
+        assert owners == dict.fromkeys(range(GROUP_PARTITIONS), 1)
+        assert answer.group_partition_count == GROUP_PARTITIONS
+        again = await cluster.watch(pb.ROLE_SHARE_COORDINATOR, 1, answer.version, 0)
+        assert again.coordinators_version == answer.coordinators_version != 0
+        assert list(again.coordinators) == list(answer.coordinators), "complete in every answer"
+        listed = await cluster.call(methods.LIST_GROUPS, pb.ListGroupsRequest())
+        assert list(listed.group_partitions) == list(range(GROUP_PARTITIONS))
+
+    run_virtually(main)
+
+
+def test_who_waits_for_the_catalog_hears_at_once_of_a_coordinator_that_came() -> None:
+    several = SeveralCoordinators(count=2)
+
+    async def main() -> None:
+        first, second = several.hosts
+        await first.start()
+        await several.settled()
+        client = await several.client().start()
+        before = client.follower.view
+        request = pb.WatchCatalogRequest(
+            role=pb.ROLE_GATEWAY,
+            node_id=1,
+            incarnation=client.name,
+            after_version=before.version,
+            after_coordinators_version=before.coordinators_version,
+            max_wait_ms=60_000,
+        )
+        waiting = asyncio.ensure_future(client.at(f"{first.name}:1", methods.WATCH_CATALOG, request))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        began = several.loop.time()
+        second.start()
+        answer = await waiting
+        assert several.loop.time() - began < 0.5
+        assert [node.node_id for node in answer.coordinators] == [1, 2]
+        assert answer.coordinators_version != before.coordinators_version
+
+    several.run(main)
+
+
+def test_a_waiting_join_is_sent_on_when_its_group_goes_to_another_coordinator() -> None:
+    several = SeveralCoordinators(count=2, configs={"group.initial.rebalance.delay.ms": "60000"})
+
+    async def main() -> None:
+        first, second = several.hosts
+        await first.start()
+        await several.settled()
+        client = await several.client().start()
+        joining = {}
+        for number in range(10):
+            group_id = f"group-{number}"
+            request = pb.JoinGroupRequest(
+                group_id=group_id,
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=60_000,
+                protocol_type="consumer",
+                protocols=[pb.JoinGroupRequest.Protocol(name="range", metadata=b"m")],
+            )
+            joining[group_id] = asyncio.ensure_future(client.at(f"{first.name}:1", methods.JOIN_GROUP, request))
+        await asyncio.sleep(0.2)
+        assert not any(waiting.done() for waiting in joining.values())
+        second.start()
+        await asyncio.sleep(2)
+        moved = [group_id for group_id in joining if several.owner_of_group(group_id) is second]
+        assert 0 < len(moved) < len(joining)
+        for group_id, waiting in joining.items():
+            assert waiting.done() == (group_id in moved)
+            if waiting.done():
+                assert waiting.result().error_code == E.NOT_COORDINATOR
+            else:
+                waiting.cancel()
+
+    several.run(main)
+
+
+def test_sessions_begin_anew_where_a_group_goes_and_then_run_out_as_always() -> None:
+    several = SeveralCoordinators(count=2)
+
+    async def main() -> None:
+        await several.start()
+        client = await several.client().start()
+        await ShareCoordinatorHost(several).start()
+        assert await client.create_topic("t") == 0
+        victim = several.hosts[0]
+        group_id = several.group_of(victim)
+        answer = await client.heartbeat(group_id, "m", 0, ["t"])
+        await asyncio.sleep(40)
+        victim.crash()
+        await asyncio.sleep(30)
+        described = await client.owner(
+            group_id, methods.SHARE_GROUP_DESCRIBE, pb.ShareGroupDescribeRequest(group_ids=[group_id])
+        )
+        assert len(described.groups[0].members) == 1, "silent for 70 s, but for less than 45 s where it could be heard"
+        await asyncio.sleep(20)
+        again = await client.heartbeat(group_id, "m", answer.member_epoch)
+        assert again.error_code == E.UNKNOWN_MEMBER_ID
 
     several.run(main)

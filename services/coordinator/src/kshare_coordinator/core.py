@@ -27,6 +27,7 @@ from kshare_coordinator.machine.records import (
     Record,
 )
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.measures import CoordinatorMeasures
 from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS, CoordinatorMember, MetadataStore, OwnershipLost
 from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
 from kshare_core.configs import Configs
@@ -83,7 +84,9 @@ class Core:
         act: Callable[[Sequence[Effect]], None],
         listener: OwnershipListener,
         broker_id: int = -1,
+        measures: CoordinatorMeasures | None = None,
     ) -> None:
+        self._measures = measures or CoordinatorMeasures()
         self._store = store
         self._own_store = store if isinstance(store, RocksDbMetadataStore) else None
         self._configs = configs
@@ -187,6 +190,7 @@ class Core:
         """The answer once it is durable; raises KafkaError or StorageFailure."""
         if self._runner is None:
             raise StorageFailure("the coordinator is not started")
+        self._measures.submitted(command)
         if self.is_shared:
             for partition in homes_of(command):
                 if not self._store.owns(partition):
@@ -306,27 +310,30 @@ class Core:
                 write = records.write_of(record)
                 writes.setdefault(partition_of_record(record), {})[write.key] = write
         if not writes:
+            self._measures.appended(found)
             return None
         for partition in writes:
             if not self._store.owns(partition):  # nothing was sent, so it is certain that nothing was done
                 raise self._not_coordinator(partition)
         waiting = self._store.append({partition: list(of_one.values()) for partition, of_one in writes.items()})
-        return None if waiting is None else self._appended(waiting)
+        return None if waiting is None else self._appended(waiting, found)
 
-    async def _appended(self, waiting: Awaitable[None]) -> None:
+    async def _appended(self, waiting: Awaitable[None], found: Sequence[AnyRecord]) -> None:
         """Ownership that was lost meanwhile does not say whether the write took effect, so NOT_COORDINATOR is no
         answer: who hears that asks another one to do it."""
         try:
-            await waiting
+            with self._measures.append(found):
+                await waiting
         except OwnershipLost as lost:
             raise StorageFailure(f"It is not known whether it was written: {lost}") from lost
 
     def _append(self, found: Sequence[AnyRecord]) -> None:
-        writes = {write.key: write for write in map(records.write_of, _stored(found))}
+        """With RocksDB it does not matter whose rows they are."""
+        writes = [records.write_of(record) for record in found if isinstance(record, Record)]
         if not writes:
             return
         try:
-            self._store.append({CATALOG: list(writes.values())})
+            self._store.append({CATALOG: writes})
         except StorageFailure as failure:
             self._failed_write = str(failure)
             raise
@@ -356,10 +363,6 @@ class Core:
         assert self._runner is not None
         self._runner.replace(self._load())
         self.wake_watchers()
-
-
-def _stored(found: Sequence[AnyRecord]) -> list[Record]:
-    return [record for record in found if isinstance(record, Record)]
 
 
 def _records_of(rows: Sequence[Write]) -> list[Record]:
