@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from prometheus_client import Metric
 
@@ -96,6 +96,15 @@ class Source(Protocol):
 
     def read(self, readings: Readings) -> None:
         """Adds all samples as they are now; called on the event loop, and must not wait."""
+        ...
+
+
+@runtime_checkable
+class PreparedSource(Protocol):
+    """A source that looks at so much that it does so before a scrape, in turns of the event loop."""
+
+    async def prepare(self) -> None:
+        """Called before `read`; what it found may be a little older then."""
         ...
 
 

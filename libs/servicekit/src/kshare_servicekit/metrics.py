@@ -28,7 +28,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_runtime.clock import stopwatch_s
-from kshare_servicekit.measures import NAMESPACE, Family, Readings, Row, Source, metric_of
+from kshare_servicekit.measures import NAMESPACE, Family, PreparedSource, Readings, Row, Source, metric_of
 from kshare_servicekit.process_measures import MeasuredHealth, ProcessSource
 
 LAG_INTERVAL_MS = 250
@@ -159,12 +159,22 @@ class Metrics:
 
     async def render(self) -> bytes:
         """All metrics as text."""
+        for _, source in self._collector.sources:
+            if isinstance(source, PreparedSource):
+                await self._prepare(source)
         parts: list[bytes] = []
         for metric in self.registry.collect():
             one: Any = _OneMetric(metric)
             parts.append(generate_latest(one))
             await asyncio.sleep(0)
         return b"".join(parts)
+
+    async def _prepare(self, source: PreparedSource) -> None:
+        try:
+            await source.prepare()
+        except Exception:  # what can be read must be seen all the more
+            self._process.read_failures += 1
+            _logger.exception("metrics could not be prepared")
 
     async def _response(self, request_line: bytes) -> bytes:
         method, _, rest = request_line.partition(b" ")

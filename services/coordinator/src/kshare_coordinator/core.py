@@ -331,9 +331,11 @@ class Core:
         """With RocksDB it does not matter whose rows they are."""
         writes = [records.write_of(record) for record in found if isinstance(record, Record)]
         if not writes:
+            self._measures.appended(found)
             return
         try:
-            self._store.append({CATALOG: writes})
+            with self._measures.append(found):
+                self._store.append({CATALOG: writes})
         except StorageFailure as failure:
             self._failed_write = str(failure)
             raise

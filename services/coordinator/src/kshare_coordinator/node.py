@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 from kshare_coordinator.classic_group_calls import ClassicGroupCalls
@@ -44,6 +45,7 @@ from kshare_coordinator.machine.group_namespace import group_ids
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.metadata_partitions import partition_of_group, partition_of_row
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
+from kshare_coordinator.measures import CoordinatorMeasures, CoordinatorSource
 from kshare_coordinator.metadata.opening import open_metadata_store
 from kshare_coordinator.metadata.port import CoordinatorMember, MetadataStore
 from kshare_coordinator.offsets_expiry import OffsetsExpiry
@@ -55,7 +57,8 @@ from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import topic_id_text
 from kshare_rpc import methods
 from kshare_rpc.network import Handler, Method, Network, Server, Service
-from kshare_runtime.ports import Environment
+from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_servicekit.metrics import Metrics
 
 STORAGE_RETRY_MS = 1_000
 """When an expiry could not be written, it is tried again after this."""
@@ -93,6 +96,9 @@ class CoordinatorNode:
         self._is_reconciling = False
         self._topics_generation = -1
         """The catalog's generation of topics that groups were last brought in line with."""
+        self._measures = CoordinatorMeasures()
+        self._own_store: KeyValueStore | None = None
+        """What keeps the metadata, where that is a store of this node."""
         self._core: Core | None = None
         self._classic: ClassicGroupCalls | None = None
         self._keeper: GroupStateKeeper | None = None
@@ -112,6 +118,16 @@ class CoordinatorNode:
         """Where it listens, with the port that was really bound."""
         assert self._server is not None, "the node is not started"
         return self._server.address
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        """Shows what this node counts among the metrics of its process."""
+        self._measures.now = metrics.now
+        source = CoordinatorSource(self._measures, core=lambda: self._core, store=lambda: self._own_store)
+        metrics.add_node("coordinator", self._settings.node_id, source, self.problems)
+
+    def _open_own_store(self, name: str) -> KeyValueStore:
+        self._own_store = self._environment.open_store(name)
+        return self._own_store
 
     def problems(self) -> list[str]:
         """Empty: healthy."""
@@ -144,7 +160,8 @@ class CoordinatorNode:
         if self._open_store is not None:
             store = self._open_store()
         else:
-            store = open_metadata_store(self._environment, configs, partition_of_row)
+            environment = replace(self._environment, open_store=self._open_own_store)
+            store = open_metadata_store(environment, configs, partition_of_row)
         core = self._core = Core(
             store=store,
             clock=self._environment.clock,
@@ -152,6 +169,7 @@ class CoordinatorNode:
             act=self._act,
             listener=self,
             broker_id=self._settings.node_id,
+            measures=self._measures,
         )
         owners = self._owners = TransactionOwners(core, self._network)
         self._classic = ClassicGroupCalls(core)
