@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from support.java import kafka_classpath, require_java
 
 SOURCE = Path(__file__).resolve().parent.parent / "java/KafkaTools.java"
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 """Of one run of one tool."""
 
 TOOLS = {
@@ -96,6 +96,11 @@ class ToolRuns:
         command = [*java_command(), str(SOURCE)]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
+    def given(self, arguments: Sequence[str], server: bool) -> list[str]:
+        """The arguments as this system's tool gets them; see `ToolPair.run`."""
+        at = ["--bootstrap-server", self.bootstrap] if server else []
+        return [argument.replace("ADDRESS", self.bootstrap) for argument in arguments] + at
+
     def ask(self, tool: str, arguments: Sequence[str], typed: str) -> None:
         assert self._process.stdin is not None
         wanted = {"tool": TOOLS[tool], "arguments": list(arguments), "typed": typed, "seconds": TIMEOUT_S}
@@ -117,7 +122,10 @@ class ToolRuns:
             line = self._process.stdout.readline()
         finally:
             timer.cancel()
-        assert line, "the Java process ended"
+        if not line:
+            self._end()
+            self._process = self._start()
+            raise AssertionError("the tool ended the Java process by itself; run it in a process of its own")
         found: dict[str, Any] = json.loads(line)
         if "stuck" in found:  # its threads may still print
             self._end()
@@ -161,9 +169,7 @@ class ToolPair:
     def run(self, tool: str, *arguments: str, typed: str = "", server: bool = True) -> tuple[Printed, Printed]:
         """What the tool prints on each; `server` gives it --bootstrap-server, and ADDRESS stands for its value."""
         for runs in self.runs:
-            given = [argument.replace("ADDRESS", runs.bootstrap) for argument in arguments]
-            at = ["--bootstrap-server", runs.bootstrap] if server else []
-            runs.ask(tool, [*given, *at], typed)
+            runs.ask(tool, runs.given(arguments, server), typed)
         kshare, kafka = (
             _printed(runs.bootstrap, answer) for runs, answer in zip(self.runs, self._answers(), strict=True)
         )
@@ -192,11 +198,11 @@ class ToolPair:
             raise AssertionError("\n".join((" ".join((tool, *arguments)), exits, *difference)))
         return kshare
 
-    def in_processes(self, tool: str, *arguments: str) -> tuple[Printed, Printed]:
-        """As `run`, in a Java process that is the tool's own; for those that print while they end."""
+    def in_processes(self, tool: str, *arguments: str, server: bool = True) -> tuple[Printed, Printed]:
+        """As `run`, in a Java process that is the tool's own; for those that end it themselves, or print meanwhile."""
         started = []
         for runs in self.runs:
-            command = [*java_command(), TOOLS[tool], "--bootstrap-server", runs.bootstrap, *arguments]
+            command = [*java_command(), TOOLS[tool], *runs.given(arguments, server)]
             started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         found = []
         for runs, process in zip(self.runs, started, strict=True):
@@ -254,8 +260,9 @@ SAID = (
     (re.compile(r"(org\.apache\.kafka\.\S*(?:Exception|Error)): .*"), r"\1"),
     (re.compile(r"^(Error\b[^:]*:).*"), r"\1 ..."),
     (re.compile(r"^\[[^]]*\] ERROR "), "ERROR "),
+    (re.compile(r"\b(console-consumer|perf-consumer)-\d+"), r"\1-NUMBER"),
 )
-"""Words of error messages, which are not compared."""
+"""Words of error messages and names that are drawn at random, which are not compared."""
 HASHED = re.compile(r"\[[\w-]+\](?:, ?\[[\w-]+\])+|(?<=Valid states are: )\S.*|(?<=Valid types are: )\S.*")
 """Options and states that tools print in the order of a hash map."""
 
