@@ -50,8 +50,11 @@ class KshareCluster:
         *,
         single_process: bool = False,
         port: int | None = None,
+        variables: dict[str, str] | None = None,
     ) -> None:
+        """`variables` are added to the environment, which the roles inherit."""
         self.folder = folder
+        self._variables = variables or {}
         self.port = port or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.ready_file = folder / "ready"
@@ -87,7 +90,8 @@ class KshareCluster:
         if self._single_process:
             command.append("--single-process")
         with self.log.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            environment = {**os.environ, **self._variables}
+            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         self.wait_ready()
 
     def wait_ready(self) -> None:

@@ -30,6 +30,10 @@ class Span(Protocol):
 
     def add(self, attributes: Attributes) -> None: ...
 
+    def link(self, traceparents: Sequence[str]) -> None:
+        """Other traces that it has to do with."""
+        ...
+
     def end(self, problem: str = "") -> None:
         """`problem`: why it failed; empty when it did not."""
         ...

@@ -33,6 +33,10 @@ class RecordedSpan:
     def add(self, attributes: Attributes) -> None:
         self._span.set_attributes(dict(attributes))
 
+    def link(self, traceparents: Sequence[str]) -> None:
+        for traceparent in traceparents:
+            self._span.add_link(_context_of(traceparent))
+
     def end(self, problem: str = "") -> None:
         from opentelemetry.trace import Status, StatusCode
 

@@ -20,11 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.tracing import current_traceparent
 from kshare_gateway.dispatch import HANDLERS, RECORD_BEARING_APIS
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.api_versions import unsupported_version_body
 from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_gateway.request_traces import RequestTraces
 from kshare_wire.api_versions import ApiKey, is_supported
 from kshare_wire.framing import FrameReader, RequestHeader, parse_header, peek_request
 from kshare_wire.messages import Body, Buffer, MalformedRequest, Message, decode_request, encode_response, is_flexible
@@ -45,8 +47,9 @@ class ConnectionEnvironment:
     admit: Callable[[ClientConnection], str | None]
     lost: Callable[[ClientConnection], None]
     context: Callable[[ClientConnection, RequestHeader], RequestContext]
-    spawn: Callable[[Coroutine[Any, Any, None], str], object]
+    spawn: Callable[[Coroutine[Any, Any, Any], str], object]
     measures: GatewayMeasures = field(default_factory=GatewayMeasures)
+    traces: RequestTraces | None = None
 
 
 class _Slot:
@@ -192,7 +195,8 @@ class ClientConnection(asyncio.Protocol):
             body = handler.answer_now(context, request)
             self._finish(slot, encode_response(api_key, version, correlation_id, body), body)
             return
-        self._environment.spawn(self._run(slot, header, context, request), handler.name)
+        run = self._run if self._environment.traces is None else self._run_traced
+        self._environment.spawn(run(slot, header, context, request), handler.name)
 
     def _new_slot(self, api_key: int, version: int) -> _Slot:
         is_record_bearing = api_key in RECORD_BEARING_APIS
@@ -201,7 +205,22 @@ class ClientConnection(asyncio.Protocol):
         self._records_under_way = self._records_under_way or is_record_bearing
         return slot
 
-    async def _run(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> None:
+    async def _run_traced(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> None:
+        """A sampled request's task is what its trace goes along with."""
+        traces = self._environment.traces
+        assert traces is not None
+        span = traces.begin(header, context, request)
+        if span is not None:
+            current_traceparent.set(span.traceparent)
+        body = await self._run(slot, header, context, request)
+        if span is None:
+            return
+        if body is not None:
+            traces.answered(span, header, context, request, body)
+        span.end("" if body is not None or self._is_closed else "no answer")
+
+    async def _run(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
+        """The answer that was made, None: there is none."""
         buffers: list[Buffer] = []
         body: Body | None = None
         try:
@@ -210,14 +229,15 @@ class ClientConnection(asyncio.Protocol):
                 buffers = encode_response(header.api_key, header.version, header.correlation_id, body)
         except ConnectionMustClose as reason:
             self._close(str(reason))
-            return
+            return None
         except Exception:
             log.exception("%s: an answer could not be made", HANDLERS[ApiKey(header.api_key)].name)
             self._close("an answer could not be made")
-            return
+            return None
         if not self._is_closed:
             self._finish(slot, buffers, body)
             self._serve()
+        return body
 
     async def _answer(self, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
         handler = HANDLERS[ApiKey(header.api_key)]

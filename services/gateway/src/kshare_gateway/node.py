@@ -17,6 +17,7 @@ from kshare_gateway.connection import ClientConnection, ConnectionEnvironment
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.measures import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.request_traces import RequestTraces
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share_fetching import ShareFetcher
 from kshare_rpc.catalog import CatalogView, alter_configs
@@ -62,6 +63,7 @@ class GatewayNode:
             context=self._context,
             spawn=self._spawn,
             measures=self._gateway.measures,
+            traces=None if environment.tracer is None else RequestTraces(environment.tracer),
         )
 
     @property
@@ -155,7 +157,7 @@ class GatewayNode:
             header.version,
         )
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         return self._gateway.spawn(work, name)
 
     def _admit(self, connection: ClientConnection) -> str | None:

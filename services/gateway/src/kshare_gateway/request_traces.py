@@ -1,0 +1,202 @@
+"""Spans of requests (OpenTelemetry's conventions for messaging), where a gateway has a tracer.
+
+Every request asks the tracer for a span, and gets one when it is sampled; the calls to leaders and coordinators that it
+causes become parts of its trace. Records bring traces of their own along, in the header `traceparent` of their
+producers. They are looked for only in what a sampled ShareFetch or Fetch gives out, because that opens the records:
+RECORDS_OPENED_LIMIT of them at most. The span is linked to these traces, and the gateway remembers for a while which
+acquired record belongs to which, so that the request that acknowledges it is part of the producer's own trace (of one
+record, or of several of the same trace) or is linked to all of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from kshare_core.errors import KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_core.tracing import Attributes, Span, Tracer, is_sampled
+from kshare_gateway.request_context import RequestContext
+from kshare_wire.api_versions import ApiKey
+from kshare_wire.framing import RequestHeader
+from kshare_wire.messages import Body, Buffer, Message
+from kshare_wire.record_batches import read_headers
+from kshare_wire.record_reading import open_records
+
+RECORDS_OPENED_LIMIT = 100
+OPENED_BYTES_LIMIT = 1024 * 1024
+"""Larger batches stay closed."""
+REMEMBERED_RECORDS_LIMIT = 10_000
+TRACEPARENT_HEADER = "traceparent"
+
+_OPERATIONS: dict[ApiKey, tuple[str, str]] = {
+    ApiKey.PRODUCE: ("send", "send"),
+    ApiKey.FETCH: ("poll", "receive"),
+    ApiKey.SHARE_FETCH: ("poll", "receive"),
+    ApiKey.SHARE_ACKNOWLEDGE: ("ack", "settle"),
+    ApiKey.OFFSET_COMMIT: ("commit", "settle"),
+}
+"""messaging.operation.name and .type."""
+_GIVING_RECORDS = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+_ACKNOWLEDGING = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE})
+
+_Acquired = tuple[str, str, TopicPartition, int]
+"""Group, member, partition, offset."""
+
+
+class RequestTraces:
+    """The spans of one gateway; see the module's text."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._remembered: OrderedDict[_Acquired, str] = OrderedDict()
+
+    def begin(self, header: RequestHeader, context: RequestContext, request: Message) -> Span | None:
+        """The span of a request; None: it is not sampled."""
+        api = ApiKey(header.api_key)
+        found: list[str] = []
+        if api in _ACKNOWLEDGING and self._remembered:
+            found = list(dict.fromkeys(self._acknowledged(request)))
+        parent, links = (found[0], []) if len({text.split("-")[1] for text in found}) == 1 else ("", found)
+        return self._tracer.begin(
+            _name(api, context, request), _attributes(api, header, context, request), parent=parent, links=links
+        )
+
+    def answered(
+        self, span: Span, header: RequestHeader, context: RequestContext, request: Message, body: Body
+    ) -> None:
+        """Before the span ends: links it to the traces of the records that are given out."""
+        api = ApiKey(header.api_key)
+        if api not in _GIVING_RECORDS:
+            return
+        found: dict[str, None] = {}
+        opened = 0
+        for partition, records, acquired in _given(api, context, body):
+            for offset, traceparent in _traced_records(records, RECORDS_OPENED_LIMIT - opened):
+                opened += 1
+                if not traceparent or not _contains(acquired, offset):
+                    continue
+                found[traceparent] = None
+                if api is ApiKey.SHARE_FETCH:
+                    self._remember((request.group_id, request.member_id, partition, offset), traceparent)
+        if found:
+            span.link(list(found))
+
+    def _remember(self, acquired: _Acquired, traceparent: str) -> None:
+        self._remembered[acquired] = traceparent
+        self._remembered.move_to_end(acquired)
+        if len(self._remembered) > REMEMBERED_RECORDS_LIMIT:
+            self._remembered.popitem(last=False)
+
+    def _acknowledged(self, request: Message) -> Iterator[str]:
+        """The traces of records that the request acknowledges; they are forgotten."""
+        runs = [
+            (TopicPartition(topic.topic_id, entry.partition_index), batch.first_offset, batch.last_offset)
+            for topic in request.topics
+            for entry in topic.partitions
+            for batch in entry.acknowledgement_batches
+        ]
+        if not runs:
+            return
+        owner = (request.group_id, request.member_id)
+        for acquired in list(self._remembered):
+            if acquired[:2] == owner and any(
+                acquired[2] == partition and first <= acquired[3] <= last for partition, first, last in runs
+            ):
+                yield self._remembered.pop(acquired)
+
+
+def _topic_names(context: RequestContext, api: ApiKey, request: Message) -> list[str]:
+    if api is ApiKey.PRODUCE:
+        topics = request.topic_data
+    elif api in _OPERATIONS:
+        topics = request.topics
+    else:
+        return []
+    names: list[str] = []
+    for topic in topics:
+        known = context.gateway.view.topics_by_id.get(getattr(topic, "topic_id", b""))
+        name = known.name if known else getattr(topic, "name", "") or getattr(topic, "topic", "")
+        if name and name not in names:
+            names.append(name)
+    return names
+
+
+def _name(api: ApiKey, context: RequestContext, request: Message) -> str:
+    operation = _OPERATIONS.get(api)
+    names = _topic_names(context, api, request)
+    if operation is None:
+        return api.name
+    return f"{operation[0]} {names[0]}" if len(names) == 1 else operation[0]
+
+
+def _attributes(api: ApiKey, header: RequestHeader, context: RequestContext, request: Message) -> Attributes:
+    attributes: dict[str, str | int] = {
+        "messaging.system": "kafka",
+        "messaging.client.id": header.client_id or "",
+        "network.peer.address": context.client_host.lstrip("/"),
+        "kshare.api": api.name,
+        "kshare.api_version": header.version,
+        "kshare.correlation_id": header.correlation_id,
+    }
+    if api in _OPERATIONS:
+        attributes["messaging.operation.name"], attributes["messaging.operation.type"] = _OPERATIONS[api]
+    names = _topic_names(context, api, request)
+    if len(names) == 1:
+        attributes["messaging.destination.name"] = names[0]
+    group_id = getattr(request, "group_id", "")
+    if group_id:
+        attributes["messaging.consumer.group.name"] = group_id
+    return attributes
+
+
+def _given(
+    api: ApiKey, context: RequestContext, body: Body
+) -> Iterator[tuple[TopicPartition, Sequence[Buffer], Sequence[Body] | None]]:
+    """Partitions with their records, and which runs of them are the member's; None: all of them are."""
+    for topic in body.get("responses") or ():
+        topic_id = topic.get("topic_id")
+        if topic_id is None:
+            known = context.gateway.view.topics_by_name.get(topic.get("topic", ""))
+            topic_id = known.topic_id if known else b""
+        for entry in topic["partitions"]:
+            acquired = entry["acquired_records"] if api is ApiKey.SHARE_FETCH else None
+            yield TopicPartition(topic_id, entry["partition_index"]), entry.get("records") or (), acquired
+
+
+def _contains(acquired: Sequence[Body] | None, offset: int) -> bool:
+    return acquired is None or any(run["first_offset"] <= offset <= run["last_offset"] for run in acquired)
+
+
+def _traced_records(records: Sequence[Buffer], limit: int) -> Iterator[tuple[int, str]]:
+    """Offsets and traceparents ("" without) of the first records; what cannot be opened is left out."""
+    count = 0
+    for data in records:
+        view = memoryview(data)
+        position = 0
+        try:
+            headers = read_headers(view)
+        except KafkaError:
+            return
+        for header in headers:
+            batch = view[position : position + header.size]
+            position += header.size
+            if header.size > OPENED_BYTES_LIMIT:
+                continue
+            try:
+                for record in open_records(batch, limit_bytes=OPENED_BYTES_LIMIT):
+                    if count >= limit:
+                        return
+                    count += 1
+                    yield record.offset, _traceparent(record.headers)
+            except KafkaError:
+                continue
+
+
+def _traceparent(headers: Sequence[tuple[str, bytes | None]]) -> str:
+    for name, value in headers:
+        if name == TRACEPARENT_HEADER and value:
+            text = value.decode("ascii", errors="replace")
+            if is_sampled(text):
+                return text
+    return ""
