@@ -12,6 +12,7 @@ from rich.console import Console
 
 from kshare.commands.consume import consume as run_consume
 from kshare.commands.groups import show_group, show_groups
+from kshare.commands.metrics import description
 from kshare.commands.nodes import show_nodes
 from kshare.commands.partitions_command_line import partitions_app
 from kshare.commands.produce import produce as run_produce
@@ -52,6 +53,13 @@ def up(
     advertised: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="What clients are told to connect to, if not --listen.")
     ] = None,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where /metrics is served: each process at the next port, one with --single-process.",
+        ),
+    ] = None,
 ) -> None:
     """Starts all roles on this machine and keeps them running until Ctrl-C."""
     run_up(
@@ -62,8 +70,21 @@ def up(
             ready_file=ready_file,
             single_process=single_process,
             config_file=config,
+            metrics_listen=metrics_listen,
         )
     )
+
+
+@app.command()
+def metrics(
+    describe: Annotated[
+        bool, typer.Option("--describe", help="All metrics with labels and meaning, as a Markdown document.")
+    ] = False,
+) -> None:
+    """Describes the metrics that the roles show at /metrics."""
+    if not describe:
+        raise CommandFailed("give --describe; a running role shows its metrics at /metrics (--metrics-listen)", BAD_USE)
+    typer.echo(description(), nl=False)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import read_metadata
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
+from kshare.up.metrics_plan import ALL_ROLES, plan_metrics
 from kshare.up.plan import (
     LEADER,
     LEADERS,
@@ -48,6 +49,7 @@ class UpOptions:
     ready_file: Path | None
     single_process: bool
     config_file: Path | None
+    metrics_listen: str | None = None
 
 
 def run_up(options: UpOptions) -> None:
@@ -70,8 +72,11 @@ def run_up(options: UpOptions) -> None:
             share_coordinators=configs.integer(SHARE_COORDINATORS),
             leaders=configs.integer(LEADERS),
         )
+        plan = _with_metrics(options, plan)
         console = Console()
         try:
+            for name, address in plan.metrics.items():
+                console.write(f"metrics of {name}: http://{address}/metrics")
             for warning in [*warnings, *_stores_left_out(directory, plan)]:
                 console.write(f"warning: {warning}")
             if options.single_process:
@@ -87,6 +92,15 @@ def run_up(options: UpOptions) -> None:
             console.close()
     finally:
         directory.close()
+
+
+def _with_metrics(options: UpOptions, plan: ClusterPlan) -> ClusterPlan:
+    if options.metrics_listen is None:
+        return plan
+    listen = parse_address(options.metrics_listen, what="--metrics-listen")
+    names = [ALL_ROLES] if options.single_process else [node.name for node in plan.nodes]
+    taken = [plan.client_address.port, *(address.port for address in plan.addresses.values())]
+    return replace(plan, metrics=plan_metrics(listen, names, taken=taken))
 
 
 def load_configs(path: Path | None) -> tuple[Configs, list[str]]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kshare.addresses import WILDCARD_HOSTS, Address, bind_problem, free_port
@@ -57,6 +57,8 @@ class ClusterPlan:
     addresses: dict[str, Address]
     """gRPC addresses by the names of the nodes, of all but the gateway."""
     config_file: Path | None
+    metrics: Mapping[str, Address] = field(default_factory=dict)
+    """Where processes show their metrics, by the names of their nodes; empty: nowhere."""
 
     @property
     def coordinator_address(self) -> str:
@@ -163,6 +165,8 @@ def node_command(directory: DataDirectory, plan: ClusterPlan, node: PlannedNode)
         }
     else:
         options["--listen"] = str(plan.addresses[node.name])
+    if node.name in plan.metrics:
+        options["--metrics-listen"] = str(plan.metrics[node.name])
     if plan.config_file is not None:
         options["--config"] = str(plan.config_file)
     module = f"kshare_{node.role.replace('-', '_')}"

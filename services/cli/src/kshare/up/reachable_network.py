@@ -19,7 +19,7 @@ class ReachableNetwork:
 
     def __init__(self, inner: InProcessNetwork, on_served: Callable[[str, str], None]) -> None:
         self._inner = inner
-        self._outer = GrpcNetwork()
+        self._outer = GrpcNetwork(statistics=inner.statistics)
         self._on_served = on_served
 
     def connect(self, address: str) -> Channel:

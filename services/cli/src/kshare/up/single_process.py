@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kshare.up.data_directory import DataDirectory, write_atomically
+from kshare.up.metrics_plan import ALL_ROLES
 from kshare.up.plan import NODE_ID, ClusterPlan, PlannedNode
 from kshare.up.reachable_network import ReachableNetwork
 from kshare_coordinator.node import CoordinatorNode
@@ -24,6 +25,7 @@ from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.clock import system_environment
+from kshare_servicekit.metrics import Metrics
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 
@@ -37,6 +39,8 @@ class Node(Protocol):
 
     async def stop(self, grace_ms: int) -> None: ...
 
+    def register_metrics(self, metrics: Metrics) -> None: ...
+
 
 class SingleProcess:
     """Starts the nodes in order, and stops those that were started the other way round."""
@@ -46,11 +50,18 @@ class SingleProcess:
         self._plan = plan
         self._configs = configs
         self._started = AsyncExitStack()
+        self._metrics = Metrics(has_several_nodes=True)
         called = [*plan.coordinators, *plan.share_coordinators]
         self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in called]
 
     async def start(self) -> None:
-        for node in self._nodes():
+        nodes = self._nodes()
+        for node in nodes:
+            node.register_metrics(self._metrics)
+        if ALL_ROLES in self._plan.metrics:
+            self._started.push_async_callback(self._metrics.stop)
+            await self._metrics.serve(str(self._plan.metrics[ALL_ROLES]))
+        for node in nodes:
             self._started.push_async_callback(node.stop, STOP_GRACE_MS)
             await node.start()
 
@@ -59,6 +70,7 @@ class SingleProcess:
 
     def _nodes(self) -> list[Node]:
         network = InProcessNetwork()
+        self._metrics.add_network(network.statistics)
         environment = system_environment(self._directory.path)
         plan = self._plan
         addresses = {name: str(address) for name, address in plan.addresses.items()}

@@ -1,0 +1,31 @@
+"""Where the processes of `kshare up` show their metrics: one port after the other, or one for a single process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kshare.addresses import Address, bind_problem, free_port
+from kshare.failure import BAD_USE, CommandFailed
+
+ALL_ROLES = "all roles"
+"""The name of a single process."""
+
+
+def plan_metrics(listen: Address, names: Sequence[str], *, taken: Sequence[int] = ()) -> dict[str, Address]:
+    """Addresses by process: the port of `listen` for the first, the next one for the second and so on.
+
+    Port 0 takes free ones, none of `taken`. CommandFailed where a port is not free.
+    """
+    found: dict[str, Address] = {}
+    for number, name in enumerate(names):
+        if listen.port == 0:
+            used = (*taken, *(address.port for address in found.values()))
+            found[name] = Address(listen.host, free_port(listen.host, taken=used))
+            continue
+        address = Address(listen.host, listen.port + number)
+        problem = "there is no such port" if address.port > 65_535 else bind_problem(address)
+        if problem is not None or address.port in taken:
+            text = f"cannot show the metrics of {name} at {address}: {problem or 'a role listens there'}"
+            raise CommandFailed(f"{text} (--metrics-listen {listen} and the {len(names) - 1} ports after it)", BAD_USE)
+        found[name] = address
+    return found
