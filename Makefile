@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test check bench bench-heartbeats bench-machine bench-share-coordinator model-slow simulate protos format
+.PHONY: setup demo up test check bench bench-first-record bench-heartbeats bench-machine bench-share-coordinator model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -56,6 +56,10 @@ bench-machine: setup
 # What a write of share-partition state costs as the store grows, and how many 1, 2 and 3 share coordinators take.
 bench-share-coordinator: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.share_coordinator $(BENCH)
+
+# Subscribe to first record, the medians of ten, beside Apache Kafka's in the same run.
+bench-first-record: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.first_record $(BENCH)
 
 # What heartbeats of 10 to 1,000 share groups cost the coordinator.
 bench-heartbeats: setup

@@ -88,7 +88,7 @@ def test_force_terminate(pair: ToolPair, topic: str) -> None:
         producer.begin_transaction()
         producer.produce(topic, b"value", partition=0)
         assert producer.flush(TIMEOUT_S) == 0
-    pair.same(TOOL, *AT, "force-terminate", "--transactional-id", transactional_id, server=False)
+    pair.same(TOOL, *AT, "forceTerminateTransaction", "--transactionalId", transactional_id, server=False)
     wait_for(lambda: _states(pair, transactional_id) == ("Empty", "Empty"), "the transactions are aborted")
     reading = ("--topic", topic, "--from-beginning", "--isolation-level", "read_committed", "--timeout-ms", "1500")
     assert pair.same("kafka-console-consumer", *reading, "--partition", "0").has("Processed a total of 0 messages")
@@ -104,7 +104,7 @@ def test_force_terminate(pair: ToolPair, topic: str) -> None:
         ("list", "--transactional-id-pattern", "nobody.*"),
         ("list", "--transactional-id-pattern", "a("),
         ("describe", "--transactional-id", "nobody"),
-        ("force-terminate", "--transactional-id", "nobody"),
+        ("forceTerminateTransaction", "--transactionalId", "nobody"),
         ("find-hanging", "--broker-id", "1"),
         ("find-hanging", "--broker-id", "9"),
         ("find-hanging", "--topic", "missing"),
