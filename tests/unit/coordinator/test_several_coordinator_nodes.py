@@ -244,3 +244,43 @@ def test_sessions_begin_anew_where_a_group_goes_and_then_run_out_as_always() -> 
         assert again.error_code == E.UNKNOWN_MEMBER_ID
 
     several.run(main)
+
+
+def test_an_alteration_that_was_noted_is_finished_by_whoever_has_the_group_then() -> None:
+    several = SeveralCoordinators(count=2)
+
+    async def main() -> None:
+        first, second = several.hosts
+        await first.start()
+        await several.settled()
+        client = await several.client().start()
+        share_coordinator = await ShareCoordinatorHost(several).start()
+        assert await client.create_topic("t") == 0
+        share_coordinator.fake.delay_ms = 2_500
+        altering = {}
+        for number in range(6):
+            request = pb.AlterShareGroupOffsetsRequest(group_id=f"group-{number}")
+            request.topics.add(topic_name="t").partitions.add(partition=0, start_offset=7)
+            call = client.at(f"{first.name}:1", methods.ALTER_SHARE_GROUP_OFFSETS, request)
+            altering[request.group_id] = asyncio.ensure_future(call)
+        await asyncio.sleep(0.2)
+        second.start()
+        answers = {group_id: await call for group_id, call in altering.items()}
+        moved = [group_id for group_id in altering if several.owner_of_group(group_id) is second]
+        assert 0 < len(moved) < len(altering)
+        for group_id, answer in answers.items():
+            code = answer.error_code or answer.results[0].error_code
+            assert code == (E.COORDINATOR_NOT_AVAILABLE if group_id in moved else E.NONE)
+        await asyncio.sleep(10)
+        assert {key[0]: offset for key, (_, offset) in share_coordinator.fake.state.items()} == dict.fromkeys(
+            altering, 7
+        )
+        for group_id in moved:
+            offsets = await client.owner(
+                group_id,
+                methods.DELETE_SHARE_GROUP_OFFSETS,
+                pb.DeleteShareGroupOffsetsRequest(group_id=group_id, topic_names=["t"]),
+            )
+            assert [result.error_code for result in offsets.results] == [0], "it was complete, so it can be deleted"
+
+    several.run(main)

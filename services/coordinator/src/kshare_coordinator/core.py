@@ -239,7 +239,7 @@ class Core:
         elif partition == CATALOG:
             self._tell(None, self._listener.catalog_gained)
         else:
-            self._tell(GroupsGained(partition, _records_of(rows)), lambda: self._listener.groups_gained(partition))
+            self._tell(GroupsGained(partition, _records_of(rows)), lambda: self._groups_gained(partition))
 
     def lost(self, partition: int) -> None:
         if partition == CATALOG:
@@ -256,6 +256,12 @@ class Core:
     def _tell(self, record: AnyRecord | None, then: Callable[[], None]) -> None:
         assert self._runner is not None, "only a shared store tells anything after the start"
         self._runner.tell(record, then)
+
+    def _groups_gained(self, partition: int) -> None:
+        """What a write that failed before left behind is not known to anyone here any more."""
+        if self._runner is not None:
+            self._runner.storage_failure = None
+        self._listener.groups_gained(partition)
 
     def open_catalog(self) -> None:
         """The catalog that was gained is ready to be used."""

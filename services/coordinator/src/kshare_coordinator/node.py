@@ -41,7 +41,6 @@ from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.classic_group_timers import ClassicTimerCancelled, ClassicTimerSet, WaitingCallAnswered
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.group_namespace import group_ids
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.metadata_partitions import partition_of_group, partition_of_row
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
@@ -295,11 +294,10 @@ class CoordinatorNode:
         assert self._owners is not None
         self._owners.groups_gained()
         state = core.state
-        meant = [group_id for group_id in group_ids(state) if partition_of_group(group_id) == partition]
         self._resume_groups(
             state,
-            [group_id for group_id in meant if group_id in state.share_groups],
-            [group_id for group_id in meant if group_id in state.consumer_groups],
+            [group_id for group_id in state.share_groups if partition_of_group(group_id) == partition],
+            [group_id for group_id in state.consumer_groups if partition_of_group(group_id) == partition],
         )
         self._start(self._resume_partition(partition))
 

@@ -7,6 +7,9 @@ long the client is told COORDINATOR_NOT_AVAILABLE, which it may repeat: what was
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from kshare_coordinator.core import Core
 from kshare_coordinator.group_state import GroupStateKeeper
 from kshare_coordinator.machine import commands
@@ -19,6 +22,9 @@ SECOND_STAGE_TIMEOUT_MS = 20_000
 """How long share coordinators and leaders may take before the client is told to come again."""
 
 
+Part = TypeVar("Part")
+
+
 class ShareGroupAdministrationHandlers:
     def __init__(self, core: Core, keeper: GroupStateKeeper) -> None:
         self._core = core
@@ -27,21 +33,22 @@ class ShareGroupAdministrationHandlers:
     async def alter_offsets(
         self, request: pb.AlterShareGroupOffsetsRequest, payload: memoryview
     ) -> pb.AlterShareGroupOffsetsResponse:
+        group_id = request.group_id
         try:
             answer = await self._core.submit(commands.AlterShareGroupOffsets(request=request))
             accepted = [result for result in answer.results if not result.error_code]
 
             def pending() -> list[pb.AlterShareGroupOffsetsResponse.Result]:
-                state = self._core.state_of_group(request.group_id)
+                state = self._core.state
                 return [
                     result
                     for result in accepted
-                    if is_being_altered(state, request.group_id, result.topic_id, result.partition)
+                    if is_being_altered(state, group_id, result.topic_id, result.partition)
                 ]
 
-            await self._keeper.wait_until(lambda: not pending(), timeout_ms=SECOND_STAGE_TIMEOUT_MS)
-            for result in pending():
-                result.error_code, result.error_message = UNAVAILABLE, self._why_pending(request.group_id)
+            left = await self._pending_in_the_end(group_id, pending, accepted)
+            for result in left:
+                result.error_code, result.error_message = UNAVAILABLE, self._why_pending(group_id)
         except KafkaError as error:
             return pb.AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
         except StorageFailure as failure:
@@ -51,17 +58,18 @@ class ShareGroupAdministrationHandlers:
     async def delete_offsets(
         self, request: pb.DeleteShareGroupOffsetsRequest, payload: memoryview
     ) -> pb.DeleteShareGroupOffsetsResponse:
+        group_id = request.group_id
         try:
             answer = await self._core.submit(commands.DeleteShareGroupOffsets(request=request))
             accepted = [result for result in answer.results if not result.error_code]
 
             def pending() -> list[pb.DeleteShareGroupOffsetsResponse.Result]:
-                state = self._core.state_of_group(request.group_id)
-                return [result for result in accepted if is_being_deleted(state, request.group_id, result.topic_id)]
+                state = self._core.state
+                return [result for result in accepted if is_being_deleted(state, group_id, result.topic_id)]
 
-            await self._keeper.wait_until(lambda: not pending(), timeout_ms=SECOND_STAGE_TIMEOUT_MS)
-            for result in pending():
-                result.error_code, result.error_message = UNAVAILABLE, self._why_pending(request.group_id)
+            left = await self._pending_in_the_end(group_id, pending, accepted)
+            for result in left:
+                result.error_code, result.error_message = UNAVAILABLE, self._why_pending(group_id)
         except KafkaError as error:
             return pb.DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
         except StorageFailure as failure:
@@ -69,17 +77,28 @@ class ShareGroupAdministrationHandlers:
         return answer
 
     async def finish_deletion(self, group_id: str) -> ErrorCode:
-        """After a group was deleted: NONE once nothing of it is left. StorageFailure where that cannot be known, and
-        KafkaError NOT_COORDINATOR."""
-        is_gone = await self._keeper.wait_until(
-            lambda: not self._is_being_deleted(group_id), timeout_ms=SECOND_STAGE_TIMEOUT_MS
+        """After a group was deleted: NONE once nothing of it is left. StorageFailure where that cannot be known."""
+        left = await self._pending_in_the_end(
+            group_id, lambda: [group_id] if self._is_being_deleted(group_id) else [], [group_id]
         )
-        return ErrorCode.NONE if is_gone else UNAVAILABLE
+        return UNAVAILABLE if left else ErrorCode.NONE
+
+    async def _pending_in_the_end(
+        self, group_id: str, pending: Callable[[], list[Part]], parts: list[Part]
+    ) -> list[Part]:
+        """What is not done when it should be. All of it where the group went to another coordinator, which goes on with
+        what was noted: that is no NOT_COORDINATOR, which would say that nothing was done."""
+        await self._keeper.wait_until(
+            lambda: not self._core.has_group(group_id) or not pending(), timeout_ms=SECOND_STAGE_TIMEOUT_MS
+        )
+        return pending() if self._core.has_group(group_id) else parts
 
     def _is_being_deleted(self, group_id: str) -> bool:
-        group = self._core.state_of_group(group_id).share_groups.get(group_id)
+        group = self._core.state.share_groups.get(group_id)
         return group is not None and group.is_deleting
 
     def _why_pending(self, group_id: str) -> str:
+        if not self._core.has_group(group_id):
+            return "It was noted; another coordinator has the group now and does it"
         problem = self._keeper.problem(group_id) or "share coordinators and leaders are still at it"
         return f"It was noted and will be done, but not within {SECOND_STAGE_TIMEOUT_MS} ms: {problem}"

@@ -33,9 +33,8 @@ def decide_reconcile_topics(
     found = list(_offsets_of_gone_topics(state, command.group_partition))
     effects: list[Effect] = []
     topics = topic_lookup(state)
-    for group_id, group in sorted(state.share_groups.items()):
-        if not _is_meant(command.group_partition, group_id):
-            continue
+    for group_id in sorted(each for each in state.share_groups if _is_meant(command.group_partition, each)):
+        group = state.share_groups[group_id]
         gone = _gone_topics(state, group)
         if not gone and not _has_missing_partitions(state, group):
             continue
