@@ -11,6 +11,7 @@ from kshare_core.configs import Configs
 from kshare_core.configs.broker import BROKER_CONFIGS
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
 from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogView
@@ -206,7 +207,13 @@ class StateChannel:
 class Leader:
     """A ShareService and everything around it; `view` may be replaced by `change_view`."""
 
-    def __init__(self, *, partitions: int = 2, configs: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int = 2,
+        configs: dict[str, str] | None = None,
+        measures: LeaderMeasures | None = None,
+    ) -> None:
         self.logs = Logs(partitions)
         self.channel = StateChannel()
         self.reports: list[str] = []
@@ -231,6 +238,7 @@ class Leader:
             configs=Configs(BROKER_CONFIGS, configs or {}),
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
+            measures=measures,
         )
 
     def _channel_to(self, address: str) -> StateChannel:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kshare_core.configs import Configs
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
-from kshare_core.identifiers import SharePartitionKey, topic_id_text
+from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_leader import measures_families as families
-from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.machine.share_partition import NEVER
 from kshare_leader.measures import (
     AGE_BOUNDS_S,
@@ -36,12 +36,23 @@ from kshare_servicekit.measures import Family, Readings
 _SHARE_NUMBERS = 12
 
 
+class MeasuredLogs(Protocol):
+    """What a scrape asks of the logs; see PartitionLogs."""
+
+    @property
+    def offline_count(self) -> int: ...
+
+    def all_logs(self) -> Sequence[PartitionLog]: ...
+
+    def find(self, key: TopicPartition) -> TopicLog | None: ...
+
+
 class LeaderParts(NamedTuple):
     """The running parts of a leader that a scrape looks at."""
 
     view: CatalogView
     store: KeyValueStore
-    logs: PartitionLogs
+    logs: MeasuredLogs
     directory: SharePartitionDirectory
 
 
