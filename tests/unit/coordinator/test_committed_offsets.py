@@ -79,10 +79,12 @@ def test_partitions_that_do_not_exist(driver: CoordinatorDriver) -> None:
         pb.CommittedOffset(topic_id=UNKNOWN_ID, partition=0, committed_offset=5),
         pb.CommittedOffset(topic_id=topic_id, partition=0, committed_offset=6),
         pb.CommittedOffset(topic_id=topic_id, partition=7, committed_offset=7),
-        pb.CommittedOffset(topic_id=bytes(16), topic_name="u", partition=2, committed_offset=8),
+        pb.CommittedOffset(topic_id=bytes(16), partition=2, committed_offset=8),
+        offset_of(("u", 2), 8),
     ]
     unknown = E.UNKNOWN_TOPIC_OR_PARTITION
-    assert commit(driver, offsets) == [unknown, unknown, unknown, 0, E.UNKNOWN_TOPIC_ID, 0, unknown, 0]
+    unknown_id = E.UNKNOWN_TOPIC_ID
+    assert commit(driver, offsets) == [unknown, unknown, unknown, 0, unknown_id, 0, unknown, unknown_id, 0]
     assert fetched(driver.state) == {("t", 0): 6, ("t", 1): 4, ("u", 2): 8}
 
 

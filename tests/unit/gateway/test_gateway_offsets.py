@@ -80,9 +80,9 @@ def test_offset_commit(version: int) -> None:
             (offset.topic_id, offset.topic_name, offset.partition, offset.committed_offset, offset.committed_metadata)
             for offset in request.offsets
         ] == [
-            (TOPIC_ID, "", 0, 5, "note") if version >= 10 else (bytes(16), "orders", 0, 5, "note"),
-            (TOPIC_ID, "", 2, 6, "") if version >= 10 else (bytes(16), "orders", 2, 6, ""),
-            (OTHER_TOPIC_ID, "", 9, 7, "") if version >= 10 else (bytes(16), "mixed", 9, 7, ""),
+            (TOPIC_ID, "", 0, 5, "note") if version >= 10 else (b"", "orders", 0, 5, "note"),
+            (TOPIC_ID, "", 2, 6, "") if version >= 10 else (b"", "orders", 2, 6, ""),
+            (OTHER_TOPIC_ID, "", 9, 7, "") if version >= 10 else (b"", "mixed", 9, 7, ""),
         ]
         expected_epoch = 4 if version >= 6 else -1
         assert {offset.committed_leader_epoch for offset in request.offsets} == {expected_epoch}

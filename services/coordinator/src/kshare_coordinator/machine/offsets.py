@@ -131,7 +131,7 @@ def _resolved(state: CoordinatorState, offset: pb.CommittedOffset) -> tuple[Erro
 
 
 def has_id(topic_id: bytes) -> bool:
-    return topic_id not in (b"", ZERO_TOPIC_ID)
+    return bool(topic_id)
 
 
 def topic_of(state: CoordinatorState, topic_id: bytes, topic_name: str) -> records_pb.TopicRecord | None:

@@ -10,6 +10,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import OFFSET_COMMIT
 from kshare_wire.messages import Body, Message
 
+FIRST_VERSION_WITH_TOPIC_IDS = 10
 DEFAULT_RETENTION_TIME_MS = -1
 """offsets.retention.minutes decides."""
 
@@ -20,7 +21,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id or "",
-        offsets=committed_offsets(request),
+        offsets=committed_offsets(request, has_ids=context.version >= FIRST_VERSION_WITH_TOPIC_IDS),
         api_version=context.version,
         has_retention_time=request.retention_time_ms != DEFAULT_RETENTION_TIME_MS,
         retention_time_ms=request.retention_time_ms,
@@ -35,11 +36,14 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
     return results_body(request, [error.code] * sum(len(topic.partitions) for topic in request.topics))
 
 
-def committed_offsets(request: Message) -> list[coordinator_pb2.CommittedOffset]:
-    """Of OffsetCommit and TxnOffsetCommit, whose topics look the same but for the id; in the request's order."""
+def committed_offsets(request: Message, *, has_ids: bool = False) -> list[coordinator_pb2.CommittedOffset]:
+    """Of OffsetCommit and TxnOffsetCommit, whose topics look the same but for the id; in the request's order.
+
+    `has_ids`: topics are known by their ids; those of all zeros are unknown, as in Kafka.
+    """
     return [
         coordinator_pb2.CommittedOffset(
-            topic_id=getattr(topic, "topic_id", b""),
+            topic_id=topic.topic_id if has_ids else b"",
             topic_name=topic.name or "",
             partition=entry.partition_index,
             committed_offset=entry.committed_offset,

@@ -18,6 +18,7 @@ from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_ERROR_CODE = 2
+FIRST_VERSION_WITH_TOPIC_IDS = 10
 CALLS_AT_ONCE = 16
 """Groups of one request that are asked for at the same time."""
 NO_MEMBER_EPOCH = -1
@@ -27,11 +28,11 @@ Result = coordinator_pb2.OffsetFetchResponse.Result
 
 async def handle(context: RequestContext, request: Message) -> Body:
     if context.version < FIRST_VERSION_WITH_GROUPS:
-        return _sole_group(context, request, await _fetch(context, _wanted(request, request)))
+        return _sole_group(context, request, await _fetch(context, _wanted(context, request, request)))
     answers: list[coordinator_pb2.OffsetFetchResponse] = []
     for first in range(0, len(request.groups), CALLS_AT_ONCE):
         portion = request.groups[first : first + CALLS_AT_ONCE]
-        answers += await asyncio.gather(*(_fetch(context, _wanted(request, group)) for group in portion))
+        answers += await asyncio.gather(*(_fetch(context, _wanted(context, request, group)) for group in portion))
     groups = [_group(group, answer) for group, answer in zip(request.groups, answers, strict=True)]
     return {"groups": groups}
 
@@ -43,11 +44,12 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
     return {"groups": [_group(group, answer) for group in request.groups]}
 
 
-def _wanted(request: Message, group: Message) -> coordinator_pb2.OffsetFetchRequest:
+def _wanted(context: RequestContext, request: Message, group: Message) -> coordinator_pb2.OffsetFetchRequest:
     """`group` is the request itself where it has one group only."""
+    has_ids = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     topics = [
         coordinator_pb2.TopicPartitions(
-            topic_id=getattr(topic, "topic_id", b""), topic_name=topic.name or "", partitions=topic.partition_indexes
+            topic_id=topic.topic_id if has_ids else b"", topic_name=topic.name or "", partitions=topic.partition_indexes
         )
         for topic in group.topics or ()
     ]
