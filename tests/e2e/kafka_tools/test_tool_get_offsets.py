@@ -14,6 +14,12 @@ from support.kafka_tools import Printed, ToolPair
 TOOL, DELETE = "kafka-get-offsets", "kafka-delete-records"
 SECOND_MS = time.time_ns() // 1_000_000
 FIRST_MS = SECOND_MS - 7_200_000
+TIMES = {
+    "FIRST": str(FIRST_MS),
+    "AFTER-FIRST": str(FIRST_MS + 1),
+    "SECOND": str(SECOND_MS),
+    "AFTER-SECOND": str(SECOND_MS + 1),
+}
 
 
 @pytest.fixture
@@ -47,14 +53,14 @@ def topic(pair: ToolPair, name: str) -> str:
         ("-6", (None, None, None)),
         ("earliest-pending-upload", (None, None, None)),
         ("0", (0, 0, None)),
-        (str(FIRST_MS), (0, 0, None)),
-        (str(FIRST_MS + 1), (3, None, None)),
-        (str(SECOND_MS), (3, None, None)),
-        (str(SECOND_MS + 1), (None, None, None)),
+        ("FIRST", (0, 0, None)),
+        ("AFTER-FIRST", (3, None, None)),
+        ("SECOND", (3, None, None)),
+        ("AFTER-SECOND", (None, None, None)),
     ],
 )
 def test_times(pair: ToolPair, topic: str, at: str, offsets: tuple[int | None, ...]) -> None:
-    printed = pair.same(TOOL, "--topic", topic, "--time", at)
+    printed = pair.same(TOOL, "--topic", topic, "--time", TIMES.get(at, at))
     expected = tuple(f"{topic}:{index}:{offset}" for index, offset in enumerate(offsets) if offset is not None)
     assert printed == Printed(0, expected)
 
