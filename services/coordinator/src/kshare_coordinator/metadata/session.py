@@ -266,8 +266,22 @@ class Session:
         )
         for partition in plan.give_back:
             await self._give_back(partition)
+        for partition, create_revision in self._unwanted(plan.claim):
+            await self._remove_owner(partition, create_revision)
         if plan.claim:
             await self._claim(plan.claim)
+
+    def _unwanted(self, claim: Sequence[int]) -> list[tuple[int, int]]:
+        """Partitions, with create revisions, that a claim took whose answer was lost, and that are not claimed again:
+        the share is full by now."""
+        return [
+            (partition, owner.create_revision)
+            for partition, owner in sorted(self._view.owners.items())
+            if owner.lease == self.lease.id
+            and partition not in self._ownership.partitions
+            and partition not in claim
+            and self._given_back.get(partition) != owner.create_revision
+        ]
 
     def _owner_nodes(self) -> dict[int, int]:
         """As etcd told, and what is known better: our own. What nobody could read for now counts as somebody's."""
