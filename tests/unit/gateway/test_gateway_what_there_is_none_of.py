@@ -129,22 +129,17 @@ def test_there_is_no_authorizer(version: int) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize(
-    "api_key",
-    [
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    ],
-)
+TOKEN_FIELDS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.CREATE_DELEGATION_TOKEN: {"max_lifetime": 1},
+    ApiKey.RENEW_DELEGATION_TOKEN: {"hmac": b"x", "renew_period": 1},
+    ApiKey.EXPIRE_DELEGATION_TOKEN: {"hmac": b"x", "expiry_time_period": 1},
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {"owners": None},
+}
+
+
+@pytest.mark.parametrize("api_key", TOKEN_FIELDS)
 def test_there_are_no_delegation_tokens(api_key: ApiKey) -> None:
-    fields: dict[str, Any] = {
-        ApiKey.CREATE_DELEGATION_TOKEN: {"max_lifetime": 1},
-        ApiKey.RENEW_DELEGATION_TOKEN: {"hmac": b"x", "renew_period": 1},
-        ApiKey.EXPIRE_DELEGATION_TOKEN: {"hmac": b"x", "expiry_time_period": 1},
-        ApiKey.DESCRIBE_DELEGATION_TOKEN: {"owners": None},
-    }[api_key]
+    fields = TOKEN_FIELDS[api_key]
 
     async def scenario(harness: GatewayHarness) -> None:
         for version in versions_of(api_key):
