@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -51,8 +51,10 @@ class KshareCluster:
         single_process: bool = False,
         port: int | None = None,
         variables: dict[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
-        """`variables` are added to the environment, which the roles inherit."""
+        """`variables` are added to the environment, which the roles inherit; `options` to the command line."""
+        self._options = options
         self.folder = folder
         self._variables = variables or {}
         self.port = port or free_port()
@@ -89,6 +91,7 @@ class KshareCluster:
         command += ["--ready-file", str(self.ready_file), "--config", str(config)]
         if self._single_process:
             command.append("--single-process")
+        command += self._options
         with self.log.open("ab") as output:
             environment = {**os.environ, **self._variables}
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)

@@ -35,7 +35,7 @@ class _Struct:
                 below.add(cast(type, shape.type_))
                 if below.codes or below.structs or below.arrays:
                     table[field.name] = below
-            elif field.metadata.get("kafka_type") == "error_code":
+            elif field.name.endswith("error_code"):
                 self.codes[field.name] = None
 
     def compiled(self) -> _Scan:
