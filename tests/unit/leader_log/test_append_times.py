@@ -31,9 +31,9 @@ def test_what_is_known_is_never_later_than_the_append_and_the_newest_is_exact(co
     for second, count in enumerate(counts):
         appended += [float(second)] * count
         times.note(len(appended), float(second))
-    for offset, second in enumerate(appended):
+    for offset, appended_at in enumerate(appended):
         found = times.at(offset)
         assert found is not None
-        assert second - len(counts) / ENTRIES_LIMIT * 2 - 2 <= found <= second
+        assert appended_at - len(counts) / ENTRIES_LIMIT * 2 - 2 <= found <= appended_at
     assert times.at(len(appended) - 1) == appended[-1]
     assert times.at(len(appended)) is None
