@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import add
 from typing import NamedTuple
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
@@ -20,7 +21,7 @@ from kshare_core.states import AcknowledgeType
 from kshare_leader.log.append_times import AppendTimes
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords
-from kshare_leader.machine.state_write import EndedDeliveries
+from kshare_leader.machine.state_write import NONE_ENDED, EndedDeliveries
 
 DELIVERY_BOUNDS = (1, 2, 3, 4, 5, 10)
 AGE_BOUNDS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0, 86_400.0)
@@ -88,13 +89,18 @@ class _Acknowledged:
     __slots__ = ("accepted_samples", "records")
 
     def __init__(self) -> None:
-        self.records = [0] * (max(AcknowledgeType) + 1)
+        self.records = [0, 0, 0, 0, 0]
         """By acknowledge type."""
         self.accepted_samples: list[tuple[int, int]] = []
         """An accepted offset, and for how many accepted records it stands."""
 
     def add(self, batches: Sequence[AcknowledgementBatch]) -> None:
         records = self.records
+        if len(batches) == 1 and batches[0].acknowledge_types == _ACCEPT:  # the most common by far
+            first, last, _ = batches[0]
+            records[AcknowledgeType.ACCEPT] += last - first + 1
+            self.accepted_samples.append((last, last - first + 1))
+            return
         for first, last, types in batches:
             if len(types) == 1:
                 records[types[0]] += last - first + 1
@@ -147,7 +153,7 @@ class ShareCounts:
         self.dead_letters_given_up = 0
         self.progress: Progress | None = None
         """When it left memory; None while it is there, or where nothing is known."""
-        self._pending = _Acknowledged()
+        self._pending: _Acknowledged | None = None
         self._in_flight: _Acknowledged | None = None
 
     def note_acquired(self, records: Iterable[AcquiredRecords]) -> None:
@@ -170,6 +176,8 @@ class ShareCounts:
     def note_acknowledged(self, batches: Sequence[AcknowledgementBatch], *, is_stored: bool) -> None:
         """The batches were applied; `is_stored` says that a write must carry them, else there was nothing to store."""
         if is_stored:
+            if self._pending is None:
+                self._pending = _Acknowledged()
             self._pending.add(batches)
         else:
             at_once = _Acknowledged()
@@ -178,7 +186,7 @@ class ShareCounts:
 
     def write_began(self) -> None:
         """All that was acknowledged until now goes with this write."""
-        self._in_flight, self._pending = self._pending, _Acknowledged()
+        self._in_flight, self._pending = self._pending, None
 
     def write_ended(self, ended: EndedDeliveries | None) -> None:
         """The write is durable and ended these deliveries, too; None: it had no effect."""
@@ -187,18 +195,16 @@ class ShareCounts:
             return
         if carried is not None:
             self._count(carried)
-        if any(ended):
+        if ended is not NONE_ENDED:
             self.ended = self.ended.and_also(**ended._asdict())
 
     def note_dropped(self, progress: Progress | None) -> None:
         """It leaves memory; what was not durable did not happen."""
-        self._pending = _Acknowledged()
-        self._in_flight = None
+        self._pending = self._in_flight = None
         self.progress = progress
 
     def _count(self, carried: _Acknowledged) -> None:
-        for acknowledge_type, count in enumerate(carried.records):
-            self.acknowledged[acknowledge_type] += count
+        self.acknowledged = list(map(add, self.acknowledged, carried.records))
         if self.append_times is None or not carried.accepted_samples:
             return
         now, ages = self._now(), self.group_topic.accept_age_s
