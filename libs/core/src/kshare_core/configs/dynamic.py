@@ -154,6 +154,7 @@ def _is_per_broker(name: str) -> bool:
 
 
 def _check_thread_pool(name: str, before: int, after: int) -> None:
-    if after == before or before // 2 <= after <= before * 2:
+    least = max(1, before // 2)
+    if after == before or least <= after <= before * 2:
         return
-    raise InvalidConfig(f"{name} is {before} now; it can be set to {before // 2} at least and {before * 2} at most")
+    raise InvalidConfig(f"{name} is {before} now; it can be set to {least} at least and {before * 2} at most")

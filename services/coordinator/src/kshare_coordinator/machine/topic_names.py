@@ -7,7 +7,8 @@ import re
 from kshare_core.errors import ErrorCode, KafkaError
 
 NAME_LENGTH_LIMIT = 249
-INTERNAL_TOPICS = ("__consumer_offsets", "__share_group_state", "__transaction_state", "__cluster_metadata")
+METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = ("__consumer_offsets", "__share_group_state", "__transaction_state", METADATA_TOPIC)
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

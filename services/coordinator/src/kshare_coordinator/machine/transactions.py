@@ -2,8 +2,9 @@
 
 The rules and their order are Kafka's (KafkaApis and TransactionCoordinator of 4.3.1): the transactional id must exist
 and belong to the producer id (INVALID_PRODUCER_ID_MAPPING), the epoch must be the current one (PRODUCER_FENCED), and no
-end may be under way (CONCURRENT_TRANSACTIONS). What is not in the catalog is refused before that, and the rest of its
-request is OPERATION_NOT_ATTEMPTED. Adding begins a transaction where none is open; looking up never does.
+end may be under way (CONCURRENT_TRANSACTIONS). What is not in the catalog, or internal, is refused before that, and
+the rest of its request is OPERATION_NOT_ATTEMPTED. Adding begins a transaction where none is open; looking up never
+does.
 
 Ends of transactions are in `transactions_ending`.
 """
@@ -16,6 +17,7 @@ from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import AddOffsetsToTransaction, AddPartitionsToTransaction, Effect
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from kshare_coordinator.machine.transactions_metadata import (
     TransactionMetadata,
     TransactionState,
@@ -102,9 +104,12 @@ def _resolved(state: CoordinatorState, transaction: Transaction) -> tuple[list[T
     codes: list[ErrorCode] = []
     for topic in transaction.topics:
         known = state.topic_named(topic.topic_name)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic.topic_name in INTERNAL_TOPICS and topic.topic_name != METADATA_TOPIC:
+            known, missing = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for partition in topic.partitions:
             exists = known is not None and 0 <= partition < len(known.placements)
-            codes.append(ErrorCode.OPERATION_NOT_ATTEMPTED if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            codes.append(ErrorCode.OPERATION_NOT_ATTEMPTED if exists else missing)
             if known is not None and exists:
                 partitions.append(TopicPartition(known.topic_id, partition))
     if len(partitions) == len(codes):
@@ -162,9 +167,7 @@ def decide_add_offsets(
 
 def verify_offsets(state: CoordinatorState, request: pb.AddOffsetsToTxnRequest) -> ErrorCode:
     """Says whether the group is in the transaction; see `check_ongoing`."""
-    return check_ongoing(
-        state, request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-    )
+    return check_ongoing(state, request.transactional_id, request.producer_id, request.producer_epoch, request.group_id)
 
 
 def check_ongoing(

@@ -29,6 +29,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
         elif (internal := internal_name(topic_id)) is not None:
             text = f"Topic {internal} is internal and cannot be deleted by clients"
             refused.append(_result(internal, topic_id, ErrorCode.INVALID_REQUEST, text))
+        elif name == "":
+            text = "No topic has an empty name"
+            refused.append(_result(name, topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
         elif name is None:
             wanted.topics.add(topic_id=topic_id)
         else:

@@ -81,7 +81,7 @@ def _result(gateway: Gateway, resource: Message, request: Message) -> Body:
     except KafkaError as error:
         return _refusal(resource, error)
     names = resource.configuration_keys
-    if names is not None:
+    if names:  # no names at all are all, as in Kafka
         wanted = set(names)
         entries = [entry for entry in entries if entry["name"] in wanted]
     if not request.include_synonyms:

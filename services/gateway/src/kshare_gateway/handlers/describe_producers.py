@@ -1,7 +1,8 @@
 """DescribeProducers (key 61), version 0: asked from the partitions' leaders at once; `kafka-transactions.sh` uses it.
 
-Partitions of internal topics have no producers. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one
-without a leader, or whose leader does not answer, is NOT_LEADER_OR_FOLLOWER.
+Partitions of internal topics have no producers. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, a
+name that no topic can have INVALID_TOPIC_EXCEPTION; a partition without a leader, or whose leader does not answer, is
+NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.handlers.internal_topics import topic_named
+from kshare_gateway.handlers.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import DESCRIBE_PRODUCERS
@@ -33,8 +35,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
             results[(name, partition)] = {"partition_index": partition, "active_producers": []}
             continue
         if topic is None:
-            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {name}")
-            results[(name, partition)] = _refusal(partition, error)
+            results[(name, partition)] = _refusal(partition, _no_topic(name))
             continue
         address, code = gateway.leader_of(TopicPartition(topic.topic_id, partition))
         if code:
@@ -49,6 +50,12 @@ async def handle(context: RequestContext, request: Message) -> Body:
         for topic_id, body in answers:
             results[(names[topic_id], body["partition_index"])] = body
     return _body(request, results)
+
+
+def _no_topic(name: str) -> KafkaError:
+    if is_valid_topic_name(name):
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {name}")
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"No topic can have the name {name[:300]!r}")
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:

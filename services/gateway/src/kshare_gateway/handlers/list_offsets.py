@@ -2,13 +2,14 @@
 
 Times as in Kafka: -1 latest, -2 earliest, -3 the record with the greatest timestamp (version 7 on), -4 earliest local
 (8 on; nothing is tiered, so the earliest), -5 and -6 (9 and 11 on; what is tiered: nothing, so offset -1). Other
-negative times are UNSUPPORTED_VERSION. A leader that gives no answer is NOT_LEADER_OR_FOLLOWER. What is for partitions
-that move waits (`moving_partitions`).
+negative times are UNSUPPORTED_VERSION. A partition that is asked for twice is INVALID_REQUEST, once. A leader that
+gives no answer is NOT_LEADER_OR_FOLLOWER. What is for partitions that move waits (`moving_partitions`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -50,7 +51,11 @@ async def _ask(context: RequestContext, request: Message) -> tuple[dict[_Key, Bo
     results: dict[_Key, Body] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
+    counts = Counter((name, entry.partition_index) for name, entry in _partitions(request))
     for name, entry in _partitions(request):
+        if counts[name, entry.partition_index] > 1:
+            results[(name, entry.partition_index)] = _refusal(entry, ErrorCode.INVALID_REQUEST)
+            continue
         topic = topic_named(gateway, name)
         immediate = _answer_now(context, entry)
         if topic is None:
@@ -134,7 +139,7 @@ def _body(request: Message, results: dict[_Key, Body]) -> Body:
             "name": topic.name,
             "partitions": [
                 results.get((topic.name, entry.partition_index)) or _refusal(entry, ErrorCode.UNKNOWN_SERVER_ERROR)
-                for entry in topic.partitions
+                for entry in {entry.partition_index: entry for entry in topic.partitions}.values()
             ],
         }
         for topic in request.topics

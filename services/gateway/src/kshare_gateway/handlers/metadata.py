@@ -44,7 +44,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         may_create = context.version < 4 or request.allow_auto_topic_creation
         if may_create and gateway.configs.boolean("auto.create.topics.enable"):
             await _create_missing(gateway, asked)
-        topics = [_asked_topic(gateway, entry) for entry in asked]
+        topics = [_asked_topic(gateway, entry) for entry in _each_once(asked)]
     return _body(gateway, topics)
 
 
@@ -63,6 +63,11 @@ def _body(gateway: Gateway, topics: list[Body]) -> Body:
         "topics": topics,
         "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
     }
+
+
+def _each_once(asked: list[Message]) -> list[Message]:
+    """A topic that is asked for twice is described once."""
+    return list({(entry.name, entry.topic_id): entry for entry in reversed(asked)}.values())[::-1]
 
 
 def _asked_topic(gateway: Gateway, entry: Message) -> Body:
