@@ -78,7 +78,7 @@ class Printed(NamedTuple):
 def java_command() -> list[str]:
     """Java that prints what the tool prints; of the logs only the errors of tools, which name the exception."""
     # Starting is most of what it does; the better compiler costs more than it saves.
-    flags = ["-XX:TieredStopAtLevel=1", "-Xmx512m", "-Duser.timezone=UTC"]
+    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512m", "-Duser.timezone=UTC"]
     logger = "-Dorg.slf4j.simpleLogger."
     logs = [f"{logger}defaultLogLevel=off", f"{logger}log.org.apache.kafka.tools=error"]
     return [require_java(), *logs, *flags, "-cp", kafka_classpath()]

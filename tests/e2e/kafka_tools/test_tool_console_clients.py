@@ -66,7 +66,7 @@ def test_keys_headers_and_nulls(pair: ToolPair, topic: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--sync",),
+        ("--sync", "--timeout", "5"),
         ("--compression-codec", "gzip"),
         ("--compression-codec", "zstd"),
         ("--batch-size", "1", "--timeout", "10", "--max-block-ms", "5000", "--max-memory-bytes", "100000"),
