@@ -88,7 +88,6 @@ class SeveralCoordinators:
         self.violations: list[str] = []
         self.answers = 0
         """Of coordinators, that were checked."""
-        self._answered: dict[tuple[str, str], int] = {}
         self.fabric.taps.append(self._tap)
 
     def _build(self, number: int) -> Callable[[Environment, Network, SimulatedHost], Node]:
@@ -158,10 +157,6 @@ class SeveralCoordinators:
         names = (f"{prefix}-{number}" for number in range(10_000))
         return next(name for name in names if self.owner(partition_of_group(name)) == host.name)
 
-    def answers_of(self, method: Method[Any, Any], source: str) -> int:
-        """How many calls of a host were answered."""
-        return self._answered.get((method.path, source), 0)
-
     def client(self, name: str = "client") -> Client:
         return Client(self, name)
 
@@ -170,7 +165,6 @@ class SeveralCoordinators:
     ) -> None:
         if answer is None or not target.startswith("coordinator-"):
             return
-        self._answered[method.path, source] = self.answers_of(method, source) + 1
         partition = _partition(method, request)
         if partition is None or _code(answer) in ELSEWHERE:
             return

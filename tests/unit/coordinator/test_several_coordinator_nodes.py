@@ -284,3 +284,24 @@ def test_an_alteration_that_was_noted_is_finished_by_whoever_has_the_group_then(
             assert [result.error_code for result in offsets.results] == [0], "it was complete, so it can be deleted"
 
     several.run(main)
+
+
+def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_answered_as_if_it_was_not() -> None:
+    """Who hears NOT_COORDINATOR asks another coordinator to do it, for nothing was done."""
+    several = SeveralCoordinators()
+
+    async def main() -> None:
+        await several.start()
+        client = await several.client().start()
+        active = several.active()
+        several.ways[active.name].lose_answers(100)
+        topic = pb.CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=-1)
+        request = pb.CreateTopicsRequest(topics=[topic])
+        answer = await client.at(f"{active.name}:1", methods.CREATE_TOPICS, request)
+        assert (answer.error_code, answer.topics[0].error_code) == (0, E.KAFKA_STORAGE_ERROR)
+        assert "not known" in answer.topics[0].error_message
+        active.crash()
+        await several.settled()
+        assert await client.patiently(lambda: client.create_topic("t")) == E.TOPIC_ALREADY_EXISTS
+
+    several.run(main)

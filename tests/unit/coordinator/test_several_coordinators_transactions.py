@@ -138,32 +138,39 @@ def test_a_new_active_coordinator_goes_on_with_an_end_that_was_decided() -> None
 
 
 def test_a_commit_that_was_allowed_before_the_end_does_not_wait_for_the_next_transaction() -> None:
-    """The producer keeps its epoch, so nothing but the order tells its two transactions apart."""
+    """The producer keeps its epoch, so nothing but the order tells its two transactions apart: the active coordinator
+    says that the group is in the transaction, and this answer takes longer than the transaction's end."""
     several = SeveralCoordinators()
 
     async def main() -> None:
         client = await begun(several)
-        active = several.active()
-        group_id = groups(several)[1]
+        active, group_id = several.active(), groups(several)[1]
         owner = several.owner_of_group(group_id)
+        link = (active.name, owner.name)
+        latency = several.fabric.conditions.link_latency
+
+        def tap(source: str, target: str, method: Any, request: Any, answer: object, sent_at: float) -> None:
+            if method is methods.ADD_OFFSETS_TO_TXN and source == owner.name and answer and not allowed:
+                allowed.append(answer)
+                latency[link] = 1.5
+                several.loop.call_soon(latency.pop, link)  # only this answer is slow
+
+        allowed: list[Any] = []
+        several.fabric.taps.append(tap)
         producer = await client.begin(ID)
         assert await client.add_offsets(ID, producer, group_id) == 0
-        several.fabric.conditions.link_latency[active.name, owner.name] = 0.0
-        # The answer of the active coordinator to the owner takes long; the end of the transaction overtakes it.
         slow = asyncio.ensure_future(client.transactional_commit(ID, producer, group_id, "t", 9, adds=False))
-        while not slow.done():
-            await asyncio.sleep(0.0002)
-            if several.answers_of(methods.ADD_OFFSETS_TO_TXN, owner.name):
-                break
-        ended = await client.end(ID, producer, bumps=False)
-        assert ended.error_code == 0
-        code = await slow
-        await asyncio.sleep(2)
-        if code == 0:
-            assert await client.fetch(group_id, "t") == 9, "it came before the end, so it took effect with it"
-        else:
-            assert code in (E.CONCURRENT_TRANSACTIONS, E.TRANSACTION_ABORTABLE, E.INVALID_TXN_STATE)
-            assert await client.fetch(group_id, "t") == -1, "nothing waits for the next transaction"
+        while not allowed:
+            await asyncio.sleep(0.0001)
+        assert allowed[0].error_code == 0
+        assert (await client.end(ID, producer, bumps=False)).error_code == 0
+        await asyncio.sleep(0.05)
+        assert await client.add_offsets(ID, producer, group_id) == 0, "the next transaction has begun"
+        assert not slow.done()
+        assert (await client.end(ID, producer, bumps=False)).error_code == 0
+        await asyncio.sleep(0.05)
+        assert await slow == E.TRANSACTION_ABORTABLE
+        assert await client.fetch(group_id, "t") == -1, "nothing waits for the next transaction"
 
     several.run(main)
 
