@@ -189,3 +189,4 @@ def test_internal_topics(pair: ToolPair) -> None:
     offsets = ("--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "3000", "--group", "offset-reader")
     kshare, _ = pair.run(CONSUMER, *offsets)
     assert kshare.has("Processed a total of 0 messages")
+    assert kshare.has("TopicAuthorizationException")
