@@ -184,6 +184,32 @@ def test_a_static_member_that_comes_back_while_others_hold_what_it_shall_have() 
     assert refused.error_code in (E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION)
 
 
+def test_a_static_member_that_comes_back_while_others_have_a_step_to_take() -> None:
+    driver = made()
+    member, _ = stable(driver, [0, 1], [2, 3], instances=("a", "i"))
+    consumer_joins(driver, instance_id="i")
+    consumer_joins(driver, "d")
+    heartbeat(driver, request_of("d", -1))
+    group = driver.coordinator.state.consumer_groups[GROUP]
+    heartbeat(driver, request_of("c", group.current["c"].member_epoch, instance_id="i"))
+    assert group.current["c"].is_reconciled_to(group.epoch)
+    assert not group.current[member].is_reconciled_to(group.epoch)
+    assert joined(driver, "", instance="i").error_code == E.NONE
+    assert driver.group().state == "PreparingRebalance"
+
+
+def test_a_group_that_goes_there_and_back_and_there_again_knows_who_consumes_what() -> None:
+    """The member has all partitions until it joins again, whatever it was to have meanwhile."""
+    driver = made()
+    (member,) = stable(driver, ALL)
+    assert assigned(consumer_joins(driver)) == {}
+    heartbeat(driver, request_of("c", -1))
+    assert driver.group().state == "PreparingRebalance"
+    assert assigned(consumer_joins(driver, "d")) == {}
+    current = driver.coordinator.state.consumer_groups[GROUP].current[member]
+    assert sorted(partition.partition for partition in current.assigned) == ALL
+
+
 def test_descriptions_say_which_protocol_a_member_uses() -> None:
     driver = made()
     (member,) = stable(driver, ALL)
