@@ -101,6 +101,10 @@ capabilities: {drop: [ALL]}
 - {name: KSHARE_LOG_FORMAT, value: {{ .root.Values.logs.format }}}
 - {name: KSHARE_LOG_LEVEL, value: {{ .root.Values.logs.level }}}
 - {name: KSHARE_COORDINATOR_ADDRESS, value: {{ include "kshare.coordinatorAddresses" .root | quote }}}
+{{- with .root.Values.tracing.endpoint }}
+- {name: KSHARE_TRACE_ENDPOINT, value: {{ . | quote }}}
+- {name: KSHARE_TRACE_RATIO, value: {{ $.root.Values.tracing.ratio | quote }}}
+{{- end }}
 {{- end -}}
 
 {{/* It has started when it can do its work; it is alive as long as it answers at all. */}}
