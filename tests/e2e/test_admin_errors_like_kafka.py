@@ -8,87 +8,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
-from kshare_core.errors import ErrorCode as E
 from kshare_wire.api_versions import ApiKey
-from support.delivery import Reader, new_topic, produce, running_system, set_group
 from support.kafka_requests import KafkaRequests
+from support.same_answers import BUSY, MEMBERLESS, PARTITIONS, TOPIC, Pair, asked_pair
+from support.same_answers import SIMPLE as CLASSIC
 
-TOPIC, MEMBERLESS, BUSY, CLASSIC = "orders", "memberless", "busy", "classic"
-PARTITIONS = 2
 MISSING_ID = uuid.UUID("11111111-2222-3333-4444-555555555555")
-FROM_KAFKA_4_4 = "errors.deadletterqueue."
-"""KIP-1191, which kshare has and Kafka 4.3.1 has not."""
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
-
-
-def codes(answer: Any) -> Any:
-    """The error codes of an answer, with the names of what they are about; nothing else of it."""
-    if isinstance(answer, tuple):
-        parts = [part for part in answer if not str(getattr(part, "name", "")).startswith(FROM_KAFKA_4_4)]
-        return sorted((codes(part) for part in parts), key=repr)
-    found: dict[str, Any] = {}
-    for name in getattr(answer, "__dataclass_fields__", {}):
-        value = getattr(answer, name)
-        if isinstance(value, ErrorCode):
-            found[name] = value.name
-        elif isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
-            found[name] = codes(value)
-        elif name in ("name", "topic_name", "group_id", "partition_index", "resource_name", "group_state"):
-            found[name] = value
-    return found
-
-
-class Pair:
-    def __init__(self, kshare: KafkaRequests, kafka: KafkaRequests) -> None:
-        self.kshare = kshare
-        self.kafka = kafka
-
-    def same(self, api: ApiKey, version: int, **values: Any) -> Any:
-        kshare = codes(self.kshare.ask(api, version, **values))
-        assert kshare == codes(self.kafka.ask(api, version, **values))
-        return kshare
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with ExitStack() as stack:
-        asking = []
-        for kind in ("kshare", "kafka"):
-            system = stack.enter_context(running_system(kind, tmp_path_factory.mktemp(kind)))
-            asking.append(stack.enter_context(KafkaRequests(system.bootstrap)))
-            new_topic(system.bootstrap, PARTITIONS, name=TOPIC)
-            new_topic(system.bootstrap, name="other")
-            produce(system.bootstrap, TOPIC, ["one", "two"])
-            for group in (MEMBERLESS, BUSY):
-                set_group(system.bootstrap, group, auto_offset_reset="earliest")
-                reader = Reader(system.bootstrap, group, TOPIC)
-                reader.accept(2)
-                if group == BUSY:
-                    stack.callback(reader.close)
-                else:
-                    reader.close()
-            _commit(asking[-1], CLASSIC)
-        yield Pair(*asking)
-
-
-def _commit(kafka: KafkaRequests, group: str) -> None:
-    """Makes a group of the classic protocol without members."""
-    coordinator = kafka.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
-    assert int(coordinator.coordinators[0].error_code) in (0, E.COORDINATOR_NOT_AVAILABLE)
-    topics = [{"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
-    for _ in range(50):
-        answer = kafka.ask(
-            ApiKey.OFFSET_COMMIT, 8, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
-        )
-        if int(answer.topics[0].partitions[0].error_code) == 0:
-            return
-    raise AssertionError(answer)
+    with asked_pair(tmp_path_factory.mktemp) as pair:
+        yield pair
 
 
 def alteration(group: str, **topics: dict[int, int]) -> dict[str, Any]:
@@ -264,7 +200,7 @@ def test_pages_of_topics(pair: Pair) -> None:
                 return found
             cursor = {"topic_name": after.topic_name, "partition_index": after.partition_index}
 
-    assert pages(pair.kshare) == pages(pair.kafka)
+    assert pages(pair.kshare.requests) == pages(pair.kafka.requests)
 
 
 def _resources(kafka: KafkaRequests, kinds: list[int]) -> list[tuple[int, str]]:
@@ -277,4 +213,4 @@ def _resources(kafka: KafkaRequests, kinds: list[int]) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("kinds", [[], [2], [4], [8], [16], [32], [2, 32]])
 def test_config_resources(pair: Pair, kinds: list[int]) -> None:
     """But for internal topics: Kafka has those that were used so far."""
-    assert _resources(pair.kshare, kinds) == _resources(pair.kafka, kinds)
+    assert _resources(pair.kshare.requests, kinds) == _resources(pair.kafka.requests, kinds)
