@@ -5,7 +5,18 @@ from __future__ import annotations
 import asyncio
 
 from kshare_servicekit import metrics
+from kshare_servicekit.measures import Readings, counter, gauge
 from kshare_servicekit.metrics import Metrics
+from support.scraped import scraped
+
+CALLS = counter("calls", "Calls.", "method")
+RUNS = gauge("runs", "Runs of offsets.")
+
+
+class Counts:
+    def read(self, readings: Readings) -> None:
+        readings.add(CALLS, 3, "ShareFetch")
+        readings.add(RUNS, 7)
 
 
 async def fetch(address: str, request: bytes) -> bytes:
@@ -21,8 +32,7 @@ async def fetch(address: str, request: bytes) -> bytes:
 def test_metrics_are_served() -> None:
     async def main() -> None:
         found = Metrics()
-        found.counter("calls", "Calls.", ["method"]).labels("ShareFetch").inc(3)
-        found.gauge("runs", "Runs of offsets.").set(7)
+        found.add_node("leader", 1, Counts(), list)
         address = await found.serve("127.0.0.1:0")
         answer = await fetch(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         head, _, body = answer.partition(b"\r\n\r\n")
@@ -52,8 +62,7 @@ def test_a_blocked_event_loop_shows() -> None:
         while loop.time() < until:  # blocks on purpose
             pass
         await asyncio.sleep(0.01)
-        late = found.registry.get_sample_value("kshare_event_loop_lag_seconds_sum")
-        assert late is not None
+        late = (await scraped(found)).value("event_loop_lag_seconds_sum")
         assert late >= 0.9 * metrics.LAG_INTERVAL_MS / 1000
         await found.stop()
 

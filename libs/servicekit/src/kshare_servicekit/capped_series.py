@@ -43,6 +43,8 @@ class CappedSeries(Generic[Key]):
         """What was shown of each thing in its own row."""
         self._given: dict[Key, list[float]] = {}
         """What was shown of each thing in the common row."""
+        self._newest: dict[Key, Sequence[float]] = {}
+        """The numbers with which a thing was last added to the common row: mostly nothing has come since."""
         self._others = [0.0] * width
         self._has_others = False
 
@@ -51,7 +53,7 @@ class CappedSeries(Generic[Key]):
         ranked = sorted(entries, key=lambda entry: -entry.rank)
         limit = self._limit()
         alive = {entry.key for entry in ranked}
-        for table in (self._own, self._given):
+        for table in (self._own, self._given, self._newest):
             for key in [key for key in table if key not in alive]:
                 del table[key]
         named = {entry.key: self._show_own(entry) for entry in ranked[:limit]}
@@ -61,12 +63,16 @@ class CappedSeries(Generic[Key]):
         return Shown(named, list(self._others), self._has_others)
 
     def _show_own(self, entry: Entry[Key]) -> list[float]:
+        self._newest.pop(entry.key, None)
         given = self._given.get(entry.key)
         own = list(entry.numbers) if given is None else _minus(entry.numbers, given)
         self._own[entry.key] = own
         return own
 
     def _give(self, entry: Entry[Key]) -> None:
+        if self._newest.get(entry.key) == entry.numbers:
+            return
+        self._newest[entry.key] = entry.numbers
         own = self._own.get(entry.key)
         all_given = list(entry.numbers) if own is None else _minus(entry.numbers, own)
         before = self._given.get(entry.key)

@@ -7,12 +7,10 @@ The families are tables in the roles' `measures` modules; `describe` makes the d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
-
-from prometheus_client import Metric
 
 from kshare_core.distribution import Distribution
 
@@ -108,27 +106,38 @@ class PreparedSource(Protocol):
         ...
 
 
-def metric_of(family: Family, rows: Iterable[tuple[dict[str, str], Row]]) -> Metric:
-    """A family for prometheus-client; each row comes with labels that are put before its own."""
-    metric = Metric(f"{NAMESPACE}_{family.name}", family.help, str(family.kind))
-    suffix = "_total" if family.kind is Kind.COUNTER else ""
+def lines_of(family: Family, rows: Iterable[tuple[Mapping[str, str], Row]]) -> Iterator[str]:
+    """A family in Prometheus' text format, a line at a time; each row comes with labels that are put before its own."""
+    name = family.full_name
+    yield f"# HELP {name} {_escaped(family.help)}\n"
+    yield f"# TYPE {name} {family.kind}\n"
     for outer, (values, value) in rows:
-        labels = outer | dict(zip(family.labels, values, strict=True))
+        pairs = [*outer.items(), *zip(family.labels, values, strict=True)]
+        labels = ",".join([f'{label}="{_escaped(text, quotes=True)}"' for label, text in pairs])
         if isinstance(value, Distribution):
-            _add_histogram(metric, labels, value)
+            yield from _histogram_lines(name, labels, value)
+        elif labels:
+            yield f"{name}{{{labels}}} {float(value)!r}\n"
         else:
-            metric.add_sample(metric.name + suffix, labels, value)
-    return metric
+            yield f"{name} {float(value)!r}\n"
 
 
-def _add_histogram(metric: Metric, labels: dict[str, str], distribution: Distribution) -> None:
+def _histogram_lines(name: str, labels: str, distribution: Distribution) -> Iterator[str]:
     below = 0
-    bounds = [*(repr(float(bound)) for bound in distribution.bounds), "+Inf"]
-    for bound, count in zip(bounds, distribution.counts, strict=True):
+    before = f"{labels}," if labels else ""
+    for bound, count in zip([*distribution.bounds, None], distribution.counts, strict=True):
         below += count
-        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound}, below)
-    metric.add_sample(f"{metric.name}_count", labels, below)
-    metric.add_sample(f"{metric.name}_sum", labels, distribution.total)
+        text = "+Inf" if bound is None else repr(float(bound))
+        yield f'{name}_bucket{{{before}le="{text}"}} {float(below)!r}\n'
+    after = f"{{{labels}}}" if labels else ""
+    yield f"{name}_count{after} {float(below)!r}\n"
+    yield f"{name}_sum{after} {float(distribution.total)!r}\n"
+
+
+def _escaped(text: str, *, quotes: bool = False) -> str:
+    if "\\" in text or "\n" in text:
+        text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes and '"' in text else text
 
 
 @dataclass(frozen=True, slots=True)

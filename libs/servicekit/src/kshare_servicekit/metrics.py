@@ -1,78 +1,35 @@
 """Metrics in Prometheus' text format, and the small HTTP server that shows them; no threads.
 
-A scrape reads all nodes' counts at once (`measures.Source`) and writes one family in a turn of the event loop, so that
-thousands of samples keep no request waiting.
+A scrape reads all nodes' counts at once (`measures.Source`) and writes some hundred lines in a turn of the event loop,
+so that thousands of samples keep no request waiting.
 
-Every process has the operating system's view of it, the garbage collector's, and how late the event loop is: what runs
-in the loop for long (an fsync, a large answer) makes everything else wait, and this is where it shows.
+Every process has the operating system's view of it and the garbage collector's (prometheus-client), and how late the
+event loop is: what runs in the loop for long (an fsync, a large answer) makes everything else wait, and this is where
+it shows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    GCCollector,
-    Histogram,
-    Metric,
-    PlatformCollector,
-    ProcessCollector,
-)
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_runtime.clock import stopwatch_s
-from kshare_servicekit.measures import NAMESPACE, Family, PreparedSource, Readings, Row, Source, metric_of
+from kshare_servicekit.measures import Family, PreparedSource, Readings, Row, Source, lines_of
 from kshare_servicekit.process_measures import MeasuredHealth, ProcessSource
 
 LAG_INTERVAL_MS = 250
 REQUEST_TIMEOUT_MS = 5_000
 CONNECTIONS_LIMIT = 32
 """Connections that read /metrics at the same time; another one is closed at once."""
+LINES_PER_TURN = 1_000
+NO_LABELS: Mapping[str, str] = {}
 
 _logger = logging.getLogger(__name__)
-
-
-class _Collector:
-    """All sources together, for prometheus-client; those of several nodes get the label `node_id`."""
-
-    def __init__(self, process: ProcessSource) -> None:
-        self._process = process
-        self.sources: list[tuple[dict[str, str], Source]] = [({}, process)]
-
-    def describe(self) -> list[Metric]:
-        """Nothing that has to be known before the first scrape."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        found: dict[Family, list[tuple[dict[str, str], Row]]] = {}
-        for labels, source in reversed(self.sources):  # the process last: it counts the failures of the others
-            readings = Readings()
-            try:
-                source.read(readings)
-            except Exception:  # what the others count must be seen all the more
-                self._process.read_failures += 1
-                _logger.exception("metrics could not be read")
-            for family, rows in readings.rows.items():
-                found.setdefault(family, []).extend((labels, row) for row in rows)
-        for family, labelled in sorted(found.items(), key=lambda item: item[0].name):
-            yield metric_of(family, labelled)
-
-
-class _OneMetric:
-    """What prometheus-client writes as text."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> list[Metric]:
-        return [self._metric]
 
 
 class Metrics:
@@ -84,14 +41,13 @@ class Metrics:
     def __init__(self, *, has_several_nodes: bool = False) -> None:
         self.now = stopwatch_s
         """A steady clock in seconds, for durations."""
-        self.registry = CollectorRegistry()
         self._has_several_nodes = has_several_nodes
         self._process = ProcessSource()
-        self._collector = _Collector(self._process)
-        self.registry.register(self._collector)
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        self._sources: list[tuple[Mapping[str, str], Source]] = []
+        self._python = CollectorRegistry()
+        ProcessCollector(registry=self._python)
+        PlatformCollector(registry=self._python)
+        GCCollector(registry=self._python)
         self._server: asyncio.Server | None = None
         self._lag_task: asyncio.Task[None] | None = None
         self._connections = 0
@@ -99,26 +55,13 @@ class Metrics:
     def add_node(self, role: str, node_id: int, source: Source, problems: Callable[[], list[str]]) -> None:
         """Shows a node's counts and its health; `problems` is asked for each scrape."""
         labels = {"node_id": str(node_id)} if self._has_several_nodes else {}
-        self._collector.sources.append((labels, source))
+        self._sources.append((labels, source))
         self._process.nodes.append(MeasuredHealth(role, node_id, problems))
 
     def add_network(self, statistics: CallStatistics) -> None:
         """Shows the calls of a network, whose durations are taken with this clock from now on."""
         statistics.now = self.now
         self._process.networks.append(statistics)
-
-    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
-        return Counter(name, documentation, labels, namespace=NAMESPACE, registry=self.registry)
-
-    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Gauge:
-        return Gauge(name, documentation, labels, namespace=NAMESPACE, registry=self.registry)
-
-    def histogram(
-        self, name: str, documentation: str, labels: Sequence[str] = (), *, buckets: Sequence[float]
-    ) -> Histogram:
-        return Histogram(
-            name, documentation, labels, namespace=NAMESPACE, registry=self.registry, buckets=tuple(buckets)
-        )
 
     async def serve(self, listen: str) -> str:
         """Serves GET /metrics at `listen` ("host:port") until `stop`; returns the address that was bound."""
@@ -159,15 +102,33 @@ class Metrics:
 
     async def render(self) -> bytes:
         """All metrics as text."""
-        for _, source in self._collector.sources:
+        for _, source in self._sources:
             if isinstance(source, PreparedSource):
                 await self._prepare(source)
-        parts: list[bytes] = []
-        for metric in self.registry.collect():
-            one: Any = _OneMetric(metric)
-            parts.append(generate_latest(one))
-            await asyncio.sleep(0)
-        return b"".join(parts)
+        parts = [generate_latest(self._python)]
+        lines: list[str] = []
+        for family, rows in sorted(self._read().items(), key=lambda item: item[0].name):
+            for line in lines_of(family, rows):
+                lines.append(line)
+                if len(lines) >= LINES_PER_TURN:
+                    parts.append("".join(lines).encode())
+                    lines.clear()
+                    await asyncio.sleep(0)
+        return b"".join([*parts, "".join(lines).encode()])
+
+    def _read(self) -> dict[Family, list[tuple[Mapping[str, str], Row]]]:
+        """What all sources show now; a family of several nodes is one."""
+        found: dict[Family, list[tuple[Mapping[str, str], Row]]] = {}
+        for labels, source in [*self._sources, (NO_LABELS, self._process)]:
+            readings = Readings()
+            try:
+                source.read(readings)
+            except Exception:  # what the others count must be seen all the more
+                self._process.read_failures += 1
+                _logger.exception("metrics could not be read")
+            for family, rows in readings.rows.items():
+                found.setdefault(family, []).extend([(labels, row) for row in rows])
+        return found
 
     async def _prepare(self, source: PreparedSource) -> None:
         try:

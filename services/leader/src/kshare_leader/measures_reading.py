@@ -8,7 +8,7 @@ largest lag, of topics the largest logs. The others are summed up under "(others
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from kshare_core.configs import Configs
@@ -34,6 +34,8 @@ from kshare_servicekit.capped_series import OTHERS, CappedSeries, Entry
 from kshare_servicekit.measures import Family, Readings
 
 _SHARE_NUMBERS = 12
+THINGS_PER_TURN = 200
+"""Share-partitions or logs that one turn of the event loop looks at."""
 
 
 class MeasuredLogs(Protocol):
@@ -81,6 +83,7 @@ class LeaderSource:
     def __init__(self, measures: LeaderMeasures, configs: Configs, parts: Callable[[], LeaderParts | None]) -> None:
         self._measures = measures
         self._parts = parts
+        self._found = Readings()
 
         def share_limit() -> int:
             return configs.integer("kshare.metrics.share.partitions.limit")
@@ -94,37 +97,52 @@ class LeaderSource:
         self._groups: CappedSeries[str] = CappedSeries(share_limit, 3 * (len(DURATION_BOUNDS_S) + 2))
         self._topics: CappedSeries[bytes] = CappedSeries(topic_limit, len(TOPIC_NUMBERS))
 
-    def read(self, readings: Readings) -> None:
+    async def prepare(self) -> None:
+        """Looks at everything, some hundred things in a turn of the event loop."""
+        readings = Readings()
         measures = self._measures
         readings.add(families.LOG_WRITE_SECONDS, measures.log_write_s)
         readings.add(families.LOG_WRITE_FAILURES, measures.log_write_failures)
         parts = self._parts()
-        if parts is None:
-            return
-        families.STORE.read(readings, parts.store)
+        if parts is not None:
+            await self._read_parts(readings, parts)
+        self._found = readings
+
+    def read(self, readings: Readings) -> None:
+        """What `prepare` found."""
+        readings.rows.update(self._found.rows)
+
+    async def _read_parts(self, readings: Readings, parts: LeaderParts) -> None:
         served = parts.directory.served
+        families.STORE.read(readings, parts.store)
         readings.add(families.SHARE_PARTITIONS, len(served))
-        loading = sum([one.is_loading for one in served.values()])
-        readings.add(families.SHARE_PARTITIONS_LOADING, loading)
+        readings.add(families.SHARE_PARTITIONS_LOADING, sum([one.is_loading for one in served.values()]))
         readings.add(families.WAITING_FETCHES, parts.directory.waiting_count)
         readings.add(families.OFFLINE_PARTITIONS, parts.logs.offline_count)
-        self._read_topics(readings, parts)
-        gauges = dict(self._gauges(parts, served))
-        self._read_shares(readings, parts.view, gauges)
+        await self._read_topics(readings, parts)
+        gauges: dict[SharePartitionKey, _Gauges] = {}
+        for number, (key, counts) in enumerate(list(self._measures.share_partitions.items())):
+            _add_gauges_of(gauges, key, counts, parts)
+            if number % THINGS_PER_TURN == THINGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+        await self._read_shares(readings, parts.view, gauges)
         lags: dict[str, int] = {}
         for key, one in gauges.items():
             lags[key.group_id] = lags.get(key.group_id, 0) + one.lag
         self._read_group_topics(readings, parts.view, lags)
+        await asyncio.sleep(0)
         self._read_groups(readings, lags)
 
     # Topics
 
-    def _read_topics(self, readings: Readings, parts: LeaderParts) -> None:
+    async def _read_topics(self, readings: Readings, parts: LeaderParts) -> None:
         sizes: dict[bytes, list[int]] = {}
-        for log in parts.logs.all_logs():
+        for number, log in enumerate(parts.logs.all_logs()):
             size = sizes.setdefault(log.topic_partition.topic_id, [0, 0])
             size[0] += log.segments.size_bytes
             size[1] += 1
+            if number % THINGS_PER_TURN == THINGS_PER_TURN - 1:
+                await asyncio.sleep(0)
         entries = [
             Entry(topic_id, sizes.get(topic_id, (0, 0))[0], self._measures.of_topic(topic_id).numbers())
             for topic_id in {**sizes, **self._measures.topics}
@@ -138,28 +156,19 @@ class LeaderSource:
 
     # Share-partitions
 
-    def _gauges(
-        self, parts: LeaderParts, served: Mapping[SharePartitionKey, ServedPartition]
-    ) -> Iterator[tuple[SharePartitionKey, _Gauges]]:
-        loop_time_ms = int(asyncio.get_running_loop().time() * 1000)
-        for key, counts in self._measures.share_partitions.items():
-            log = parts.logs.find(key.topic_partition)
-            if log is None:
-                continue
-            one = served.get(key)
-            if one is not None and one.machine is not None:
-                yield key, _gauges_of(one, log, loop_time_ms)
-            elif counts.progress is not None:
-                yield key, _Gauges(lag=_lag(counts.progress, log))
-
-    def _read_shares(self, readings: Readings, view: CatalogView, gauges: Mapping[SharePartitionKey, _Gauges]) -> None:
+    async def _read_shares(
+        self, readings: Readings, view: CatalogView, gauges: Mapping[SharePartitionKey, _Gauges]
+    ) -> None:
         nothing = _Gauges()
         entries = [
             Entry(key, _rank(gauges.get(key, nothing)), _numbers(counts))
             for key, counts in self._measures.share_partitions.items()
         ]
+        await asyncio.sleep(0)
         shown = self._shares.show(entries)
-        for key, numbers in shown.named.items():
+        for number, (key, numbers) in enumerate(shown.named.items()):
+            if number % THINGS_PER_TURN == 0:
+                await asyncio.sleep(0)
             labels = (key.group_id, _topic_name(view, key.topic_id), str(key.partition))
             _add_counts(readings, labels, numbers)
             if key in gauges:
@@ -217,6 +226,20 @@ class LeaderSource:
             readings.add(families.FETCH_SECONDS, at_once, group, "false")
             readings.add(families.FETCH_SECONDS, waited, group, "true")
             readings.add(families.ACKNOWLEDGE_SECONDS, acknowledge, group)
+
+
+def _add_gauges_of(
+    gauges: dict[SharePartitionKey, _Gauges], key: SharePartitionKey, counts: ShareCounts, parts: LeaderParts
+) -> None:
+    """Nothing of a share-partition whose log is not here, or of which no state is known."""
+    log = parts.logs.find(key.topic_partition)
+    one = parts.directory.served.get(key)
+    if log is None:
+        return
+    if one is not None and one.machine is not None:
+        gauges[key] = _gauges_of(one, log, int(asyncio.get_running_loop().time() * 1000))
+    elif counts.progress is not None:
+        gauges[key] = _Gauges(lag=_lag(counts.progress, log))
 
 
 def _gauges_of(served: ServedPartition, log: TopicLog, loop_time_ms: int) -> _Gauges:
