@@ -145,7 +145,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         return future
 
     async def stop(self) -> None:
-        """Gives an append that is under way up; whoever waits gets StorageFailure. Nothing may be submitted after it."""
+        """Gives an append that is under way up; whoever waits gets StorageFailure. Nothing may be submitted after."""
         self._is_stopped = True
         if self._appending is not None:
             self._appending.cancel()
