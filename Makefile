@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test check bench bench-first-record bench-heartbeats bench-machine bench-share-coordinator model-slow simulate protos format
+.PHONY: setup demo up test test-kubernetes check bench bench-first-record bench-heartbeats bench-machine bench-share-coordinator model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -35,6 +35,11 @@ up: setup
 TEST ?= -n 2 --dist loadfile
 test: setup
 	$(BIN)/python -m pytest $(TEST)
+
+# The chart on a real Kubernetes: the one of KUBECONFIG, or one node that ../shared/kubernetes brings up (12 minutes to
+# build at the first time).
+test-kubernetes: setup
+	KSHARE_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/kubernetes
 
 # Everything that looks at the code without running it.
 check: setup

@@ -1,0 +1,62 @@
+"""The chart without a cluster: lint, what it renders for several sets of values, and which values it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.kubernetes import CHART, helm_environment, run
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+VALUES = {"defaults": None, **{path.stem: path for path in sorted((CHART / "ci").glob("*.yaml"))}}
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    return helm_environment()
+
+
+def arguments(name: str) -> list[str]:
+    path = VALUES[name]
+    return [] if path is None else ["--values", str(path)]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_lint(environment: dict[str, str], name: str) -> None:
+    assert "0 chart(s) failed" in run("helm", "lint", "--strict", str(CHART), *arguments(name), environment=environment)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
+    """KSHARE_WRITE_SNAPSHOTS=1 writes what it is now; read the difference before it is committed."""
+    command = ["helm", "template", "queues", str(CHART), "--kube-version", "1.36.3", *arguments(name)]
+    rendered = run(*command, environment=environment)
+    path = SNAPSHOTS / f"{name}.yaml"
+    if os.environ.get("KSHARE_WRITE_SNAPSHOTS"):
+        path.write_text(rendered, encoding="utf-8")
+    assert rendered == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("gateway.replica=2", "additional properties 'replica' not allowed"),
+        ("gateway.replicas=0", "minimum"),
+        ("gateway.external.type=ingress", "value must be one of"),
+        ("gateway.external.type=nodePort", "gateway.external.host is needed"),
+        ("coordinator.replicas=3", "needs metadata.store=etcd"),
+        ("metadata.store=etcd", "metadata.etcd.endpoints is needed"),
+        ("metadata.etcd.endpoints=nonsense", "does not match pattern"),
+        ("leader.storage.size=much", "does not match pattern"),
+        ("logs.level=loud", "value must be one of"),
+        ("tracing.ratio=2", "maximum"),
+    ],
+)
+def test_values_that_are_refused(environment: dict[str, str], value: str, problem: str) -> None:
+    command = ["helm", "template", "queues", str(CHART), "--kube-version", "1.36.3", "--set", value]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode != 0
+    assert problem in result.stderr
