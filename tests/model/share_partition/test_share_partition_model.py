@@ -489,6 +489,14 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.awaited.discard(write.write_id)
         self.naive.write_failed(write.write_id)
 
+    @rule()
+    def the_oldest_lock_is_found(self) -> None:
+        """By somebody who looks now and then; what waits for the write that ends it may count as held or not."""
+        runs = [run for run in self.machine.runs() if run.state is ACQUIRED]
+        oldest_ms = self.machine.oldest_deadline_ms()
+        assert oldest_ms == NEVER or oldest_ms in [run.lock_deadline_ms for run in runs]
+        assert oldest_ms <= min([run.lock_deadline_ms for run in runs if run.write_id == NO_WRITE], default=NEVER)
+
     @invariant()
     def a_write_comes_for_what_is_pending(self) -> None:
         if self.in_flight is None and not self.machine.wants_write:
