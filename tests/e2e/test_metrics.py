@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
+from confluent_kafka import AcknowledgeType, Consumer, Producer, ShareConsumer, TopicPartition
 
 from kshare.commands.metrics import description
-from support.delivery import new_topic, set_group
+from support.administration import alter_group
+from support.delivery import Reader, new_topic, set_group
 from support.kshare_cluster import KshareCluster
 from support.scraped import Scraped, scrape
 
@@ -183,3 +184,53 @@ def until(look: Callable[[], Scraped], is_there: Callable[[Scraped], bool]) -> S
         if time.monotonic() > deadline:
             pytest.fail(f"it did not come to pass: {found.samples}")
         time.sleep(0.2)
+
+
+def test_transactions_commits_and_dead_letters(tmp_path: Path) -> None:
+    with cluster_with_metrics(tmp_path, single_process=False) as (cluster, scrapes):
+        bootstrap = cluster.bootstrap
+        new_topic(bootstrap, 1, name=TOPIC)
+        run_transactions(bootstrap, committed=3, aborted=2)
+        commit_offset(bootstrap)
+        ended = "coordinator_transactions_ended_total"
+        found = until(lambda: scrapes.of("coordinator"), lambda found: found.total(ended) == 5)
+        assert found.value(ended, outcome="commit") == 3
+        assert found.value(ended, outcome="abort") == 2
+        assert found.total("coordinator_transactions") == 1
+        assert found.value("coordinator_committed_offsets_total") == 1
+        assert found.value("coordinator_groups", type="classic", state="Empty") == 1
+        letters = f"dlq.{TOPIC}"
+        new_topic(bootstrap, 1, name=letters, errors_deadletterqueue_group_enable="true")
+        alter_group(
+            bootstrap,
+            GROUP,
+            {"share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": letters},
+        )
+        with Reader(bootstrap, GROUP, TOPIC) as reader:
+            rejected = len(reader.take())
+            reader.settle(AcknowledgeType.REJECT)
+            stored = "leader_share_dead_letters_total"
+            found = until(lambda: scrapes.of("leader"), lambda found: found.total(stored, **SHARE) == rejected)
+            assert found.total("leader_share_archived_records_total", **SHARE, reason="rejected") == rejected
+            assert found.total("leader_share_dead_letters_given_up_total", **SHARE) == 0
+            assert found.total("leader_topic_records_in_total", topic=letters) == rejected
+
+
+def run_transactions(bootstrap: str, *, committed: int, aborted: int) -> None:
+    """One record each."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx", "log_level": 0})
+    producer.init_transactions(30)
+    for number in range(committed + aborted):
+        producer.begin_transaction()
+        producer.produce(TOPIC, value=str(number))
+        assert producer.flush(30) == 0
+        if number < committed:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+
+def commit_offset(bootstrap: str) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "by-hand", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
+    consumer.close()
