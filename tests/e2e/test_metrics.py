@@ -83,6 +83,7 @@ def check_leader(found: Scraped, accepted: int, rejected: int, released: int) ->
     assert found.total("leader_share_append_to_accept_seconds_count", **SHARE) > 0
     assert found.total("leader_topic_records_in_total", topic=TOPIC) == RECORDS
     assert found.total("leader_topic_partitions", topic=TOPIC) == PARTITIONS
+    assert found.total("leader_topic_records_out_total", topic=TOPIC, call="share_fetch") == RECORDS + released
     assert found.total("leader_topic_log_bytes", topic=TOPIC) == found.total("leader_topic_bytes_in_total", topic=TOPIC)
     assert found.total("leader_log_write_duration_seconds_count") > 0
     assert found.total("leader_rocksdb_memtable_bytes") > 0

@@ -114,6 +114,7 @@ def test_what_came_in_and_went_out_of_a_topic() -> None:
         assert found.value("leader_topic_bytes_in_total", topic=TOPIC_NAME) == 3 * len(BATCH)
         assert found.value("leader_topic_bytes_out_total", topic=TOPIC_NAME, call="fetch") == 2 * len(BATCH)
         assert found.value("leader_topic_bytes_out_total", topic=TOPIC_NAME, call="share_fetch") == 0
+        assert found.value("leader_topic_records_out_total", topic=TOPIC_NAME, call="fetch") == 6
         assert found.value("leader_topic_log_bytes", topic=TOPIC_NAME) == 3 * len(BATCH)
         assert found.value("leader_topic_partitions", topic=TOPIC_NAME) == 2
         assert found.value("leader_offline_partitions") == 0

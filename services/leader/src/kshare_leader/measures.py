@@ -38,13 +38,23 @@ _ACCEPT = bytes([AcknowledgeType.ACCEPT])
 class TopicCounts:
     """Of one topic's partitions here."""
 
-    __slots__ = ("batches_in", "bytes_in", "fetch_bytes_out", "records_in", "share_fetch_bytes_out")
+    __slots__ = (
+        "batches_in",
+        "bytes_in",
+        "fetch_bytes_out",
+        "fetch_records_out",
+        "records_in",
+        "share_fetch_bytes_out",
+        "share_fetch_records_out",
+    )
 
     def __init__(self) -> None:
         self.records_in = 0
         self.batches_in = 0
         self.bytes_in = 0
+        self.fetch_records_out = 0
         self.fetch_bytes_out = 0
+        self.share_fetch_records_out = 0
         self.share_fetch_bytes_out = 0
 
     def numbers(self) -> list[float]:
@@ -52,7 +62,10 @@ class TopicCounts:
         return [getattr(self, name) for name in TOPIC_NUMBERS]
 
 
-TOPIC_NUMBERS = ("records_in", "batches_in", "bytes_in", "fetch_bytes_out", "share_fetch_bytes_out")
+TOPIC_NUMBERS = (
+    *("records_in", "batches_in", "bytes_in"),
+    *("fetch_records_out", "fetch_bytes_out", "share_fetch_records_out", "share_fetch_bytes_out"),
+)
 
 
 class GroupTopicCounts:
@@ -162,6 +175,7 @@ class ShareCounts:
         for first, last, delivery_count in records:
             count = last - first + 1
             self.acquired += count
+            self.topic.share_fetch_records_out += count
             if delivery_count == 1:
                 fresh += count
             else:

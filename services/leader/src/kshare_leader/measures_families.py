@@ -104,6 +104,12 @@ TOPIC_BYTES_OUT = counter(
     "topic",
     "call",
 )
+TOPIC_RECORDS_OUT = counter(
+    "leader_topic_records_out",
+    "Offsets that left this leader, by call: fetch (of the batches sent, holes too), share_fetch (acquired records).",
+    "topic",
+    "call",
+)
 TOPIC_LOG_BYTES = gauge("leader_topic_log_bytes", "Size of the topic's segments here, in bytes (Kafka: Size).", "topic")
 TOPIC_PARTITIONS = gauge("leader_topic_partitions", "Partitions of the topic that this node leads.", "topic")
 OFFLINE_PARTITIONS = gauge("leader_offline_partitions", "Partitions placed here whose log cannot be opened.")
@@ -118,7 +124,8 @@ FAMILIES = (
     *(SHARE_ARCHIVED, SHARE_EXPIRED, SHARE_SESSION_RELEASED, SHARE_DEAD_LETTERS, SHARE_DEAD_LETTERS_GIVEN_UP),
     *(DELIVERY_COUNT, ACCEPT_AGE, FETCH_SECONDS, ACKNOWLEDGE_SECONDS),
     *(SHARE_PARTITIONS, SHARE_PARTITIONS_LOADING, WAITING_FETCHES),
-    *(TOPIC_RECORDS_IN, TOPIC_BATCHES_IN, TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_LOG_BYTES, TOPIC_PARTITIONS),
+    *(TOPIC_RECORDS_IN, TOPIC_BATCHES_IN, TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_RECORDS_OUT),
+    *(TOPIC_LOG_BYTES, TOPIC_PARTITIONS),
     *(OFFLINE_PARTITIONS, LOG_WRITE_SECONDS, LOG_WRITE_FAILURES),
     *STORE.families,
 )

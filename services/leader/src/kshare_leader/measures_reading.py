@@ -304,7 +304,7 @@ def _add_gauges(readings: Readings, labels: tuple[str, str, str], gauges: _Gauge
 
 
 def _add_topic(readings: Readings, topic: str, numbers: Sequence[float], size: Sequence[int]) -> None:
-    records_in, batches_in, bytes_in, fetched, share_fetched = numbers
+    records_in, batches_in, bytes_in, records_fetched, bytes_fetched, records_shared, bytes_shared = numbers
     in_and_size: list[tuple[Family, float]] = [
         (families.TOPIC_RECORDS_IN, records_in),
         (families.TOPIC_BATCHES_IN, batches_in),
@@ -314,8 +314,12 @@ def _add_topic(readings: Readings, topic: str, numbers: Sequence[float], size: S
     ]
     for family, value in in_and_size:
         readings.add(family, value, topic)
-    readings.add(families.TOPIC_BYTES_OUT, fetched, topic, "fetch")
-    readings.add(families.TOPIC_BYTES_OUT, share_fetched, topic, "share_fetch")
+    for call, records, size_bytes in (
+        ("fetch", records_fetched, bytes_fetched),
+        ("share_fetch", records_shared, bytes_shared),
+    ):
+        readings.add(families.TOPIC_RECORDS_OUT, records, topic, call)
+        readings.add(families.TOPIC_BYTES_OUT, size_bytes, topic, call)
 
 
 def _topic_name(view: CatalogView, topic_id: bytes) -> str:

@@ -42,6 +42,8 @@ class _Reading:
     size_bytes: int = 0
     has_error: bool = False
     logs: list[PartitionLog] = field(default_factory=list)
+    sent: list[tuple[bytes, int, int]] = field(default_factory=list)
+    """Topic id, how many offsets and how many bytes, of each partition with batches."""
     readable_bytes: int = 0
     """The sum over `logs` when they were read."""
 
@@ -75,9 +77,10 @@ class FetchHandler:
                 reading = await self._wait(request, reading)
             finally:
                 self._waiting -= 1
-        for partition in reading.response.partitions:
-            if partition.records_length:
-                self._measures.of_topic(partition.topic_id).fetch_bytes_out += partition.records_length
+        for topic_id, records, size_bytes in reading.sent:
+            counts = self._measures.of_topic(topic_id)
+            counts.fetch_records_out += records
+            counts.fetch_bytes_out += size_bytes
         return reading.response, reading.payload
 
     def _is_complete(self, request: leader_pb2.FetchRequest, reading: _Reading) -> bool:
@@ -155,6 +158,9 @@ class FetchHandler:
         records_length = sum([len(piece) for piece in data])
         reading.payload.extend(data)
         reading.size_bytes += records_length
+        if batches:
+            offsets = batches[-1].last_offset - batches[0].base_offset + 1
+            reading.sent.append((partition.topic_id, offsets, records_length))
         return leader_pb2.FetchResponse.Partition(
             topic_id=partition.topic_id,
             partition=partition.partition,
