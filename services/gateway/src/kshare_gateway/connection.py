@@ -7,7 +7,7 @@ client does not read its answers, the connection is not read either.
 
 A request that cannot be parsed, is longer than socket.request.max.bytes, or has an unknown API or version closes the
 connection with a log line, as in Kafka. ApiVersions of an unknown version is answered in version 0 with
-UNSUPPORTED_VERSION and the table of APIs, so that the client can ask again. A handler that fails is logged and answered
+UNSUPPORTED_VERSION and its own versions, so that the client can ask again. A handler that fails is logged and answered
 with UNKNOWN_SERVER_ERROR.
 """
 
