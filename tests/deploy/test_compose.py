@@ -15,8 +15,9 @@ from testcontainers.compose import DockerCompose
 
 from support.administration import create_topic, read_from_earliest
 from support.apache_kafka import free_port
-from support.delivery import wait_for
-from support.docker import ROOT, docker, images
+from support.delivery import RELEASE, Reader, new_group, new_topic, produce, wait_for
+from support.docker import ROOT, docker, images, prometheus_image
+from support.prometheus import PrometheusAnswers
 from support.workload import WorkerPool, WorkerTask, produce_numbered
 
 PARTITIONS = 12
@@ -81,6 +82,8 @@ def running_stack() -> Iterator[Stack]:
         "KSHARE_PORT_1": str(free_port()),
         "KSHARE_PORT_2": str(free_port()),
         "KSHARE_ADVERTISED_HOST": "127.0.0.1",
+        "PROMETHEUS_IMAGE": prometheus_image(),
+        "PROMETHEUS_PORT": str(free_port()),
     }
     os.environ.update(environment)  # testcontainers hands the process's own on
     stack = Stack(environment)
@@ -92,7 +95,7 @@ def running_stack() -> Iterator[Stack]:
         print(stack.compose("logs", "--tail", "40"))
         raise
     finally:
-        stack.compose("--profile", "tools", "down", "--volumes", "--timeout", "20")
+        stack.compose("--profile", "tools", "--profile", "observability", "down", "--volumes", "--timeout", "20")
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +157,32 @@ def test_nothing_is_lost_while_containers_die_and_share_coordinators_are_scaled(
         pool.run_until(lambda account: account.settled >= total, timeout_s=90)
     assert pool.account.finish() == []
     assert len(pool.account.accepted_at) + len(pool.account.unknown) == total
+
+
+@pytest.mark.timeout(300)
+def test_prometheus_sees_what_was_done(stack: Stack) -> None:
+    """The container of the compose file finds all the others by itself; its answers are the clients' figures."""
+    bootstrap = stack.bootstraps[0]
+    topic, group = new_topic(bootstrap, 2), new_group(bootstrap)
+    for partition in range(2):
+        produce(bootstrap, topic, map(str, range(100)), partition)
+    with Reader(bootstrap, group, topic) as reader:
+        reader.take()
+        reader.settle(RELEASE)
+        reader.accept(200)
+    stack.compose("--profile", "observability", "up", "--detach", "--no-deps", "--no-recreate", "prometheus")
+    prometheus = PrometheusAnswers(f"127.0.0.1:{stack.environment['PROMETHEUS_PORT']}")
+    accepted = f'sum(kshare_leader_share_acknowledged_records_total{{group="{group}",type="accept"}})'
+    wait_for(lambda: prometheus.value(accepted) == 200, "all acceptances are seen", timeout_s=60)
+    wait_for(lambda: prometheus.value(f'sum(kshare_leader_share_lag_records{{group="{group}"}})') == 0, "no lag")
+    released = f'sum(kshare_leader_share_acknowledged_records_total{{group="{group}",type="release"}})'
+    acquired = f'sum(kshare_leader_share_acquired_records_total{{group="{group}"}})'
+    assert (prometheus.value(acquired) or 0) == 200 + (prometheus.value(released) or 0)
+    assert (prometheus.value(released) or 0) > 0
+    for role, count in (("coordinator", 1), ("leader", 2), ("gateway-1", 1), ("gateway-2", 1)):
+        wait_for(
+            lambda role=role, count=count: prometheus.value(f'sum(up{{component="{role}"}})') == count,  # type: ignore[misc]
+            f"{count} of {role}: {prometheus.query('up')}",
+        )
+    assert (prometheus.value('sum(up{component="share-coordinator"})') or 0) >= 2
+    assert prometheus.value("min(kshare_node_healthy)") == 1

@@ -76,18 +76,27 @@ def _works(environment: Mapping[str, str]) -> bool:
 def images() -> tuple[dict[str, str], str]:
     """Builds all images from this working tree; the environment for `docker`, and the tag."""
     environment = docker_environment()
-    arguments = ["build", "--quiet", "--file", "deploy/images/Dockerfile"]
-    if "BASE_IMAGE" in environment:
-        arguments += ["--build-arg", f"BASE_IMAGE={environment['BASE_IMAGE']}"]
-    if "KSHARE_CA_FILE" in environment:
-        arguments += ["--secret", f"id=ca,src={environment['KSHARE_CA_FILE']}"]
     with alone():
         for target in TARGETS:
-            tag = f"kshare/{target}:test"
-            docker(
-                *arguments,
-                *("--target", target, "--tag", tag, "."),
-                environment={**environment, "DOCKER_BUILDKIT": "1"},
-                timeout_s=BUILD_TIMEOUT_S,
-            )
+            _build("deploy/images/Dockerfile", f"kshare/{target}:test", environment, "--target", target)
     return environment, "test"
+
+
+@cache
+def prometheus_image() -> str:
+    """The name of an image of Prometheus: PROMETHEUS_IMAGE, or one that is built from Debian's package."""
+    environment = docker_environment()
+    if "PROMETHEUS_IMAGE" in environment:
+        return environment["PROMETHEUS_IMAGE"]
+    with alone():
+        _build("deploy/images/prometheus.Dockerfile", "kshare/prometheus:test", environment)
+    return "kshare/prometheus:test"
+
+
+def _build(file: str, name: str, environment: Mapping[str, str], *arguments: str) -> None:
+    command = ["build", "--quiet", "--file", file, "--tag", name, *arguments]
+    if "BASE_IMAGE" in environment:
+        command += ["--build-arg", f"BASE_IMAGE={environment['BASE_IMAGE']}"]
+    if "KSHARE_CA_FILE" in environment:
+        command += ["--secret", f"id=ca,src={environment['KSHARE_CA_FILE']}"]
+    docker(*command, ".", environment={**environment, "DOCKER_BUILDKIT": "1"}, timeout_s=BUILD_TIMEOUT_S)

@@ -52,12 +52,38 @@ def _unpack(cache: Path) -> None:
     package.unlink()
 
 
-class Prometheus:
+class PrometheusAnswers:
+    """What the server at "host:port" answers."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """The labels and values of an instant query."""
+        arguments = urllib.parse.urlencode({"query": expression})
+        answer = self._get(f"/api/v1/query?{arguments}")
+        assert answer["status"] == "success", answer
+        return [(sample["metric"], float(sample["value"][1])) for sample in answer["data"]["result"]]
+
+    def _get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://{self._address}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    def value(self, expression: str) -> float | None:
+        """Of a query with one sample; None where it has none, or nobody answers yet."""
+        try:
+            found = self.query(expression)
+        except OSError:
+            return None
+        return found[0][1] if found else None
+
+
+class Prometheus(PrometheusAnswers):
     """A server on 127.0.0.1 that scrapes `targets` every second; a context manager."""
 
     def __init__(self, folder: Path, targets: Sequence[str], rules: Path | None = None) -> None:
         self._folder = folder
-        self._address = f"127.0.0.1:{free_port()}"
+        super().__init__(f"127.0.0.1:{free_port()}")
         folder.mkdir(parents=True)
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -88,17 +114,6 @@ class Prometheus:
         finally:
             self._process.kill()
             self._process.wait()
-
-    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """The labels and values of an instant query."""
-        arguments = urllib.parse.urlencode({"query": expression})
-        answer = self._get(f"/api/v1/query?{arguments}")
-        assert answer["status"] == "success", answer
-        return [(sample["metric"], float(sample["value"][1])) for sample in answer["data"]["result"]]
-
-    def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://{self._address}{path}", timeout=10) as answer:
-            return json.load(answer)
 
     def _is_ready(self) -> bool:
         try:

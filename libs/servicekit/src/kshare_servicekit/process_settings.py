@@ -46,7 +46,12 @@ class ProcessSettings(BaseSettings):
     """What every role's process is told when it is started."""
 
     model_config = SettingsConfigDict(
-        env_prefix="KSHARE_", frozen=True, cli_kebab_case=True, cli_hide_none_type=True, cli_avoid_json=True
+        env_prefix="KSHARE_",
+        env_ignore_empty=True,
+        frozen=True,
+        cli_kebab_case=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
     )
 
     node_id: Annotated[int, Field(ge=0, lt=2**31)] = Field(description="Unique among the nodes of its role.")

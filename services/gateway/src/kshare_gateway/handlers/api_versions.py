@@ -1,7 +1,8 @@
 """ApiVersions (key 18), versions 0 to 4: what this gateway serves, from the one table of `kshare_wire.api_versions`.
 
 Version 5 and unknown ones are answered in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself
-(KIP-511), so that the client can ask again; the connection does that. Features: see `FEATURES`. The client's software name and version are not checked.
+(KIP-511), so that the client can ask again; the connection does that. Features: see `FEATURES`. The client's software
+name and version are not checked.
 
 Produce is announced from version 0 on, as by Kafka: librdkafka before 2.11 takes a least version of 3 for a broker that
 knows no compression (KAFKA-18659). Versions below the table's close the connection, there and here.
