@@ -39,6 +39,8 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 OPEN, ENDED = "open", "ended"
 """Transactional ids: one with an open transaction, one whose transaction was committed."""
 TIMEOUT_S = 60.0
+LONG_MS = 900_000
+"""The open transaction outlives all tests: each system ends it at a time of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def _open_transaction(asked: Asked) -> Producer:
     for name in (ENDED, OPEN):
-        producer = Producer({"bootstrap.servers": asked.bootstrap, "transactional.id": name, "log_level": 0})
+        settings = {"transactional.id": name, "transaction.timeout.ms": LONG_MS, "log_level": 0}
+        producer = Producer({"bootstrap.servers": asked.bootstrap, **settings})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
         producer.produce(OTHER_TOPIC, b"in a transaction")
