@@ -84,13 +84,13 @@ def test_random_bytes(cluster: KshareCluster) -> None:
                 pass
 
 
-def test_an_unknown_version_of_api_versions_is_answered_with_the_list(connection: socket.socket) -> None:
+def test_an_unknown_version_of_api_versions_is_answered_with_its_known_ones(connection: socket.socket) -> None:
     connection.sendall(framed(header(18, 99, flexible=True)))
     answer = read_frame(connection)
     assert answer is not None
-    correlation_id, error_code, count = struct.unpack(">ihi", answer[:10])
+    correlation_id, error_code, count, api_key, least, greatest = struct.unpack(">ihihhh", answer)
     assert (correlation_id, error_code) == (7, 35)
-    assert count > 10
+    assert (count, api_key, least, greatest) == (1, 18, 0, 4)
 
 
 def test_invalid_batches_are_refused_with_kafkas_codes(cluster: KshareCluster, connection: socket.socket) -> None:
