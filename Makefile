@@ -30,9 +30,9 @@ DATA ?= data
 up: setup
 	$(BIN)/kshare up --data-dir $(DATA) --listen $(LISTEN)
 
-# The whole test suite: what a change has to pass. Files run side by side in four processes, since many wait for
+# The whole test suite: what a change has to pass. Files run side by side in three processes, since many wait for
 # clients; make test TEST="-n 0" for one.
-TEST ?= -n 4 --dist loadfile
+TEST ?= -n 3 --dist loadfile
 test: setup
 	$(BIN)/python -m pytest $(TEST)
 

@@ -95,11 +95,11 @@ def test_a_peer_without_a_sign_of_life_is_given_up(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_quiet_peer_that_answers_pings_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2_exchange, "KEEPALIVE_INTERVAL_MS", 40)
-    monkeypatch.setattr(http2_exchange, "KEEPALIVE_TIMEOUT_MS", 20)
+    monkeypatch.setattr(http2_exchange, "KEEPALIVE_INTERVAL_MS", 300)
+    monkeypatch.setattr(http2_exchange, "KEEPALIVE_TIMEOUT_MS", 250)
 
     async def slow(_: leader_pb2.FetchRequest, __: memoryview) -> leader_pb2.FetchResponse:
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(2)  # several pings
         return leader_pb2.FetchResponse()
 
     async def main() -> None:
