@@ -399,7 +399,7 @@ def test_a_transaction_step_by_step(pair: Pair) -> None:
 
 
 def _transaction(asked: Asked) -> list[Any]:
-    name = f"steps-{uuid.uuid4().hex[:8]}"
+    name = "steps"
     answer = asked.ask(ApiKey.INIT_PRODUCER_ID, 5, transactional_id=name, transaction_timeout=60_000)
     me = {"transactional_id": name, "producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
     stale = {**me, "producer_epoch": 99}
