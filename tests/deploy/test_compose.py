@@ -25,6 +25,9 @@ STEP = 600
 STATE_PARTITIONS = 50
 START_TIMEOUT_S = 180
 
+pytestmark = pytest.mark.timeout(1_200)
+"""Whichever test comes first builds the images, and a Docker where there is none."""
+
 
 class Stack:
     """The compose project of a test; `bootstraps` are its gateways as seen from outside."""
@@ -119,7 +122,6 @@ def test_the_containers_may_do_no_more_than_they_must(stack: Stack) -> None:
         assert not names & {"pytest", "confluent-kafka", "typer"}, "what only tests and the kshare command need"
 
 
-@pytest.mark.timeout(600)
 def test_nothing_is_lost_while_containers_die_and_share_coordinators_are_scaled(stack: Stack) -> None:
     bootstrap, other = stack.bootstraps
     create_topic(bootstrap, "orders", PARTITIONS)
@@ -159,7 +161,6 @@ def test_nothing_is_lost_while_containers_die_and_share_coordinators_are_scaled(
     assert len(pool.account.accepted_at) + len(pool.account.unknown) == total
 
 
-@pytest.mark.timeout(300)
 def test_prometheus_sees_what_was_done(stack: Stack) -> None:
     """The container of the compose file finds all the others by itself; its answers are the clients' figures."""
     bootstrap = stack.bootstraps[0]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from support.java import alone
+from support.installation import alone, user_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "docker"
@@ -44,7 +44,7 @@ def docker(*arguments: str, environment: Mapping[str, str], timeout_s: float = 1
 @cache
 def docker_environment() -> dict[str, str]:
     """The environment for `docker`; skips the test where there is no daemon and none can be started."""
-    with alone():
+    with alone("docker"):
         environment = dict(os.environ)
         if shutil.which("docker") and _works(environment):
             return environment
@@ -55,11 +55,13 @@ def _own_daemon(environment: dict[str, str]) -> dict[str, str]:
     if not SHARED.exists() or os.geteuid() != 0:
         pytest.skip("no Docker daemon answers (DOCKER_HOST), and ../shared/docker with root to start one is not here")
     for command in ([str(SHARED / "build")], [str(SHARED / "dockerd.sh"), "start"]):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"{' '.join(command)} did not bring up Docker here within {BUILD_TIMEOUT_S} s")
         if done.returncode != 0:
             pytest.skip(f"{' '.join(command)} cannot bring up Docker here: {done.stderr.strip()[-500:]}")
-    cache_folder = Path(environment.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    environment["DOCKER_HOST"] = f"unix://{cache_folder}/kshare-docker/docker.sock"
+    environment["DOCKER_HOST"] = f"unix://{user_cache()}/kshare-docker/docker.sock"
     environment["BASE_IMAGE"] = LOCAL_BASE_IMAGE
     environment["KSHARE_CA_FILE"] = str(CA_BUNDLE)
     if not _works(environment):
@@ -76,7 +78,7 @@ def _works(environment: Mapping[str, str]) -> bool:
 def images() -> tuple[dict[str, str], str]:
     """Builds all images from this working tree; the environment for `docker`, and the tag."""
     environment = docker_environment()
-    with alone():
+    with alone("docker"):
         for target in TARGETS:
             _build("deploy/images/Dockerfile", f"kshare/{target}:test", environment, "--target", target)
     return environment, "test"
@@ -88,7 +90,7 @@ def prometheus_image() -> str:
     environment = docker_environment()
     if "PROMETHEUS_IMAGE" in environment:
         return environment["PROMETHEUS_IMAGE"]
-    with alone():
+    with alone("docker"):
         _build("deploy/images/prometheus.Dockerfile", "kshare/prometheus:test", environment)
     return "kshare/prometheus:test"
 

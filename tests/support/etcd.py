@@ -6,7 +6,6 @@ its service being started; else MissingEtcd says what to do.
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import os
 import shutil
@@ -18,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.installation import alone
+
 INSTALL_TIMEOUT_S = 600
 START_TIMEOUT_S = 30
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -26,19 +27,6 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 class MissingEtcd(RuntimeError):
     """etcd is not here and could not be installed; the text says what to do."""
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kshare-tests"
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Installing is done by one process at a time: tests run in several. The lock is that of support.java."""
-    _cache().mkdir(parents=True, exist_ok=True)
-    with (_cache() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager
@@ -57,7 +45,7 @@ def _no_services() -> Iterator[None]:
 
 def require_etcd() -> str:
     """The path of `etcd`; installs it where it is missing and that is possible."""
-    with _alone():
+    with alone():
         found = shutil.which("etcd")
         if found:
             return found

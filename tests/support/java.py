@@ -7,14 +7,13 @@ Where that is not possible, MissingJava says what to install.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from support.installation import alone, cache_folder
 
 POM = Path(__file__).resolve().parent.parent / "java/pom.xml"
 INSTALL_TIMEOUT_S = 600
@@ -22,19 +21,6 @@ INSTALL_TIMEOUT_S = 600
 
 class MissingJava(RuntimeError):
     """Java 17 or Maven is not here and could not be installed; the text says what to do."""
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kshare-tests"
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """Installing is done by one process at a time: tests run in several."""
-    _cache().mkdir(parents=True, exist_ok=True)
-    with (_cache() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def require_java() -> str:
@@ -74,7 +60,7 @@ def kafka_jars() -> Path:
 
 
 def _kafka_jars() -> Path:
-    folder = _cache() / f"kafka-jars-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
+    folder = cache_folder() / f"kafka-jars-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
     fresh = folder.with_name(f"{folder.name}.{os.getpid()}")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from support.docker import ROOT, TARGETS, docker, images
-from support.java import alone
+from support.installation import alone, user_cache
 
 SHARED = ROOT.parent / "shared" / "kubernetes"
 CHART = ROOT / "helm" / "kshare"
@@ -28,7 +28,7 @@ RELEASE = "queues"
 
 
 def cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kshare-k8s"
+    return user_cache() / "kshare-k8s"
 
 
 def helm_environment() -> dict[str, str]:
@@ -59,7 +59,7 @@ def run(*command: str, environment: Mapping[str, str], timeout_s: float = 240, g
 def _build() -> None:
     if not SHARED.exists() or os.geteuid() != 0:
         pytest.skip("no KUBECONFIG works, and ../shared/kubernetes with root to bring up a node is not here")
-    with alone():
+    with alone("kubernetes"):
         done = subprocess.run(
             [str(SHARED / "build")], capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
         )

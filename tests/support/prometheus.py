@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from support.apache_kafka import free_port
-from support.java import alone
+from support.installation import alone, cache_folder
 
 START_TIMEOUT_S = 30
 INSTALL_TIMEOUT_S = 300
@@ -33,7 +33,7 @@ def binary(name: str) -> str:
     found = shutil.which(name)
     if found:
         return found
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kshare-tests" / "prometheus"
+    cache = cache_folder() / "prometheus"
     path = cache / "root/usr/bin" / name
     with alone():
         if not path.exists():
