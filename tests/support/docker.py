@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -55,18 +56,27 @@ def _own_daemon(environment: dict[str, str]) -> dict[str, str]:
     if not SHARED.exists() or os.geteuid() != 0:
         pytest.skip("no Docker daemon answers (DOCKER_HOST), and ../shared/docker with root to start one is not here")
     for command in ([str(SHARED / "build")], [str(SHARED / "dockerd.sh"), "start"]):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"{' '.join(command)} did not bring up Docker here within {BUILD_TIMEOUT_S} s")
-        if done.returncode != 0:
-            pytest.skip(f"{' '.join(command)} cannot bring up Docker here: {done.stderr.strip()[-500:]}")
+        _run_to_the_end(command)
     environment["DOCKER_HOST"] = f"unix://{user_cache()}/kshare-docker/docker.sock"
     environment["BASE_IMAGE"] = LOCAL_BASE_IMAGE
     environment["KSHARE_CA_FILE"] = str(CA_BUNDLE)
     if not _works(environment):
         pytest.skip("the daemon of ../shared/docker does not answer")
     return environment
+
+
+def _run_to_the_end(command: list[str]) -> None:
+    """Its output goes to a file: the daemon that it starts keeps what it inherited open, so a pipe would never end."""
+    with tempfile.TemporaryFile("w+") as output:
+        try:
+            code = subprocess.run(
+                command, stdout=output, stderr=subprocess.STDOUT, timeout=BUILD_TIMEOUT_S, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"{' '.join(command)} did not bring up Docker here within {BUILD_TIMEOUT_S} s")
+        if code != 0:
+            output.seek(0)
+            pytest.skip(f"{' '.join(command)} cannot bring up Docker here: {output.read().strip()[-500:]}")
 
 
 def _works(environment: Mapping[str, str]) -> bool:
