@@ -7,12 +7,20 @@ share-partition lie in one partition of the topic, in order. Its value is a JSON
     {"version": 1, "leader": 2, "incarnation": 17, "sequence": 40, "group": "workers", "topic": "orders",
      "topic_id": "…", "partition": 0, "state_epoch": 3, "leader_epoch": 5, "events": [{…}, …]}
 
-`sequence` counts the events that this incarnation of this leader had of this share-partition: the first event of the
-record has it, the following ones the numbers after it. The events of a record may come twice (a retry); where numbers
-are missing, events were lost: nobody waits for this topic, so a crash or a full buffer loses some.
-The event `loaded` then says what the durable state was, and so what became of every offset meanwhile.
+`incarnation` is the leader's node epoch when its process began: a later process has a larger one.
+`sequence` counts the events, from 0, that this incarnation of this leader had of this share-partition: the first event
+of the record has it, the following ones the numbers after it. The events of a record may come twice (a retry); where
+numbers are missing, events were lost: nobody waits for this topic, so a crash or a full buffer loses some.
+The event `loaded` then says what the durable state was, and so what became of every offset meanwhile. Without a loss,
+`loaded` comes after `unloaded`; a share-partition that another leader has now may have no `unloaded` of the former one.
+
+The events of a share-partition have the order in which they took effect. What must be durable to take effect (all but
+`acquired`, `renewed`, `released` with reason `not_delivered`, and `archived` of what the log does not have) is told when
+it is durable. What becomes of an acquisition that its leader forgets (a crash, `unloaded`) is not told: it is not held
+any more, and `loaded` says its state.
 
 An event is an object with `event`, `time_ms` and those of the other fields that it has (`DeliveryEvent`).
+`delivery_count` is always that of the delivery in question, so `released` has the count of the delivery that ended.
 """
 
 from __future__ import annotations
@@ -22,30 +30,58 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kshare_core.identifiers import group_partition_of
+
+HISTORY_TOPIC = "__share_delivery_history"
+"""Its name. Leaders make it when the first of them has something to tell; clients may read it and not write to it."""
 HISTORY_VERSION = 1
+
+REASON_SESSION_ENDED = "session_ended"
+"""Of `released`: the member's share session, its gateway, or its connection is gone. The delivery counts."""
+REASON_NOT_DELIVERED = "not_delivered"
+"""Of `released`: the answer with the records did not reach the member. The delivery does not count: the next one has
+the same number."""
+REASON_REJECTED = "rejected"
+"""Of `archived` and `dead_lettered`: the member rejected it; `rejected` was told before."""
+REASON_DELIVERY_COUNT_LIMIT = "delivery_count_limit"
+"""Of `archived` and `dead_lettered`: delivered share.delivery.count.limit times; `released` or `expired` came before."""
+REASON_GAP = "gap"
+"""Of `archived`: its member says that it saw no record there."""
+REASON_MISSING_IN_LOG = "missing_in_log"
+"""Of `archived`: the log has no record there that the group may see (a control record, compaction, an abort)."""
+REASON_BELOW_LOG_START = "below_log_start"
+"""Of `archived` and `start_offset_moved`: retention or DeleteRecords moved the log's start."""
+REASON_DELIVERIES_ENDED = "deliveries_ended"
+"""Of `start_offset_moved`: all below is acknowledged or archived."""
 
 
 class EventType(StrEnum):
     """What can happen. Offsets are runs, both ends included."""
 
     LOADED = "loaded"
-    """The leader read the durable state: `start_offset`, and `runs` above it. Offsets below it are done."""
+    """The leader read the durable state: `start_offset`, and `runs` above it. Offsets below it are done.
+
+    Where there was none, `reason` is the group's share.auto.offset.reset that gave the start offset, now durable."""
     UNLOADED = "unloaded"
+    """The leader forgets it, for the Kafka error named by `reason`; who held records does not hold them any more."""
     ACQUIRED = "acquired"
     """Given to `member_id` with `delivery_count` (this one included) until `lock_deadline_ms`."""
+    RENEWED = "renewed"
+    """`member_id` holds it until `lock_deadline_ms` now (KIP-1222)."""
     ACCEPTED = "accepted"
-    """Its acknowledgement is durable."""
+    """Its acknowledgement by `member_id` is durable."""
     RELEASED = "released"
-    """By its member, its session's end (`reason`), and available again."""
+    """By its member (no `reason`), its session's end, or undone (`reason`), and available again."""
     REJECTED = "rejected"
+    """By its member. `archived` follows at once, or, with a dead-letter topic, after `dead_lettered`."""
     EXPIRED = "expired"
     """The acquisition lock ran out; available again, or archived at its delivery limit."""
     ARCHIVED = "archived"
     """Will not be delivered again; `reason` says why."""
     DEAD_LETTERED = "dead_lettered"
-    """A dead letter of it is stored in `dead_letter_topic`."""
+    """A dead letter of it is stored in `dead_letter_topic`; `reason` says why. May come again after a crash."""
     START_OFFSET_MOVED = "start_offset_moved"
-    """To `start_offset`; `reason` says by whom."""
+    """To `start_offset`; `reason` says by what. What is below is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +98,8 @@ class DurableRun:
 class DeliveryEvent:
     """One event; fields that it does not have are None and not written.
 
-    `append_time_ms` of an acquired run: the time of its first record, as its batch's header says.
+    `append_time_ms` of an acquired run: the time of its first record, as its batch's header says (with
+    message.timestamp.type=CreateTime, the producer's clock). Times are wall times of the leader.
     """
 
     event: EventType
@@ -102,6 +139,11 @@ RECORD_FIELDS = tuple(HistoryRecord.__slots__)
 def share_partition_key(group: str, topic: str, partition: int) -> bytes:
     """The key of the record, and what decides its partition. A topic's name has no slash, so it is unambiguous."""
     return f"{topic}/{partition}/{group}".encode()
+
+
+def history_partition_of(group: str, topic: str, partition: int, partition_count: int) -> int:
+    """The partition of the topic that has the events of a share-partition."""
+    return group_partition_of(share_partition_key(group, topic, partition).decode(), partition_count)
 
 
 def encode_history_record(record: HistoryRecord) -> bytes:
