@@ -7,10 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from kshare_core.configs import DynamicConfigs
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, group_partition_of, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+
+
+PLAINTEXT_LISTENER = "PLAINTEXT"
+"""The listener of a gateway that names none."""
+
+
+class ClientEndpoint(NamedTuple):
+    """Where clients of one listener reach a gateway."""
+
+    host: str
+    port: int
+
+
+def client_endpoint(gateway: coordinator_pb2.Node, listener: str) -> ClientEndpoint | None:
+    """What clients that came by a listener of this name are told of a gateway; None where it has none of that name."""
+    if not gateway.listeners and listener == PLAINTEXT_LISTENER:
+        return ClientEndpoint(gateway.advertised_host, gateway.advertised_port)
+    return next((ClientEndpoint(each.host, each.port) for each in gateway.listeners if each.name == listener), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +68,14 @@ class CatalogView:
     def node(self, role: coordinator_pb2.Role.ValueType, node_id: int) -> coordinator_pb2.Node | None:
         return next((node for node in self.nodes if node.role == role and node.node_id == node_id), None)
 
-    def gateways(self) -> list[coordinator_pb2.Node]:
-        """The brokers that clients see, by node id."""
-        found = [node for node in self.nodes if node.role == coordinator_pb2.ROLE_GATEWAY]
+    def gateways(self, listener: str | None = None) -> list[coordinator_pb2.Node]:
+        """The brokers that clients see, by node id: all, or those that have a listener of this name."""
+        found = [
+            node
+            for node in self.nodes
+            if node.role == coordinator_pb2.ROLE_GATEWAY
+            and (listener is None or client_endpoint(node, listener) is not None)
+        ]
         return sorted(found, key=lambda node: node.node_id)
 
     def share_coordinator_address(self, key: SharePartitionKey) -> str | None:

@@ -153,9 +153,9 @@ def no_answer_as_kafka_says() -> Iterator[None]:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
 
 
-def client_broker(view: CatalogView, topic: coordinator_pb2.Topic, partition: int) -> int:
-    """The gateway that clients are told for a partition, -1 where there is none; see the module's text."""
-    gateways = view.gateways()
+def client_broker(view: CatalogView, topic: coordinator_pb2.Topic, partition: int, listener: str) -> int:
+    """The gateway that clients of a listener are told for a partition, -1 where there is none; see the module's text."""
+    gateways = view.gateways(listener)
     if not gateways:
         return -1
     leaders = sorted(node.node_id for node in view.nodes if node.role == coordinator_pb2.ROLE_LEADER)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kshare_gateway.gateway import Gateway
 from kshare_gateway.share_fetching import ShareFetcher
+from kshare_rpc.catalog import PLAINTEXT_LISTENER
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class RequestContext:
     client_host: str
     client_id: str
     version: int
+    listener: str = PLAINTEXT_LISTENER
+    """The listener that the client came by: it is told the addresses that gateways have for clients of this one."""
 
 
 class ConnectionMustClose(Exception):

@@ -83,12 +83,24 @@ def _check(node: pb.Node) -> None:
         problem = f"node id {node.node_id} is negative"
     elif not node.incarnation:
         problem = "the incarnation is empty; it must be new at each start of the process"
-    elif node.role == pb.ROLE_GATEWAY and not (node.advertised_host and 0 < node.advertised_port < 65536):
-        problem = f"a gateway must say where clients reach it; got {node.advertised_host!r}:{node.advertised_port}"
+    elif node.role == pb.ROLE_GATEWAY and (endpoint := _unreachable_endpoint(node)):
+        problem = f"a gateway must say where clients reach it; got {endpoint}"
     elif node.role != pb.ROLE_GATEWAY and not node.rpc_address:
         problem = "the rpc_address is empty; other roles could not reach the node"
     if problem:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The node cannot be registered: {problem}")
+
+
+def _unreachable_endpoint(gateway: pb.Node) -> str:
+    """What a gateway says of itself where no client could reach it, or find out which listener is meant; else empty."""
+    if not (gateway.advertised_host and 0 < gateway.advertised_port < 65536):
+        return f"{gateway.advertised_host!r}:{gateway.advertised_port}"
+    names: dict[str, None] = {}
+    for listener in gateway.listeners:
+        if not (listener.name and listener.host and 0 < listener.port < 65536) or listener.name in names:
+            return f"listener {listener.name!r} at {listener.host!r}:{listener.port}"
+        names[listener.name] = None
+    return ""
 
 
 def decide_expire_node(state: CoordinatorState, command: ExpireNode) -> Decision[Record, bool, Effect]:

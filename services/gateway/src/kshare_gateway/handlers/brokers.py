@@ -1,8 +1,12 @@
-"""Brokers as clients see them: the live gateways. Metadata, DescribeCluster and FindCoordinator share this."""
+"""Brokers as clients see them: the live gateways. Metadata, DescribeCluster and FindCoordinator share this.
+
+As in Kafka, a client is told the addresses that brokers have for its own listener, and only brokers that have one.
+"""
 
 from __future__ import annotations
 
-from kshare_gateway.gateway import Gateway
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.catalog import client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.messages import Body
 
@@ -10,15 +14,23 @@ AUTHORIZED_OPERATIONS_UNKNOWN = -(1 << 31)
 """Kafka's way to say that authorized operations were not asked for or are not known."""
 
 
-def broker_fields(node: coordinator_pb2.Node) -> dict[str, object]:
-    return {"host": node.advertised_host, "port": node.advertised_port, "rack": node.rack or None}
+def client_gateways(context: RequestContext) -> list[coordinator_pb2.Node]:
+    """The gateways that this client can reach, by node id."""
+    return context.gateway.view.gateways(context.listener)
 
 
-def metadata_brokers(gateway: Gateway) -> list[Body]:
-    return [{"node_id": node.node_id, **broker_fields(node)} for node in gateway.view.gateways()]
+def broker_fields(context: RequestContext, node: coordinator_pb2.Node) -> dict[str, object]:
+    """Of a gateway that the client can reach."""
+    endpoint = client_endpoint(node, context.listener)
+    assert endpoint is not None, f"gateway {node.node_id} has no listener {context.listener}"
+    return {"host": endpoint.host, "port": endpoint.port, "rack": node.rack or None}
 
 
-def controller_id(gateway: Gateway) -> int:
+def metadata_brokers(context: RequestContext) -> list[Body]:
+    return [{"node_id": node.node_id, **broker_fields(context, node)} for node in client_gateways(context)]
+
+
+def controller_id(context: RequestContext) -> int:
     """Any gateway takes every administrative request; clients are told the first one. -1: none is known."""
-    gateways = gateway.view.gateways()
+    gateways = client_gateways(context)
     return gateways[0].node_id if gateways else -1

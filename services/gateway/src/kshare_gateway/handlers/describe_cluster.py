@@ -7,7 +7,7 @@ is UNSUPPORTED_ENDPOINT_TYPE. No broker is ever fenced. Authorized operations ar
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN, broker_fields, controller_id
+from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN, broker_fields, client_gateways, controller_id
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.messages import Body, Message
 
@@ -25,8 +25,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
         }
     return {
         "cluster_id": gateway.view.cluster_id,
-        "controller_id": controller_id(gateway),
-        "brokers": [{"broker_id": node.node_id, **broker_fields(node)} for node in gateway.view.gateways()],
+        "controller_id": controller_id(context),
+        "brokers": [{"broker_id": node.node_id, **broker_fields(context, node)} for node in client_gateways(context)],
         "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
     }
 

@@ -33,10 +33,15 @@ async def handle(context: RequestContext, request: Message) -> Body:
         names[topic.topic_id] = topic.name
         for index in dict.fromkeys(indexes):
             leader = topic.partitions[index].leader_node_id
-            if leader in by_leader and client_broker(gateway.view, topic, index) == gateway.node_id:
+            if leader in by_leader and _is_told_here(context, topic, index):
                 by_leader[leader].append(_Wanted(topic_id=topic.topic_id, partition=index))
     calls = [_describe_at(gateway, node_id, wanted, names) for node_id, wanted in sorted(by_leader.items())]
     return {"results": await asyncio.gather(*calls)}
+
+
+def _is_told_here(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> bool:
+    """Whether this gateway is what the client knows as the partition's leader."""
+    return client_broker(context.gateway.view, topic, index, context.listener) == context.gateway.node_id
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:

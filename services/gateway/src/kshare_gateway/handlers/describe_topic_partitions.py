@@ -37,7 +37,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         cursor = request.cursor
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         end = min(len(topic.partitions), first + limit)
-        topics.append(_described(gateway, topic, range(first, end)))
+        topics.append(_described(context, topic, range(first, end)))
         if end < len(topic.partitions):
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": end}}
         limit -= max(0, end - first)
@@ -84,10 +84,10 @@ def _unknown(name: str) -> Body:
     }
 
 
-def _described(gateway: Gateway, topic: coordinator_pb2.Topic, indexes: range) -> Body:
+def _described(context: RequestContext, topic: coordinator_pb2.Topic, indexes: range) -> Body:
     partitions = []
     for index in indexes:
-        broker, is_reachable = partition_broker(gateway, topic, index)
+        broker, is_reachable = partition_broker(context, topic, index)
         replicas = [broker] if broker >= 0 else []
         partitions.append(
             {

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway.gateway import Gateway
 from kshare_gateway.handlers.internal_topics import all_topics, topic_named
 from kshare_gateway.handlers.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
@@ -28,37 +27,36 @@ _TEXTS = {
 
 
 def answer_now(context: RequestContext, request: Message) -> Body:
-    gateway = context.gateway
     if request.election_type not in (PREFERRED, UNCLEAN):
         return {"error_code": ErrorCode.INVALID_REQUEST, "replica_election_results": []}
     wanted = request.topic_partitions
     if wanted is None:
         found = [
-            _topic(gateway, topic.name, range(len(topic.partitions)), request.election_type)
-            for topic in all_topics(gateway)
+            _topic(context, topic.name, range(len(topic.partitions)), request.election_type)
+            for topic in all_topics(context.gateway)
         ]
         needed = [{**topic, "partition_result": _needed(topic["partition_result"])} for topic in found]
         return {"replica_election_results": [topic for topic in needed if topic["partition_result"]]}
     return {
         "replica_election_results": [
-            _topic(gateway, topic.topic, topic.partitions, request.election_type) for topic in wanted
+            _topic(context, topic.topic, topic.partitions, request.election_type) for topic in wanted
         ]
     }
 
 
-def _topic(gateway: Gateway, name: str, partitions: Iterable[int], election_type: int) -> Body:
+def _topic(context: RequestContext, name: str, partitions: Iterable[int], election_type: int) -> Body:
     results = []
     for partition in partitions:
-        code = _code(gateway, name, partition, election_type)
+        code = _code(context, name, partition, election_type)
         results.append({"partition_id": partition, "error_code": code, "error_message": _TEXTS[code]})
     return {"topic": name, "partition_result": results}
 
 
-def _code(gateway: Gateway, name: str, partition: int, election_type: int) -> ErrorCode:
-    topic = topic_named(gateway, name)
+def _code(context: RequestContext, name: str, partition: int, election_type: int) -> ErrorCode:
+    topic = topic_named(context.gateway, name)
     if topic is None or not 0 <= partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    _, is_reachable = partition_broker(gateway, topic, partition)
+    _, is_reachable = partition_broker(context, topic, partition)
     if is_reachable:
         return ErrorCode.ELECTION_NOT_NEEDED
     is_unclean = election_type == UNCLEAN

@@ -11,8 +11,8 @@ import re
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import parse_topic_id
-from kshare_gateway.gateway import Gateway
 from kshare_gateway.request_context import RequestContext
+from kshare_rpc.catalog import client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.messages import Body, Message
 
@@ -44,14 +44,11 @@ def _find(context: RequestContext, key_type: int, key: str) -> dict[str, object]
         return _refused(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not allowed in version {context.version}")
     if key_type == SHARE and not _is_share_key(key):
         return _refused(ErrorCode.INVALID_REQUEST, f"Key {key!r} is not of the form group:topicId:partition")
-    node = _node(context.gateway)
-    if node is None:
+    node = context.gateway.view.node(coordinator_pb2.ROLE_GATEWAY, context.gateway.node_id)
+    endpoint = None if node is None else client_endpoint(node, context.listener)
+    if node is None or endpoint is None:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This gateway is not in the catalog yet")
-    return {"node_id": node.node_id, "host": node.advertised_host, "port": node.advertised_port}
-
-
-def _node(gateway: Gateway) -> coordinator_pb2.Node | None:
-    return gateway.view.node(coordinator_pb2.ROLE_GATEWAY, gateway.node_id)
+    return {"node_id": node.node_id, "host": endpoint.host, "port": endpoint.port}
 
 
 def _refused(code: ErrorCode, message: str) -> dict[str, object]:

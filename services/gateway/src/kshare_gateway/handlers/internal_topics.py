@@ -12,6 +12,9 @@ records in Kafka's format (`kshare_share_coordinator.state_topic`).
 
 Clients may read it and its configs, and change nothing: Produce and DeleteRecords are INVALID_TOPIC_EXCEPTION, as in
 Kafka's ReplicaManager; DeleteTopics and CreatePartitions, which Kafka lets an administrator do, are INVALID_REQUEST.
+
+`__share_delivery_history` is a topic of the catalog, with leaders and logs like others; only what clients may do with
+it is as said here, but for its configs, which may be altered.
 """
 
 from __future__ import annotations
@@ -65,8 +68,11 @@ def topic_with_id(gateway: Gateway, topic_id: bytes) -> Topic | None:
     return gateway.view.topics_by_id.get(topic_id)
 
 
-def internal_name(asked: str | bytes) -> str | None:
+def internal_name(view: CatalogView, asked: str | bytes) -> str | None:
     """The name of an internal topic by its name or id; None for all others."""
+    known = view.topics_by_id.get(asked) if isinstance(asked, bytes) else view.topics_by_name.get(asked)
+    if known is not None:
+        return known.name if known.internal else None
     return next((name for name, topic_id in INTERNAL_TOPICS.items() if asked in (name, topic_id)), None)
 
 
@@ -101,9 +107,9 @@ def state_partition_address(view: CatalogView, state_partition: int) -> str | No
     return node.rpc_address if node else None
 
 
-def internal_topic_broker(view: CatalogView, topic: Topic, partition: int) -> int:
-    """The gateway that clients are told for a partition of an internal topic, -1 where there is none."""
-    gateways = view.gateways()
+def internal_topic_broker(view: CatalogView, topic: Topic, partition: int, listener: str) -> int:
+    """The gateway that clients of a listener are told for a partition of an internal topic, -1: there is none."""
+    gateways = view.gateways(listener)
     if not gateways or (topic.topic_id == STATE_TOPIC_ID and state_partition_address(view, partition) is None):
         return -1
     return gateways[crc32(partition.to_bytes(4, "big")) % len(gateways)].node_id

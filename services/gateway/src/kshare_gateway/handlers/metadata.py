@@ -39,27 +39,27 @@ async def handle(context: RequestContext, request: Message) -> Body:
     gateway = context.gateway
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        topics = [_describe(gateway, topic) for topic in all_topics(gateway)]
+        topics = [_describe(context, topic) for topic in all_topics(gateway)]
     else:
         may_create = context.version < 4 or request.allow_auto_topic_creation
         if may_create and gateway.configs.boolean("auto.create.topics.enable"):
             await _create_missing(gateway, asked)
-        topics = [_asked_topic(gateway, entry) for entry in _each_once(asked)]
-    return _body(gateway, topics)
+        topics = [_asked_topic(context, entry) for entry in _each_once(asked)]
+    return _body(context, topics)
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     topics: list[Body] = [
         {"error_code": error.code, "name": entry.name, "topic_id": entry.topic_id} for entry in request.topics or ()
     ]
-    return {**_body(context.gateway, topics), "error_code": error.code}
+    return {**_body(context, topics), "error_code": error.code}
 
 
-def _body(gateway: Gateway, topics: list[Body]) -> Body:
+def _body(context: RequestContext, topics: list[Body]) -> Body:
     return {
-        "brokers": metadata_brokers(gateway),
-        "cluster_id": gateway.view.cluster_id,
-        "controller_id": controller_id(gateway),
+        "brokers": metadata_brokers(context),
+        "cluster_id": context.gateway.view.cluster_id,
+        "controller_id": controller_id(context),
         "topics": topics,
         "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
     }
@@ -70,7 +70,8 @@ def _each_once(asked: list[Message]) -> list[Message]:
     return list({(entry.name, entry.topic_id): entry for entry in reversed(asked)}.values())[::-1]
 
 
-def _asked_topic(gateway: Gateway, entry: Message) -> Body:
+def _asked_topic(context: RequestContext, entry: Message) -> Body:
+    gateway = context.gateway
     if entry.name is None or entry.topic_id != ZERO_ID:
         topic = topic_with_id(gateway, entry.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
@@ -81,13 +82,13 @@ def _asked_topic(gateway: Gateway, entry: Message) -> Body:
             missing = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is None:
         return {"error_code": missing, "name": entry.name, "topic_id": entry.topic_id}
-    return _describe(gateway, topic)
+    return _describe(context, topic)
 
 
-def _describe(gateway: Gateway, topic: coordinator_pb2.Topic) -> Body:
+def _describe(context: RequestContext, topic: coordinator_pb2.Topic) -> Body:
     partitions = []
     for index, partition in enumerate(topic.partitions):
-        broker, reachable = partition_broker(gateway, topic, index)
+        broker, reachable = partition_broker(context, topic, index)
         partitions.append(
             {
                 "error_code": ErrorCode.NONE if reachable else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -107,13 +108,13 @@ def _describe(gateway: Gateway, topic: coordinator_pb2.Topic) -> Body:
     }
 
 
-def partition_broker(gateway: Gateway, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
+def partition_broker(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
     """The gateway that is told for a partition, -1 for none, and whether the partition can be reached there."""
-    view = gateway.view
-    if topic.internal:
-        broker = internal_topic_broker(view, topic, index)
+    view = context.gateway.view
+    if topic.topic_id not in view.topics_by_id:
+        broker = internal_topic_broker(view, topic, index, context.listener)
         return broker, broker >= 0
-    broker = client_broker(view, topic, index)
+    broker = client_broker(view, topic, index, context.listener)
     return broker, broker >= 0 and view.leader_address(TopicPartition(topic.topic_id, index)) is not None
 
 

@@ -69,15 +69,15 @@ class LeaderHints:
     """
 
     def __init__(self, context: RequestContext) -> None:
-        self._gateway = context.gateway
+        self._context = context
         self._leader_ids: dict[int, None] = {}
 
     def current_leader(self, key: TopicPartition, *codes: int) -> Body:
-        view = self._gateway.view
+        view = self._context.gateway.view
         partition = view.partition(key)
         if partition is None or view.leader_address(key) is None or _LEADER_ERRORS.isdisjoint(codes):
             return _NO_LEADER
-        leader_id = client_broker(view, view.topics_by_id[key.topic_id], key.partition)
+        leader_id = client_broker(view, view.topics_by_id[key.topic_id], key.partition, self._context.listener)
         if leader_id < 0:
             return _NO_LEADER
         self._leader_ids[leader_id] = None
@@ -85,7 +85,7 @@ class LeaderHints:
 
     def node_endpoints(self) -> list[Body]:
         """Of the leaders told so far."""
-        return [broker for broker in metadata_brokers(self._gateway) if broker["node_id"] in self._leader_ids]
+        return [broker for broker in metadata_brokers(self._context) if broker["node_id"] in self._leader_ids]
 
 
 def by_topic(partitions: Iterable[tuple[bytes, Body]]) -> list[Body]:

@@ -55,6 +55,38 @@ class Node(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class Listener(_message.Message):
+        """One of a gateway's listeners, and what its clients are told (Kafka's advertised.listeners)."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        SECURITY_PROTOCOL_FIELD_NUMBER: _builtins.int
+        HOST_FIELD_NUMBER: _builtins.int
+        PORT_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        """In capitals, as PLAINTEXT."""
+        security_protocol: _builtins.str
+        """PLAINTEXT or SSL."""
+        host: _builtins.str
+        port: _builtins.int
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            security_protocol: _builtins.str = ...,
+            host: _builtins.str = ...,
+            port: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "host", b"host", "name", b"name", "port", b"port", "security_protocol", b"security_protocol"
+        ]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROLE_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
@@ -63,6 +95,7 @@ class Node(_message.Message):
     ADVERTISED_PORT_FIELD_NUMBER: _builtins.int
     RACK_FIELD_NUMBER: _builtins.int
     NODE_EPOCH_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     node_id: _builtins.int
     """Unique among the nodes of its role; a gateway's is the broker id that clients see."""
@@ -76,6 +109,10 @@ class Node(_message.Message):
     rack: _builtins.str
     node_epoch: _builtins.int
     """Drawn from the catalog's epoch counter at each registration; only ever grows."""
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node.Listener]:
+        """Empty: one listener PLAINTEXT at advertised_host and advertised_port, which are those of the first one otherwise."""
+
     def __init__(
         self,
         *,
@@ -87,10 +124,30 @@ class Node(_message.Message):
         advertised_port: _builtins.int = ...,
         rack: _builtins.str = ...,
         node_epoch: _builtins.int = ...,
+        listeners: _abc.Iterable[Global___Node.Listener] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advertised_host", b"advertised_host", "advertised_port", b"advertised_port", "incarnation", b"incarnation", "node_epoch", b"node_epoch", "node_id", b"node_id", "rack", b"rack", "role", b"role", "rpc_address", b"rpc_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "advertised_host",
+        b"advertised_host",
+        "advertised_port",
+        b"advertised_port",
+        "incarnation",
+        b"incarnation",
+        "listeners",
+        b"listeners",
+        "node_epoch",
+        b"node_epoch",
+        "node_id",
+        b"node_id",
+        "rack",
+        b"rack",
+        "role",
+        b"role",
+        "rpc_address",
+        b"rpc_address",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,11 +200,73 @@ class RegisterNodeResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "error_code", b"error_code", "error_message", b"error_message", "lease_ms", b"lease_ms", "node_epoch", b"node_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "active_coordinator_address",
+        b"active_coordinator_address",
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "lease_ms",
+        b"lease_ms",
+        "node_epoch",
+        b"node_epoch",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterNodeResponse: _TypeAlias = RegisterNodeResponse  # noqa: Y015
+
+@_typing.final
+class DeregisterNodeRequest(_message.Message):
+    """Nothing happens where a newer incarnation has replaced the node, or it is not registered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    role: Global___Role.ValueType
+    node_id: _builtins.int
+    incarnation: _builtins.str
+    def __init__(
+        self,
+        *,
+        role: Global___Role.ValueType = ...,
+        node_id: _builtins.int = ...,
+        incarnation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "incarnation", b"incarnation", "node_id", b"node_id", "role", b"role"
+    ]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeregisterNodeRequest: _TypeAlias = DeregisterNodeRequest  # noqa: Y015
+
+@_typing.final
+class DeregisterNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    error_message: _builtins.str
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeregisterNodeResponse: _TypeAlias = DeregisterNodeResponse  # noqa: Y015
 
 @_typing.final
 class ConfigEntry(_message.Message):
@@ -215,7 +334,24 @@ class Topic(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_fenced", b"is_fenced", "is_moving", b"is_moving", "leader_epoch", b"leader_epoch", "leader_node_id", b"leader_node_id", "move_epoch", b"move_epoch", "moving_to_node_id", b"moving_to_node_id", "partition", b"partition", "placement_epoch", b"placement_epoch"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "is_fenced",
+            b"is_fenced",
+            "is_moving",
+            b"is_moving",
+            "leader_epoch",
+            b"leader_epoch",
+            "leader_node_id",
+            b"leader_node_id",
+            "move_epoch",
+            b"move_epoch",
+            "moving_to_node_id",
+            b"moving_to_node_id",
+            "partition",
+            b"partition",
+            "placement_epoch",
+            b"placement_epoch",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -242,7 +378,18 @@ class Topic(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "configs",
+        b"configs",
+        "internal",
+        b"internal",
+        "name",
+        b"name",
+        "partitions",
+        b"partitions",
+        "topic_id",
+        b"topic_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -325,7 +472,18 @@ class StatePartitionOwner(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_moving", b"is_moving", "moving_to_node_id", b"moving_to_node_id", "node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "is_moving",
+        b"is_moving",
+        "moving_to_node_id",
+        b"moving_to_node_id",
+        "node_id",
+        b"node_id",
+        "owner_epoch",
+        b"owner_epoch",
+        "state_partition",
+        b"state_partition",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -352,7 +510,9 @@ class CompleteStatePartitionMoveRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -424,7 +584,14 @@ class DrainShareCoordinatorResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "state_partitions_left", b"state_partitions_left"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "state_partitions_left",
+        b"state_partitions_left",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -489,7 +656,9 @@ class DescribeNodesResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "nodes", b"nodes"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -537,7 +706,9 @@ class DescribeStatePartitionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_draining", b"is_draining", "is_live", b"is_live", "node_id", b"node_id", "rpc_address", b"rpc_address"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "is_draining", b"is_draining", "is_live", b"is_live", "node_id", b"node_id", "rpc_address", b"rpc_address"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -550,7 +721,9 @@ class DescribeStatePartitionsResponse(_message.Message):
     @_builtins.property
     def state_partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatePartitionOwner]: ...
     @_builtins.property
-    def share_coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStatePartitionsResponse.ShareCoordinator]: ...
+    def share_coordinators(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStatePartitionsResponse.ShareCoordinator]: ...
     def __init__(
         self,
         *,
@@ -561,7 +734,16 @@ class DescribeStatePartitionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "share_coordinators", b"share_coordinators", "state_partitions", b"state_partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "share_coordinators",
+        b"share_coordinators",
+        "state_partitions",
+        b"state_partitions",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -588,7 +770,9 @@ class MovePartitionsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "to_node_id", b"to_node_id", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "cancel", b"cancel", "to_node_id", b"to_node_id", "topics", b"topics"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -624,7 +808,18 @@ class MovePartitionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader_node_id", b"leader_node_id", "partition", b"partition", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "leader_node_id",
+            b"leader_node_id",
+            "partition",
+            b"partition",
+            "topic_name",
+            b"topic_name",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -651,7 +846,9 @@ class MovePartitionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -665,7 +862,9 @@ class AdvancePartitionMoveRequest(_message.Message):
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
 
-    class _StepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[AdvancePartitionMoveRequest._Step.ValueType], _builtins.type):
+    class _StepEnumTypeWrapper(
+        _enum_type_wrapper._EnumTypeWrapper[AdvancePartitionMoveRequest._Step.ValueType], _builtins.type
+    ):
         DESCRIPTOR: _descriptor.EnumDescriptor
         STEP_UNSPECIFIED: AdvancePartitionMoveRequest._Step.ValueType  # 0
         FENCE: AdvancePartitionMoveRequest._Step.ValueType  # 1
@@ -707,7 +906,18 @@ class AdvancePartitionMoveRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["move_epoch", b"move_epoch", "node_id", b"node_id", "partition", b"partition", "step", b"step", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "move_epoch",
+        b"move_epoch",
+        "node_id",
+        b"node_id",
+        "partition",
+        b"partition",
+        "step",
+        b"step",
+        "topic_id",
+        b"topic_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -779,7 +989,9 @@ class DrainLeaderResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partitions_left", b"partitions_left"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "partitions_left", b"partitions_left"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -838,7 +1050,18 @@ class DescribePartitionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_draining", b"is_draining", "is_live", b"is_live", "node_id", b"node_id", "partition_count", b"partition_count", "rpc_address", b"rpc_address"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "is_draining",
+            b"is_draining",
+            "is_live",
+            b"is_live",
+            "node_id",
+            b"node_id",
+            "partition_count",
+            b"partition_count",
+            "rpc_address",
+            b"rpc_address",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -864,7 +1087,9 @@ class DescribePartitionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leaders", b"leaders", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "leaders", b"leaders", "topics", b"topics"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -901,7 +1126,20 @@ class WatchCatalogRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_coordinators_version", b"after_coordinators_version", "after_version", b"after_version", "incarnation", b"incarnation", "max_wait_ms", b"max_wait_ms", "node_id", b"node_id", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "after_coordinators_version",
+        b"after_coordinators_version",
+        "after_version",
+        b"after_version",
+        "incarnation",
+        b"incarnation",
+        "max_wait_ms",
+        b"max_wait_ms",
+        "node_id",
+        b"node_id",
+        "role",
+        b"role",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1020,7 +1258,44 @@ class WatchCatalogResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "broker_configs", b"broker_configs", "cluster_id", b"cluster_id", "coordinators", b"coordinators", "coordinators_version", b"coordinators_version", "deleted_topic_ids", b"deleted_topic_ids", "error_code", b"error_code", "error_message", b"error_message", "full", b"full", "group_configs", b"group_configs", "group_partition_count", b"group_partition_count", "group_partition_owners", b"group_partition_owners", "nodes", b"nodes", "nodes_changed", b"nodes_changed", "state_partition_count", b"state_partition_count", "state_partition_owners", b"state_partition_owners", "topics", b"topics", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "active_coordinator_address",
+        b"active_coordinator_address",
+        "broker_configs",
+        b"broker_configs",
+        "cluster_id",
+        b"cluster_id",
+        "coordinators",
+        b"coordinators",
+        "coordinators_version",
+        b"coordinators_version",
+        "deleted_topic_ids",
+        b"deleted_topic_ids",
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "full",
+        b"full",
+        "group_configs",
+        b"group_configs",
+        "group_partition_count",
+        b"group_partition_count",
+        "group_partition_owners",
+        b"group_partition_owners",
+        "nodes",
+        b"nodes",
+        "nodes_changed",
+        b"nodes_changed",
+        "state_partition_count",
+        b"state_partition_count",
+        "state_partition_owners",
+        b"state_partition_owners",
+        "topics",
+        b"topics",
+        "version",
+        b"version",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1041,11 +1316,14 @@ class CreateTopicsRequest(_message.Message):
         REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
         CONFIGS_FIELD_NUMBER: _builtins.int
         ASSIGNED_PARTITIONS_FIELD_NUMBER: _builtins.int
+        INTERNAL_FIELD_NUMBER: _builtins.int
         name: _builtins.str
         num_partitions: _builtins.int
         """-1: num.partitions."""
         replication_factor: _builtins.int
         """-1 or 1; more copies are the kafka engine's."""
+        internal: _builtins.bool
+        """A role asks, for a topic of its own: clients can read it, and not write to it or delete it."""
         @_builtins.property
         def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigEntry]: ...
         @_builtins.property
@@ -1060,10 +1338,24 @@ class CreateTopicsRequest(_message.Message):
             replication_factor: _builtins.int = ...,
             configs: _abc.Iterable[Global___ConfigEntry] | None = ...,
             assigned_partitions: _abc.Iterable[_builtins.int] | None = ...,
+            internal: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_partitions", b"assigned_partitions", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "assigned_partitions",
+            b"assigned_partitions",
+            "configs",
+            b"configs",
+            "internal",
+            b"internal",
+            "name",
+            b"name",
+            "num_partitions",
+            b"num_partitions",
+            "replication_factor",
+            b"replication_factor",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1121,7 +1413,20 @@ class CreateTopicsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error_code", b"error_code", "error_message", b"error_message", "name", b"name", "num_partitions", b"num_partitions", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "configs",
+            b"configs",
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "name",
+            b"name",
+            "num_partitions",
+            b"num_partitions",
+            "topic_id",
+            b"topic_id",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1135,7 +1440,9 @@ class CreateTopicsResponse(_message.Message):
     """Of the request as a whole: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
-    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateTopicsResponse.CreatableTopicResult]: ...
+    def topics(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___CreateTopicsResponse.CreatableTopicResult]: ...
     def __init__(
         self,
         *,
@@ -1146,7 +1453,9 @@ class CreateTopicsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "topics", b"topics", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "topics", b"topics", "version", b"version"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1223,7 +1532,9 @@ class DeleteTopicsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code", b"error_code", "error_message", b"error_message", "name", b"name", "topic_id", b"topic_id"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1247,7 +1558,9 @@ class DeleteTopicsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1280,7 +1593,9 @@ class CreatePartitionsRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_count", b"assigned_count", "count", b"count", "name", b"name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "assigned_count", b"assigned_count", "count", b"count", "name", b"name"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1328,7 +1643,9 @@ class CreatePartitionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code", b"error_code", "error_message", b"error_message", "name", b"name"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1353,7 +1670,9 @@ class CreatePartitionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1389,7 +1708,16 @@ class IncrementalAlterConfigsRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["config_operation", b"config_operation", "name", b"name", "value", b"value", "value_is_null", b"value_is_null"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "config_operation",
+            b"config_operation",
+            "name",
+            b"name",
+            "value",
+            b"value",
+            "value_is_null",
+            b"value_is_null",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1407,7 +1735,9 @@ class IncrementalAlterConfigsRequest(_message.Message):
         replaces_all: _builtins.bool
         """AlterConfigs (key 33): what is not named loses its value."""
         @_builtins.property
-        def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsRequest.AlterableConfig]: ...
+        def configs(
+            self,
+        ) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsRequest.AlterableConfig]: ...
         def __init__(
             self,
             *,
@@ -1418,7 +1748,16 @@ class IncrementalAlterConfigsRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "replaces_all", b"replaces_all", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "configs",
+            b"configs",
+            "replaces_all",
+            b"replaces_all",
+            "resource_name",
+            b"resource_name",
+            "resource_type",
+            b"resource_type",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1426,7 +1765,9 @@ class IncrementalAlterConfigsRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     validate_only: _builtins.bool
     @_builtins.property
-    def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsRequest.Resource]: ...
+    def resources(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsRequest.Resource]: ...
     def __init__(
         self,
         *,
@@ -1469,7 +1810,16 @@ class IncrementalAlterConfigsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "resource_name",
+            b"resource_name",
+            "resource_type",
+            b"resource_type",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1482,7 +1832,9 @@ class IncrementalAlterConfigsResponse(_message.Message):
     """Of the request as a whole: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsResponse.Result]: ...
+    def results(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsResponse.Result]: ...
     def __init__(
         self,
         *,
@@ -1493,7 +1845,9 @@ class IncrementalAlterConfigsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1528,7 +1882,18 @@ class InitProducerIdRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_transactional_id", b"has_transactional_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "has_transactional_id",
+        b"has_transactional_id",
+        "producer_epoch",
+        b"producer_epoch",
+        "producer_id",
+        b"producer_id",
+        "transaction_timeout_ms",
+        b"transaction_timeout_ms",
+        "transactional_id",
+        b"transactional_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1558,7 +1923,16 @@ class InitProducerIdResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "producer_epoch",
+        b"producer_epoch",
+        "producer_id",
+        b"producer_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1622,13 +1996,26 @@ class AddPartitionsToTxnRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transactional_id", b"transactional_id", "verify_only", b"verify_only"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "producer_epoch",
+            b"producer_epoch",
+            "producer_id",
+            b"producer_id",
+            "topics",
+            b"topics",
+            "transactional_id",
+            b"transactional_id",
+            "verify_only",
+            b"verify_only",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnRequest.Transaction]: ...
+    def transactions(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnRequest.Transaction]: ...
     def __init__(
         self,
         *,
@@ -1667,7 +2054,9 @@ class AddPartitionsToTxnResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "partition", b"partition", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code", b"error_code", "partition", b"partition", "topic_name", b"topic_name"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1679,7 +2068,9 @@ class AddPartitionsToTxnResponse(_message.Message):
         PARTITIONS_FIELD_NUMBER: _builtins.int
         transactional_id: _builtins.str
         @_builtins.property
-        def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResponse.PartitionResult]: ...
+        def partitions(
+            self,
+        ) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResponse.PartitionResult]: ...
         def __init__(
             self,
             *,
@@ -1688,7 +2079,9 @@ class AddPartitionsToTxnResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "transactional_id", b"transactional_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "partitions", b"partitions", "transactional_id", b"transactional_id"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1709,7 +2102,9 @@ class AddPartitionsToTxnResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1743,7 +2138,18 @@ class AddOffsetsToTxnRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id", "verify_only", b"verify_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "group_id",
+        b"group_id",
+        "producer_epoch",
+        b"producer_epoch",
+        "producer_id",
+        b"producer_id",
+        "transactional_id",
+        b"transactional_id",
+        "verify_only",
+        b"verify_only",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1799,7 +2205,16 @@ class CompleteTransactionOffsetsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "group_ids", b"group_ids", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "committed",
+        b"committed",
+        "coordinator_epoch",
+        b"coordinator_epoch",
+        "group_ids",
+        b"group_ids",
+        "producer_id",
+        b"producer_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1859,7 +2274,18 @@ class EndTxnRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bumps_epoch", b"bumps_epoch", "committed", b"committed", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "bumps_epoch",
+        b"bumps_epoch",
+        "committed",
+        b"committed",
+        "producer_epoch",
+        b"producer_epoch",
+        "producer_id",
+        b"producer_id",
+        "transactional_id",
+        b"transactional_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1889,7 +2315,16 @@ class EndTxnResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "producer_epoch",
+        b"producer_epoch",
+        "producer_id",
+        b"producer_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1959,7 +2394,24 @@ class DescribeTransactionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transaction_start_time_ms", b"transaction_start_time_ms", "transaction_state", b"transaction_state", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code",
+            b"error_code",
+            "producer_epoch",
+            b"producer_epoch",
+            "producer_id",
+            b"producer_id",
+            "topics",
+            b"topics",
+            "transaction_start_time_ms",
+            b"transaction_start_time_ms",
+            "transaction_state",
+            b"transaction_state",
+            "transaction_timeout_ms",
+            b"transaction_timeout_ms",
+            "transactional_id",
+            b"transactional_id",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1970,7 +2422,9 @@ class DescribeTransactionsResponse(_message.Message):
     """Of the request as a whole: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
-    def transaction_states(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeTransactionsResponse.TransactionState]: ...
+    def transaction_states(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeTransactionsResponse.TransactionState]: ...
     def __init__(
         self,
         *,
@@ -1980,7 +2434,9 @@ class DescribeTransactionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "transaction_states", b"transaction_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "transaction_states", b"transaction_states"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2014,7 +2470,16 @@ class ListTransactionsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_filter_ms", b"duration_filter_ms", "producer_id_filters", b"producer_id_filters", "state_filters", b"state_filters", "transactional_id_pattern", b"transactional_id_pattern"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "duration_filter_ms",
+        b"duration_filter_ms",
+        "producer_id_filters",
+        b"producer_id_filters",
+        "state_filters",
+        b"state_filters",
+        "transactional_id_pattern",
+        b"transactional_id_pattern",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2045,7 +2510,14 @@ class ListTransactionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_id", b"producer_id", "transaction_state", b"transaction_state", "transactional_id", b"transactional_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "producer_id",
+            b"producer_id",
+            "transaction_state",
+            b"transaction_state",
+            "transactional_id",
+            b"transactional_id",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2058,7 +2530,9 @@ class ListTransactionsResponse(_message.Message):
     @_builtins.property
     def unknown_state_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def transaction_states(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListTransactionsResponse.TransactionState]: ...
+    def transaction_states(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___ListTransactionsResponse.TransactionState]: ...
     def __init__(
         self,
         *,
@@ -2069,7 +2543,16 @@ class ListTransactionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "transaction_states", b"transaction_states", "unknown_state_filters", b"unknown_state_filters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "transaction_states",
+        b"transaction_states",
+        "unknown_state_filters",
+        b"unknown_state_filters",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2105,7 +2588,20 @@ class CommittedOffset(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_leader_epoch", b"committed_leader_epoch", "committed_metadata", b"committed_metadata", "committed_offset", b"committed_offset", "partition", b"partition", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "committed_leader_epoch",
+        b"committed_leader_epoch",
+        "committed_metadata",
+        b"committed_metadata",
+        "committed_offset",
+        b"committed_offset",
+        "partition",
+        b"partition",
+        "topic_id",
+        b"topic_id",
+        "topic_name",
+        b"topic_name",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2154,7 +2650,24 @@ class OffsetCommitRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "generation_id_or_member_epoch", b"generation_id_or_member_epoch", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "has_retention_time", b"has_retention_time", "member_id", b"member_id", "offsets", b"offsets", "retention_time_ms", b"retention_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "api_version",
+        b"api_version",
+        "generation_id_or_member_epoch",
+        b"generation_id_or_member_epoch",
+        "group_id",
+        b"group_id",
+        "group_instance_id",
+        b"group_instance_id",
+        "has_retention_time",
+        b"has_retention_time",
+        "member_id",
+        b"member_id",
+        "offsets",
+        b"offsets",
+        "retention_time_ms",
+        b"retention_time_ms",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2188,7 +2701,9 @@ class OffsetCommitResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "partition", b"partition", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code", b"error_code", "partition", b"partition", "topic_id", b"topic_id", "topic_name", b"topic_name"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2209,7 +2724,9 @@ class OffsetCommitResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2256,7 +2773,26 @@ class TxnOffsetCommitRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_to_transaction", b"add_to_transaction", "generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "offsets", b"offsets", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "add_to_transaction",
+        b"add_to_transaction",
+        "generation_id",
+        b"generation_id",
+        "group_id",
+        b"group_id",
+        "group_instance_id",
+        b"group_instance_id",
+        "member_id",
+        b"member_id",
+        "offsets",
+        b"offsets",
+        "producer_epoch",
+        b"producer_epoch",
+        "producer_id",
+        b"producer_id",
+        "transactional_id",
+        b"transactional_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2298,7 +2834,20 @@ class OffsetFetchRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "require_stable", b"require_stable", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "all_topics",
+        b"all_topics",
+        "group_id",
+        b"group_id",
+        "member_epoch",
+        b"member_epoch",
+        "member_id",
+        b"member_id",
+        "require_stable",
+        b"require_stable",
+        "topics",
+        b"topics",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2347,7 +2896,9 @@ class OffsetFetchResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2376,7 +2927,9 @@ class DescribeShareGroupOffsetsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "group_id", b"group_id", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "all_topics", b"all_topics", "group_id", b"group_id", "topics", b"topics"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2424,7 +2977,24 @@ class DescribeShareGroupOffsetsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "lag", b"lag", "leader_epoch", b"leader_epoch", "partition", b"partition", "start_offset", b"start_offset", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "lag",
+            b"lag",
+            "leader_epoch",
+            b"leader_epoch",
+            "partition",
+            b"partition",
+            "start_offset",
+            b"start_offset",
+            "topic_id",
+            b"topic_id",
+            "topic_name",
+            b"topic_name",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2434,7 +3004,9 @@ class DescribeShareGroupOffsetsResponse(_message.Message):
     error_code: _builtins.int
     error_message: _builtins.str
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeShareGroupOffsetsResponse.Result]: ...
+    def results(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeShareGroupOffsetsResponse.Result]: ...
     def __init__(
         self,
         *,
@@ -2444,7 +3016,9 @@ class DescribeShareGroupOffsetsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2484,7 +3058,9 @@ class AlterShareGroupOffsetsRequest(_message.Message):
         PARTITIONS_FIELD_NUMBER: _builtins.int
         topic_name: _builtins.str
         @_builtins.property
-        def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterShareGroupOffsetsRequest.Partition]: ...
+        def partitions(
+            self,
+        ) -> _containers.RepeatedCompositeFieldContainer[Global___AlterShareGroupOffsetsRequest.Partition]: ...
         def __init__(
             self,
             *,
@@ -2548,7 +3124,18 @@ class AlterShareGroupOffsetsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partition", b"partition", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "partition",
+            b"partition",
+            "topic_id",
+            b"topic_id",
+            "topic_name",
+            b"topic_name",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2558,7 +3145,9 @@ class AlterShareGroupOffsetsResponse(_message.Message):
     error_code: _builtins.int
     error_message: _builtins.str
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterShareGroupOffsetsResponse.Result]: ...
+    def results(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___AlterShareGroupOffsetsResponse.Result]: ...
     def __init__(
         self,
         *,
@@ -2568,7 +3157,9 @@ class AlterShareGroupOffsetsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2627,7 +3218,16 @@ class DeleteShareGroupOffsetsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "topic_id",
+            b"topic_id",
+            "topic_name",
+            b"topic_name",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2637,7 +3237,9 @@ class DeleteShareGroupOffsetsResponse(_message.Message):
     error_code: _builtins.int
     error_message: _builtins.str
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteShareGroupOffsetsResponse.Result]: ...
+    def results(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteShareGroupOffsetsResponse.Result]: ...
     def __init__(
         self,
         *,
@@ -2647,7 +3249,9 @@ class DeleteShareGroupOffsetsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2673,7 +3277,9 @@ class TopicPartitions(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "partitions", b"partitions", "topic_id", b"topic_id", "topic_name", b"topic_name"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2718,7 +3324,24 @@ class ShareGroupHeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "has_subscribed_topic_names", b"has_subscribed_topic_names", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "client_host",
+        b"client_host",
+        "client_id",
+        b"client_id",
+        "group_id",
+        b"group_id",
+        "has_subscribed_topic_names",
+        b"has_subscribed_topic_names",
+        "member_epoch",
+        b"member_epoch",
+        "member_id",
+        b"member_id",
+        "rack_id",
+        b"rack_id",
+        "subscribed_topic_names",
+        b"subscribed_topic_names",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2759,7 +3382,22 @@ class ShareGroupHeartbeatResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "has_assignment", b"has_assignment", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "assignment",
+        b"assignment",
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "has_assignment",
+        b"has_assignment",
+        "heartbeat_interval_ms",
+        b"heartbeat_interval_ms",
+        "member_epoch",
+        b"member_epoch",
+        "member_id",
+        b"member_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2826,7 +3464,22 @@ class ShareGroupDescribeResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "assignment",
+            b"assignment",
+            "client_host",
+            b"client_host",
+            "client_id",
+            b"client_id",
+            "member_epoch",
+            b"member_epoch",
+            "member_id",
+            b"member_id",
+            "rack_id",
+            b"rack_id",
+            "subscribed_topic_names",
+            b"subscribed_topic_names",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2851,7 +3504,9 @@ class ShareGroupDescribeResponse(_message.Message):
         assignment_epoch: _builtins.int
         assignor_name: _builtins.str
         @_builtins.property
-        def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescribeResponse.Member]: ...
+        def members(
+            self,
+        ) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescribeResponse.Member]: ...
         def __init__(
             self,
             *,
@@ -2866,13 +3521,32 @@ class ShareGroupDescribeResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor_name", b"assignor_name", "error_code", b"error_code", "error_message", b"error_message", "group_epoch", b"group_epoch", "group_id", b"group_id", "group_state", b"group_state", "members", b"members"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "assignment_epoch",
+            b"assignment_epoch",
+            "assignor_name",
+            b"assignor_name",
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "group_epoch",
+            b"group_epoch",
+            "group_id",
+            b"group_id",
+            "group_state",
+            b"group_state",
+            "members",
+            b"members",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescribeResponse.DescribedGroup]: ...
+    def groups(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescribeResponse.DescribedGroup]: ...
     def __init__(
         self,
         *,
@@ -2940,7 +3614,16 @@ class ListGroupsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "group_state", b"group_state", "group_type", b"group_type", "protocol_type", b"protocol_type"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "group_id",
+            b"group_id",
+            "group_state",
+            b"group_state",
+            "group_type",
+            b"group_type",
+            "protocol_type",
+            b"protocol_type",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2966,7 +3649,16 @@ class ListGroupsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "group_partitions", b"group_partitions", "groups", b"groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "group_partitions",
+        b"group_partitions",
+        "groups",
+        b"groups",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3048,7 +3740,32 @@ class JoinGroupRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "requires_known_member_id", b"requires_known_member_id", "session_timeout_ms", b"session_timeout_ms", "supports_skipping_assignment", b"supports_skipping_assignment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "client_host",
+        b"client_host",
+        "client_id",
+        b"client_id",
+        "group_id",
+        b"group_id",
+        "group_instance_id",
+        b"group_instance_id",
+        "member_id",
+        b"member_id",
+        "protocol_type",
+        b"protocol_type",
+        "protocols",
+        b"protocols",
+        "reason",
+        b"reason",
+        "rebalance_timeout_ms",
+        b"rebalance_timeout_ms",
+        "requires_known_member_id",
+        b"requires_known_member_id",
+        "session_timeout_ms",
+        b"session_timeout_ms",
+        "supports_skipping_assignment",
+        b"supports_skipping_assignment",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3079,7 +3796,9 @@ class JoinGroupResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "metadata", b"metadata"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "group_instance_id", b"group_instance_id", "member_id", b"member_id", "metadata", b"metadata"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3123,7 +3842,28 @@ class JoinGroupResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "generation_id", b"generation_id", "has_protocol", b"has_protocol", "leader", b"leader", "member_id", b"member_id", "members", b"members", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "generation_id",
+        b"generation_id",
+        "has_protocol",
+        b"has_protocol",
+        "leader",
+        b"leader",
+        "member_id",
+        b"member_id",
+        "members",
+        b"members",
+        "protocol_name",
+        b"protocol_name",
+        "protocol_type",
+        b"protocol_type",
+        "skip_assignment",
+        b"skip_assignment",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3186,7 +3926,22 @@ class SyncGroupRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "assignments",
+        b"assignments",
+        "generation_id",
+        b"generation_id",
+        "group_id",
+        b"group_id",
+        "group_instance_id",
+        b"group_instance_id",
+        "member_id",
+        b"member_id",
+        "protocol_name",
+        b"protocol_name",
+        "protocol_type",
+        b"protocol_type",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3222,7 +3977,20 @@ class SyncGroupResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "has_protocol", b"has_protocol", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "assignment",
+        b"assignment",
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "has_protocol",
+        b"has_protocol",
+        "protocol_name",
+        b"protocol_name",
+        "protocol_type",
+        b"protocol_type",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3252,7 +4020,16 @@ class HeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "generation_id",
+        b"generation_id",
+        "group_id",
+        b"group_id",
+        "group_instance_id",
+        b"group_instance_id",
+        "member_id",
+        b"member_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3306,7 +4083,9 @@ class LeaveGroupRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "reason", b"reason"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "group_instance_id", b"group_instance_id", "member_id", b"member_id", "reason", b"reason"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3354,7 +4133,9 @@ class LeaveGroupResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "group_instance_id", b"group_instance_id", "member_id", b"member_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code", b"error_code", "group_instance_id", b"group_instance_id", "member_id", b"member_id"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3377,7 +4158,9 @@ class LeaveGroupResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "members", b"members"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "members", b"members"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3439,7 +4222,20 @@ class DescribeGroupsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "metadata", b"metadata"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "assignment",
+            b"assignment",
+            "client_host",
+            b"client_host",
+            "client_id",
+            b"client_id",
+            "group_instance_id",
+            b"group_instance_id",
+            "member_id",
+            b"member_id",
+            "metadata",
+            b"metadata",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3477,7 +4273,22 @@ class DescribeGroupsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id", "group_state", b"group_state", "members", b"members", "protocol_data", b"protocol_data", "protocol_type", b"protocol_type"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "group_id",
+            b"group_id",
+            "group_state",
+            b"group_state",
+            "members",
+            b"members",
+            "protocol_data",
+            b"protocol_data",
+            "protocol_type",
+            b"protocol_type",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3544,7 +4355,9 @@ class DeleteGroupsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3614,7 +4427,9 @@ class OffsetDeleteResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "partition", b"partition", "topic_name", b"topic_name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "error_code", b"error_code", "partition", b"partition", "topic_name", b"topic_name"
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3637,7 +4452,9 @@ class OffsetDeleteResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3718,7 +4535,46 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "has_instance_id", b"has_instance_id", "has_owned_partitions", b"has_owned_partitions", "has_rack_id", b"has_rack_id", "has_server_assignor", b"has_server_assignor", "has_subscribed_topic_names", b"has_subscribed_topic_names", "has_subscribed_topic_regex", b"has_subscribed_topic_regex", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned_partitions", b"owned_partitions", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "api_version",
+        b"api_version",
+        "client_host",
+        b"client_host",
+        "client_id",
+        b"client_id",
+        "group_id",
+        b"group_id",
+        "has_instance_id",
+        b"has_instance_id",
+        "has_owned_partitions",
+        b"has_owned_partitions",
+        "has_rack_id",
+        b"has_rack_id",
+        "has_server_assignor",
+        b"has_server_assignor",
+        "has_subscribed_topic_names",
+        b"has_subscribed_topic_names",
+        "has_subscribed_topic_regex",
+        b"has_subscribed_topic_regex",
+        "instance_id",
+        b"instance_id",
+        "member_epoch",
+        b"member_epoch",
+        "member_id",
+        b"member_id",
+        "owned_partitions",
+        b"owned_partitions",
+        "rack_id",
+        b"rack_id",
+        "rebalance_timeout_ms",
+        b"rebalance_timeout_ms",
+        "server_assignor",
+        b"server_assignor",
+        "subscribed_topic_names",
+        b"subscribed_topic_names",
+        "subscribed_topic_regex",
+        b"subscribed_topic_regex",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3761,7 +4617,22 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "has_assignment", b"has_assignment", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal[
+        "assignment",
+        b"assignment",
+        "error_code",
+        b"error_code",
+        "error_message",
+        b"error_message",
+        "has_assignment",
+        b"has_assignment",
+        "heartbeat_interval_ms",
+        b"heartbeat_interval_ms",
+        "member_epoch",
+        b"member_epoch",
+        "member_id",
+        b"member_id",
+    ]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3845,7 +4716,30 @@ class ConsumerGroupDescribeResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex", "target_assignment", b"target_assignment", "uses_classic_protocol", b"uses_classic_protocol"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "assignment",
+            b"assignment",
+            "client_host",
+            b"client_host",
+            "client_id",
+            b"client_id",
+            "instance_id",
+            b"instance_id",
+            "member_epoch",
+            b"member_epoch",
+            "member_id",
+            b"member_id",
+            "rack_id",
+            b"rack_id",
+            "subscribed_topic_names",
+            b"subscribed_topic_names",
+            "subscribed_topic_regex",
+            b"subscribed_topic_regex",
+            "target_assignment",
+            b"target_assignment",
+            "uses_classic_protocol",
+            b"uses_classic_protocol",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3870,7 +4764,9 @@ class ConsumerGroupDescribeResponse(_message.Message):
         assignment_epoch: _builtins.int
         assignor_name: _builtins.str
         @_builtins.property
-        def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.Member]: ...
+        def members(
+            self,
+        ) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.Member]: ...
         def __init__(
             self,
             *,
@@ -3885,13 +4781,32 @@ class ConsumerGroupDescribeResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor_name", b"assignor_name", "error_code", b"error_code", "error_message", b"error_message", "group_epoch", b"group_epoch", "group_id", b"group_id", "group_state", b"group_state", "members", b"members"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal[
+            "assignment_epoch",
+            b"assignment_epoch",
+            "assignor_name",
+            b"assignor_name",
+            "error_code",
+            b"error_code",
+            "error_message",
+            b"error_message",
+            "group_epoch",
+            b"group_epoch",
+            "group_id",
+            b"group_id",
+            "group_state",
+            b"group_state",
+            "members",
+            b"members",
+        ]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.DescribedGroup]: ...
+    def groups(
+        self,
+    ) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.DescribedGroup]: ...
     def __init__(
         self,
         *,
