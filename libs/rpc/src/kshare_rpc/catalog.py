@@ -13,7 +13,6 @@ from kshare_core.configs import DynamicConfigs
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, group_partition_of, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 
-
 PLAINTEXT_LISTENER = "PLAINTEXT"
 """The listener of a gateway that names none."""
 

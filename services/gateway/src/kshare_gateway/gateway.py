@@ -154,7 +154,7 @@ def no_answer_as_kafka_says() -> Iterator[None]:
 
 
 def client_broker(view: CatalogView, topic: coordinator_pb2.Topic, partition: int, listener: str) -> int:
-    """The gateway that clients of a listener are told for a partition, -1 where there is none; see the module's text."""
+    """The gateway that clients of a listener are told for a partition, -1: there is none; see the module's text."""
     gateways = view.gateways(listener)
     if not gateways:
         return -1

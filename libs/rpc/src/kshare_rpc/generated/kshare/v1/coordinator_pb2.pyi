@@ -81,9 +81,7 @@ class Node(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "host", b"host", "name", b"name", "port", b"port", "security_protocol", b"security_protocol"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "name", b"name", "port", b"port", "security_protocol", b"security_protocol"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -128,26 +126,7 @@ class Node(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "advertised_host",
-        b"advertised_host",
-        "advertised_port",
-        b"advertised_port",
-        "incarnation",
-        b"incarnation",
-        "listeners",
-        b"listeners",
-        "node_epoch",
-        b"node_epoch",
-        "node_id",
-        b"node_id",
-        "rack",
-        b"rack",
-        "role",
-        b"role",
-        "rpc_address",
-        b"rpc_address",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advertised_host", b"advertised_host", "advertised_port", b"advertised_port", "incarnation", b"incarnation", "listeners", b"listeners", "node_epoch", b"node_epoch", "node_id", b"node_id", "rack", b"rack", "role", b"role", "rpc_address", b"rpc_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,18 +179,7 @@ class RegisterNodeResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "active_coordinator_address",
-        b"active_coordinator_address",
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "lease_ms",
-        b"lease_ms",
-        "node_epoch",
-        b"node_epoch",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "error_code", b"error_code", "error_message", b"error_message", "lease_ms", b"lease_ms", "node_epoch", b"node_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -238,9 +206,7 @@ class DeregisterNodeRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "incarnation", b"incarnation", "node_id", b"node_id", "role", b"role"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "node_id", b"node_id", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -334,24 +300,7 @@ class Topic(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "is_fenced",
-            b"is_fenced",
-            "is_moving",
-            b"is_moving",
-            "leader_epoch",
-            b"leader_epoch",
-            "leader_node_id",
-            b"leader_node_id",
-            "move_epoch",
-            b"move_epoch",
-            "moving_to_node_id",
-            b"moving_to_node_id",
-            "partition",
-            b"partition",
-            "placement_epoch",
-            b"placement_epoch",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_fenced", b"is_fenced", "is_moving", b"is_moving", "leader_epoch", b"leader_epoch", "leader_node_id", b"leader_node_id", "move_epoch", b"move_epoch", "moving_to_node_id", b"moving_to_node_id", "partition", b"partition", "placement_epoch", b"placement_epoch"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -378,18 +327,7 @@ class Topic(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "configs",
-        b"configs",
-        "internal",
-        b"internal",
-        "name",
-        b"name",
-        "partitions",
-        b"partitions",
-        "topic_id",
-        b"topic_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -472,18 +410,7 @@ class StatePartitionOwner(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "is_moving",
-        b"is_moving",
-        "moving_to_node_id",
-        b"moving_to_node_id",
-        "node_id",
-        b"node_id",
-        "owner_epoch",
-        b"owner_epoch",
-        "state_partition",
-        b"state_partition",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_moving", b"is_moving", "moving_to_node_id", b"moving_to_node_id", "node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -510,9 +437,7 @@ class CompleteStatePartitionMoveRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -584,14 +509,7 @@ class DrainShareCoordinatorResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "state_partitions_left",
-        b"state_partitions_left",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "state_partitions_left", b"state_partitions_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -656,9 +574,7 @@ class DescribeNodesResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "nodes", b"nodes"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -706,9 +622,7 @@ class DescribeStatePartitionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "is_draining", b"is_draining", "is_live", b"is_live", "node_id", b"node_id", "rpc_address", b"rpc_address"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_draining", b"is_draining", "is_live", b"is_live", "node_id", b"node_id", "rpc_address", b"rpc_address"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -721,9 +635,7 @@ class DescribeStatePartitionsResponse(_message.Message):
     @_builtins.property
     def state_partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatePartitionOwner]: ...
     @_builtins.property
-    def share_coordinators(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStatePartitionsResponse.ShareCoordinator]: ...
+    def share_coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStatePartitionsResponse.ShareCoordinator]: ...
     def __init__(
         self,
         *,
@@ -734,16 +646,7 @@ class DescribeStatePartitionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "share_coordinators",
-        b"share_coordinators",
-        "state_partitions",
-        b"state_partitions",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "share_coordinators", b"share_coordinators", "state_partitions", b"state_partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -770,9 +673,7 @@ class MovePartitionsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "cancel", b"cancel", "to_node_id", b"to_node_id", "topics", b"topics"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "to_node_id", b"to_node_id", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -808,18 +709,7 @@ class MovePartitionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "leader_node_id",
-            b"leader_node_id",
-            "partition",
-            b"partition",
-            "topic_name",
-            b"topic_name",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader_node_id", b"leader_node_id", "partition", b"partition", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -846,9 +736,7 @@ class MovePartitionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -862,9 +750,7 @@ class AdvancePartitionMoveRequest(_message.Message):
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
 
-    class _StepEnumTypeWrapper(
-        _enum_type_wrapper._EnumTypeWrapper[AdvancePartitionMoveRequest._Step.ValueType], _builtins.type
-    ):
+    class _StepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[AdvancePartitionMoveRequest._Step.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         STEP_UNSPECIFIED: AdvancePartitionMoveRequest._Step.ValueType  # 0
         FENCE: AdvancePartitionMoveRequest._Step.ValueType  # 1
@@ -906,18 +792,7 @@ class AdvancePartitionMoveRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "move_epoch",
-        b"move_epoch",
-        "node_id",
-        b"node_id",
-        "partition",
-        b"partition",
-        "step",
-        b"step",
-        "topic_id",
-        b"topic_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["move_epoch", b"move_epoch", "node_id", b"node_id", "partition", b"partition", "step", b"step", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -989,9 +864,7 @@ class DrainLeaderResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "partitions_left", b"partitions_left"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partitions_left", b"partitions_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1050,18 +923,7 @@ class DescribePartitionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "is_draining",
-            b"is_draining",
-            "is_live",
-            b"is_live",
-            "node_id",
-            b"node_id",
-            "partition_count",
-            b"partition_count",
-            "rpc_address",
-            b"rpc_address",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_draining", b"is_draining", "is_live", b"is_live", "node_id", b"node_id", "partition_count", b"partition_count", "rpc_address", b"rpc_address"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1087,9 +949,7 @@ class DescribePartitionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "leaders", b"leaders", "topics", b"topics"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leaders", b"leaders", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1126,20 +986,7 @@ class WatchCatalogRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "after_coordinators_version",
-        b"after_coordinators_version",
-        "after_version",
-        b"after_version",
-        "incarnation",
-        b"incarnation",
-        "max_wait_ms",
-        b"max_wait_ms",
-        "node_id",
-        b"node_id",
-        "role",
-        b"role",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_coordinators_version", b"after_coordinators_version", "after_version", b"after_version", "incarnation", b"incarnation", "max_wait_ms", b"max_wait_ms", "node_id", b"node_id", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1258,44 +1105,7 @@ class WatchCatalogResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "active_coordinator_address",
-        b"active_coordinator_address",
-        "broker_configs",
-        b"broker_configs",
-        "cluster_id",
-        b"cluster_id",
-        "coordinators",
-        b"coordinators",
-        "coordinators_version",
-        b"coordinators_version",
-        "deleted_topic_ids",
-        b"deleted_topic_ids",
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "full",
-        b"full",
-        "group_configs",
-        b"group_configs",
-        "group_partition_count",
-        b"group_partition_count",
-        "group_partition_owners",
-        b"group_partition_owners",
-        "nodes",
-        b"nodes",
-        "nodes_changed",
-        b"nodes_changed",
-        "state_partition_count",
-        b"state_partition_count",
-        "state_partition_owners",
-        b"state_partition_owners",
-        "topics",
-        b"topics",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "broker_configs", b"broker_configs", "cluster_id", b"cluster_id", "coordinators", b"coordinators", "coordinators_version", b"coordinators_version", "deleted_topic_ids", b"deleted_topic_ids", "error_code", b"error_code", "error_message", b"error_message", "full", b"full", "group_configs", b"group_configs", "group_partition_count", b"group_partition_count", "group_partition_owners", b"group_partition_owners", "nodes", b"nodes", "nodes_changed", b"nodes_changed", "state_partition_count", b"state_partition_count", "state_partition_owners", b"state_partition_owners", "topics", b"topics", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1342,20 +1152,7 @@ class CreateTopicsRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "assigned_partitions",
-            b"assigned_partitions",
-            "configs",
-            b"configs",
-            "internal",
-            b"internal",
-            "name",
-            b"name",
-            "num_partitions",
-            b"num_partitions",
-            "replication_factor",
-            b"replication_factor",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_partitions", b"assigned_partitions", "configs", b"configs", "internal", b"internal", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1413,20 +1210,7 @@ class CreateTopicsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "configs",
-            b"configs",
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "name",
-            b"name",
-            "num_partitions",
-            b"num_partitions",
-            "topic_id",
-            b"topic_id",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error_code", b"error_code", "error_message", b"error_message", "name", b"name", "num_partitions", b"num_partitions", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1440,9 +1224,7 @@ class CreateTopicsResponse(_message.Message):
     """Of the request as a whole: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
-    def topics(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___CreateTopicsResponse.CreatableTopicResult]: ...
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateTopicsResponse.CreatableTopicResult]: ...
     def __init__(
         self,
         *,
@@ -1453,9 +1235,7 @@ class CreateTopicsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "topics", b"topics", "version", b"version"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "topics", b"topics", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1532,9 +1312,7 @@ class DeleteTopicsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code", b"error_code", "error_message", b"error_message", "name", b"name", "topic_id", b"topic_id"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1558,9 +1336,7 @@ class DeleteTopicsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1593,9 +1369,7 @@ class CreatePartitionsRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "assigned_count", b"assigned_count", "count", b"count", "name", b"name"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_count", b"assigned_count", "count", b"count", "name", b"name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1643,9 +1417,7 @@ class CreatePartitionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code", b"error_code", "error_message", b"error_message", "name", b"name"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1670,9 +1442,7 @@ class CreatePartitionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1708,16 +1478,7 @@ class IncrementalAlterConfigsRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "config_operation",
-            b"config_operation",
-            "name",
-            b"name",
-            "value",
-            b"value",
-            "value_is_null",
-            b"value_is_null",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["config_operation", b"config_operation", "name", b"name", "value", b"value", "value_is_null", b"value_is_null"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1735,9 +1496,7 @@ class IncrementalAlterConfigsRequest(_message.Message):
         replaces_all: _builtins.bool
         """AlterConfigs (key 33): what is not named loses its value."""
         @_builtins.property
-        def configs(
-            self,
-        ) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsRequest.AlterableConfig]: ...
+        def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsRequest.AlterableConfig]: ...
         def __init__(
             self,
             *,
@@ -1748,16 +1507,7 @@ class IncrementalAlterConfigsRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "configs",
-            b"configs",
-            "replaces_all",
-            b"replaces_all",
-            "resource_name",
-            b"resource_name",
-            "resource_type",
-            b"resource_type",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "replaces_all", b"replaces_all", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1765,9 +1515,7 @@ class IncrementalAlterConfigsRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     validate_only: _builtins.bool
     @_builtins.property
-    def resources(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsRequest.Resource]: ...
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsRequest.Resource]: ...
     def __init__(
         self,
         *,
@@ -1810,16 +1558,7 @@ class IncrementalAlterConfigsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "resource_name",
-            b"resource_name",
-            "resource_type",
-            b"resource_type",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1832,9 +1571,7 @@ class IncrementalAlterConfigsResponse(_message.Message):
     """Of the request as a whole: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
-    def results(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsResponse.Result]: ...
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsResponse.Result]: ...
     def __init__(
         self,
         *,
@@ -1845,9 +1582,7 @@ class IncrementalAlterConfigsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1882,18 +1617,7 @@ class InitProducerIdRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "has_transactional_id",
-        b"has_transactional_id",
-        "producer_epoch",
-        b"producer_epoch",
-        "producer_id",
-        b"producer_id",
-        "transaction_timeout_ms",
-        b"transaction_timeout_ms",
-        "transactional_id",
-        b"transactional_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_transactional_id", b"has_transactional_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1923,16 +1647,7 @@ class InitProducerIdResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "producer_epoch",
-        b"producer_epoch",
-        "producer_id",
-        b"producer_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1996,26 +1711,13 @@ class AddPartitionsToTxnRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "producer_epoch",
-            b"producer_epoch",
-            "producer_id",
-            b"producer_id",
-            "topics",
-            b"topics",
-            "transactional_id",
-            b"transactional_id",
-            "verify_only",
-            b"verify_only",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transactional_id", b"transactional_id", "verify_only", b"verify_only"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def transactions(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnRequest.Transaction]: ...
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnRequest.Transaction]: ...
     def __init__(
         self,
         *,
@@ -2054,9 +1756,7 @@ class AddPartitionsToTxnResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code", b"error_code", "partition", b"partition", "topic_name", b"topic_name"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "partition", b"partition", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2068,9 +1768,7 @@ class AddPartitionsToTxnResponse(_message.Message):
         PARTITIONS_FIELD_NUMBER: _builtins.int
         transactional_id: _builtins.str
         @_builtins.property
-        def partitions(
-            self,
-        ) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResponse.PartitionResult]: ...
+        def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResponse.PartitionResult]: ...
         def __init__(
             self,
             *,
@@ -2079,9 +1777,7 @@ class AddPartitionsToTxnResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "partitions", b"partitions", "transactional_id", b"transactional_id"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "transactional_id", b"transactional_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2102,9 +1798,7 @@ class AddPartitionsToTxnResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2138,18 +1832,7 @@ class AddOffsetsToTxnRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "group_id",
-        b"group_id",
-        "producer_epoch",
-        b"producer_epoch",
-        "producer_id",
-        b"producer_id",
-        "transactional_id",
-        b"transactional_id",
-        "verify_only",
-        b"verify_only",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id", "verify_only", b"verify_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2205,16 +1888,7 @@ class CompleteTransactionOffsetsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "committed",
-        b"committed",
-        "coordinator_epoch",
-        b"coordinator_epoch",
-        "group_ids",
-        b"group_ids",
-        "producer_id",
-        b"producer_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "group_ids", b"group_ids", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2274,18 +1948,7 @@ class EndTxnRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "bumps_epoch",
-        b"bumps_epoch",
-        "committed",
-        b"committed",
-        "producer_epoch",
-        b"producer_epoch",
-        "producer_id",
-        b"producer_id",
-        "transactional_id",
-        b"transactional_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bumps_epoch", b"bumps_epoch", "committed", b"committed", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2315,16 +1978,7 @@ class EndTxnResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "producer_epoch",
-        b"producer_epoch",
-        "producer_id",
-        b"producer_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2394,24 +2048,7 @@ class DescribeTransactionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code",
-            b"error_code",
-            "producer_epoch",
-            b"producer_epoch",
-            "producer_id",
-            b"producer_id",
-            "topics",
-            b"topics",
-            "transaction_start_time_ms",
-            b"transaction_start_time_ms",
-            "transaction_state",
-            b"transaction_state",
-            "transaction_timeout_ms",
-            b"transaction_timeout_ms",
-            "transactional_id",
-            b"transactional_id",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transaction_start_time_ms", b"transaction_start_time_ms", "transaction_state", b"transaction_state", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2422,9 +2059,7 @@ class DescribeTransactionsResponse(_message.Message):
     """Of the request as a whole: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
-    def transaction_states(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeTransactionsResponse.TransactionState]: ...
+    def transaction_states(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeTransactionsResponse.TransactionState]: ...
     def __init__(
         self,
         *,
@@ -2434,9 +2069,7 @@ class DescribeTransactionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "transaction_states", b"transaction_states"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "transaction_states", b"transaction_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2470,16 +2103,7 @@ class ListTransactionsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "duration_filter_ms",
-        b"duration_filter_ms",
-        "producer_id_filters",
-        b"producer_id_filters",
-        "state_filters",
-        b"state_filters",
-        "transactional_id_pattern",
-        b"transactional_id_pattern",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_filter_ms", b"duration_filter_ms", "producer_id_filters", b"producer_id_filters", "state_filters", b"state_filters", "transactional_id_pattern", b"transactional_id_pattern"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2510,14 +2134,7 @@ class ListTransactionsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "producer_id",
-            b"producer_id",
-            "transaction_state",
-            b"transaction_state",
-            "transactional_id",
-            b"transactional_id",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_id", b"producer_id", "transaction_state", b"transaction_state", "transactional_id", b"transactional_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2530,9 +2147,7 @@ class ListTransactionsResponse(_message.Message):
     @_builtins.property
     def unknown_state_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def transaction_states(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___ListTransactionsResponse.TransactionState]: ...
+    def transaction_states(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListTransactionsResponse.TransactionState]: ...
     def __init__(
         self,
         *,
@@ -2543,16 +2158,7 @@ class ListTransactionsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "transaction_states",
-        b"transaction_states",
-        "unknown_state_filters",
-        b"unknown_state_filters",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "transaction_states", b"transaction_states", "unknown_state_filters", b"unknown_state_filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2588,20 +2194,7 @@ class CommittedOffset(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "committed_leader_epoch",
-        b"committed_leader_epoch",
-        "committed_metadata",
-        b"committed_metadata",
-        "committed_offset",
-        b"committed_offset",
-        "partition",
-        b"partition",
-        "topic_id",
-        b"topic_id",
-        "topic_name",
-        b"topic_name",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_leader_epoch", b"committed_leader_epoch", "committed_metadata", b"committed_metadata", "committed_offset", b"committed_offset", "partition", b"partition", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2650,24 +2243,7 @@ class OffsetCommitRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "api_version",
-        b"api_version",
-        "generation_id_or_member_epoch",
-        b"generation_id_or_member_epoch",
-        "group_id",
-        b"group_id",
-        "group_instance_id",
-        b"group_instance_id",
-        "has_retention_time",
-        b"has_retention_time",
-        "member_id",
-        b"member_id",
-        "offsets",
-        b"offsets",
-        "retention_time_ms",
-        b"retention_time_ms",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "generation_id_or_member_epoch", b"generation_id_or_member_epoch", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "has_retention_time", b"has_retention_time", "member_id", b"member_id", "offsets", b"offsets", "retention_time_ms", b"retention_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2701,9 +2277,7 @@ class OffsetCommitResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code", b"error_code", "partition", b"partition", "topic_id", b"topic_id", "topic_name", b"topic_name"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "partition", b"partition", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2724,9 +2298,7 @@ class OffsetCommitResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2773,26 +2345,7 @@ class TxnOffsetCommitRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "add_to_transaction",
-        b"add_to_transaction",
-        "generation_id",
-        b"generation_id",
-        "group_id",
-        b"group_id",
-        "group_instance_id",
-        b"group_instance_id",
-        "member_id",
-        b"member_id",
-        "offsets",
-        b"offsets",
-        "producer_epoch",
-        b"producer_epoch",
-        "producer_id",
-        b"producer_id",
-        "transactional_id",
-        b"transactional_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_to_transaction", b"add_to_transaction", "generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "offsets", b"offsets", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2834,20 +2387,7 @@ class OffsetFetchRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "all_topics",
-        b"all_topics",
-        "group_id",
-        b"group_id",
-        "member_epoch",
-        b"member_epoch",
-        "member_id",
-        b"member_id",
-        "require_stable",
-        b"require_stable",
-        "topics",
-        b"topics",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "require_stable", b"require_stable", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2896,9 +2436,7 @@ class OffsetFetchResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2927,9 +2465,7 @@ class DescribeShareGroupOffsetsRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "all_topics", b"all_topics", "group_id", b"group_id", "topics", b"topics"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "group_id", b"group_id", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2977,24 +2513,7 @@ class DescribeShareGroupOffsetsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "lag",
-            b"lag",
-            "leader_epoch",
-            b"leader_epoch",
-            "partition",
-            b"partition",
-            "start_offset",
-            b"start_offset",
-            "topic_id",
-            b"topic_id",
-            "topic_name",
-            b"topic_name",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "lag", b"lag", "leader_epoch", b"leader_epoch", "partition", b"partition", "start_offset", b"start_offset", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3004,9 +2523,7 @@ class DescribeShareGroupOffsetsResponse(_message.Message):
     error_code: _builtins.int
     error_message: _builtins.str
     @_builtins.property
-    def results(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeShareGroupOffsetsResponse.Result]: ...
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeShareGroupOffsetsResponse.Result]: ...
     def __init__(
         self,
         *,
@@ -3016,9 +2533,7 @@ class DescribeShareGroupOffsetsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3058,9 +2573,7 @@ class AlterShareGroupOffsetsRequest(_message.Message):
         PARTITIONS_FIELD_NUMBER: _builtins.int
         topic_name: _builtins.str
         @_builtins.property
-        def partitions(
-            self,
-        ) -> _containers.RepeatedCompositeFieldContainer[Global___AlterShareGroupOffsetsRequest.Partition]: ...
+        def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterShareGroupOffsetsRequest.Partition]: ...
         def __init__(
             self,
             *,
@@ -3124,18 +2637,7 @@ class AlterShareGroupOffsetsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "partition",
-            b"partition",
-            "topic_id",
-            b"topic_id",
-            "topic_name",
-            b"topic_name",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partition", b"partition", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3145,9 +2647,7 @@ class AlterShareGroupOffsetsResponse(_message.Message):
     error_code: _builtins.int
     error_message: _builtins.str
     @_builtins.property
-    def results(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___AlterShareGroupOffsetsResponse.Result]: ...
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterShareGroupOffsetsResponse.Result]: ...
     def __init__(
         self,
         *,
@@ -3157,9 +2657,7 @@ class AlterShareGroupOffsetsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3218,16 +2716,7 @@ class DeleteShareGroupOffsetsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "topic_id",
-            b"topic_id",
-            "topic_name",
-            b"topic_name",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3237,9 +2726,7 @@ class DeleteShareGroupOffsetsResponse(_message.Message):
     error_code: _builtins.int
     error_message: _builtins.str
     @_builtins.property
-    def results(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteShareGroupOffsetsResponse.Result]: ...
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteShareGroupOffsetsResponse.Result]: ...
     def __init__(
         self,
         *,
@@ -3249,9 +2736,7 @@ class DeleteShareGroupOffsetsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3277,9 +2762,7 @@ class TopicPartitions(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "partitions", b"partitions", "topic_id", b"topic_id", "topic_name", b"topic_name"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topic_id", b"topic_id", "topic_name", b"topic_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3324,24 +2807,7 @@ class ShareGroupHeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "client_host",
-        b"client_host",
-        "client_id",
-        b"client_id",
-        "group_id",
-        b"group_id",
-        "has_subscribed_topic_names",
-        b"has_subscribed_topic_names",
-        "member_epoch",
-        b"member_epoch",
-        "member_id",
-        b"member_id",
-        "rack_id",
-        b"rack_id",
-        "subscribed_topic_names",
-        b"subscribed_topic_names",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "has_subscribed_topic_names", b"has_subscribed_topic_names", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3382,22 +2848,7 @@ class ShareGroupHeartbeatResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "assignment",
-        b"assignment",
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "has_assignment",
-        b"has_assignment",
-        "heartbeat_interval_ms",
-        b"heartbeat_interval_ms",
-        "member_epoch",
-        b"member_epoch",
-        "member_id",
-        b"member_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "has_assignment", b"has_assignment", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3464,22 +2915,7 @@ class ShareGroupDescribeResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "assignment",
-            b"assignment",
-            "client_host",
-            b"client_host",
-            "client_id",
-            b"client_id",
-            "member_epoch",
-            b"member_epoch",
-            "member_id",
-            b"member_id",
-            "rack_id",
-            b"rack_id",
-            "subscribed_topic_names",
-            b"subscribed_topic_names",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3504,9 +2940,7 @@ class ShareGroupDescribeResponse(_message.Message):
         assignment_epoch: _builtins.int
         assignor_name: _builtins.str
         @_builtins.property
-        def members(
-            self,
-        ) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescribeResponse.Member]: ...
+        def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescribeResponse.Member]: ...
         def __init__(
             self,
             *,
@@ -3521,32 +2955,13 @@ class ShareGroupDescribeResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "assignment_epoch",
-            b"assignment_epoch",
-            "assignor_name",
-            b"assignor_name",
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "group_epoch",
-            b"group_epoch",
-            "group_id",
-            b"group_id",
-            "group_state",
-            b"group_state",
-            "members",
-            b"members",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor_name", b"assignor_name", "error_code", b"error_code", "error_message", b"error_message", "group_epoch", b"group_epoch", "group_id", b"group_id", "group_state", b"group_state", "members", b"members"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def groups(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescribeResponse.DescribedGroup]: ...
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupDescribeResponse.DescribedGroup]: ...
     def __init__(
         self,
         *,
@@ -3614,16 +3029,7 @@ class ListGroupsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "group_id",
-            b"group_id",
-            "group_state",
-            b"group_state",
-            "group_type",
-            b"group_type",
-            "protocol_type",
-            b"protocol_type",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "group_state", b"group_state", "group_type", b"group_type", "protocol_type", b"protocol_type"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3649,16 +3055,7 @@ class ListGroupsResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "group_partitions",
-        b"group_partitions",
-        "groups",
-        b"groups",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "group_partitions", b"group_partitions", "groups", b"groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3740,32 +3137,7 @@ class JoinGroupRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "client_host",
-        b"client_host",
-        "client_id",
-        b"client_id",
-        "group_id",
-        b"group_id",
-        "group_instance_id",
-        b"group_instance_id",
-        "member_id",
-        b"member_id",
-        "protocol_type",
-        b"protocol_type",
-        "protocols",
-        b"protocols",
-        "reason",
-        b"reason",
-        "rebalance_timeout_ms",
-        b"rebalance_timeout_ms",
-        "requires_known_member_id",
-        b"requires_known_member_id",
-        "session_timeout_ms",
-        b"session_timeout_ms",
-        "supports_skipping_assignment",
-        b"supports_skipping_assignment",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "requires_known_member_id", b"requires_known_member_id", "session_timeout_ms", b"session_timeout_ms", "supports_skipping_assignment", b"supports_skipping_assignment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3796,9 +3168,7 @@ class JoinGroupResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "group_instance_id", b"group_instance_id", "member_id", b"member_id", "metadata", b"metadata"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "metadata", b"metadata"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3842,28 +3212,7 @@ class JoinGroupResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "generation_id",
-        b"generation_id",
-        "has_protocol",
-        b"has_protocol",
-        "leader",
-        b"leader",
-        "member_id",
-        b"member_id",
-        "members",
-        b"members",
-        "protocol_name",
-        b"protocol_name",
-        "protocol_type",
-        b"protocol_type",
-        "skip_assignment",
-        b"skip_assignment",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "generation_id", b"generation_id", "has_protocol", b"has_protocol", "leader", b"leader", "member_id", b"member_id", "members", b"members", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3926,22 +3275,7 @@ class SyncGroupRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "assignments",
-        b"assignments",
-        "generation_id",
-        b"generation_id",
-        "group_id",
-        b"group_id",
-        "group_instance_id",
-        b"group_instance_id",
-        "member_id",
-        b"member_id",
-        "protocol_name",
-        b"protocol_name",
-        "protocol_type",
-        b"protocol_type",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3977,20 +3311,7 @@ class SyncGroupResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "assignment",
-        b"assignment",
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "has_protocol",
-        b"has_protocol",
-        "protocol_name",
-        b"protocol_name",
-        "protocol_type",
-        b"protocol_type",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "has_protocol", b"has_protocol", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4020,16 +3341,7 @@ class HeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "generation_id",
-        b"generation_id",
-        "group_id",
-        b"group_id",
-        "group_instance_id",
-        b"group_instance_id",
-        "member_id",
-        b"member_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4083,9 +3395,7 @@ class LeaveGroupRequest(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "group_instance_id", b"group_instance_id", "member_id", b"member_id", "reason", b"reason"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "reason", b"reason"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4133,9 +3443,7 @@ class LeaveGroupResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code", b"error_code", "group_instance_id", b"group_instance_id", "member_id", b"member_id"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "group_instance_id", b"group_instance_id", "member_id", b"member_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4158,9 +3466,7 @@ class LeaveGroupResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "members", b"members"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "members", b"members"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4222,20 +3528,7 @@ class DescribeGroupsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "assignment",
-            b"assignment",
-            "client_host",
-            b"client_host",
-            "client_id",
-            b"client_id",
-            "group_instance_id",
-            b"group_instance_id",
-            "member_id",
-            b"member_id",
-            "metadata",
-            b"metadata",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "metadata", b"metadata"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4273,22 +3566,7 @@ class DescribeGroupsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "group_id",
-            b"group_id",
-            "group_state",
-            b"group_state",
-            "members",
-            b"members",
-            "protocol_data",
-            b"protocol_data",
-            "protocol_type",
-            b"protocol_type",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id", "group_state", b"group_state", "members", b"members", "protocol_data", b"protocol_data", "protocol_type", b"protocol_type"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4355,9 +3633,7 @@ class DeleteGroupsResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4427,9 +3703,7 @@ class OffsetDeleteResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "error_code", b"error_code", "partition", b"partition", "topic_name", b"topic_name"
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "partition", b"partition", "topic_name", b"topic_name"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4452,9 +3726,7 @@ class OffsetDeleteResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "error_code", b"error_code", "error_message", b"error_message", "results", b"results"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4535,46 +3807,7 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "api_version",
-        b"api_version",
-        "client_host",
-        b"client_host",
-        "client_id",
-        b"client_id",
-        "group_id",
-        b"group_id",
-        "has_instance_id",
-        b"has_instance_id",
-        "has_owned_partitions",
-        b"has_owned_partitions",
-        "has_rack_id",
-        b"has_rack_id",
-        "has_server_assignor",
-        b"has_server_assignor",
-        "has_subscribed_topic_names",
-        b"has_subscribed_topic_names",
-        "has_subscribed_topic_regex",
-        b"has_subscribed_topic_regex",
-        "instance_id",
-        b"instance_id",
-        "member_epoch",
-        b"member_epoch",
-        "member_id",
-        b"member_id",
-        "owned_partitions",
-        b"owned_partitions",
-        "rack_id",
-        b"rack_id",
-        "rebalance_timeout_ms",
-        b"rebalance_timeout_ms",
-        "server_assignor",
-        b"server_assignor",
-        "subscribed_topic_names",
-        b"subscribed_topic_names",
-        "subscribed_topic_regex",
-        b"subscribed_topic_regex",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "has_instance_id", b"has_instance_id", "has_owned_partitions", b"has_owned_partitions", "has_rack_id", b"has_rack_id", "has_server_assignor", b"has_server_assignor", "has_subscribed_topic_names", b"has_subscribed_topic_names", "has_subscribed_topic_regex", b"has_subscribed_topic_regex", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned_partitions", b"owned_partitions", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4617,22 +3850,7 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "assignment",
-        b"assignment",
-        "error_code",
-        b"error_code",
-        "error_message",
-        b"error_message",
-        "has_assignment",
-        b"has_assignment",
-        "heartbeat_interval_ms",
-        b"heartbeat_interval_ms",
-        "member_epoch",
-        b"member_epoch",
-        "member_id",
-        b"member_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "has_assignment", b"has_assignment", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4716,30 +3934,7 @@ class ConsumerGroupDescribeResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "assignment",
-            b"assignment",
-            "client_host",
-            b"client_host",
-            "client_id",
-            b"client_id",
-            "instance_id",
-            b"instance_id",
-            "member_epoch",
-            b"member_epoch",
-            "member_id",
-            b"member_id",
-            "rack_id",
-            b"rack_id",
-            "subscribed_topic_names",
-            b"subscribed_topic_names",
-            "subscribed_topic_regex",
-            b"subscribed_topic_regex",
-            "target_assignment",
-            b"target_assignment",
-            "uses_classic_protocol",
-            b"uses_classic_protocol",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex", "target_assignment", b"target_assignment", "uses_classic_protocol", b"uses_classic_protocol"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4764,9 +3959,7 @@ class ConsumerGroupDescribeResponse(_message.Message):
         assignment_epoch: _builtins.int
         assignor_name: _builtins.str
         @_builtins.property
-        def members(
-            self,
-        ) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.Member]: ...
+        def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.Member]: ...
         def __init__(
             self,
             *,
@@ -4781,32 +3974,13 @@ class ConsumerGroupDescribeResponse(_message.Message):
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal[
-            "assignment_epoch",
-            b"assignment_epoch",
-            "assignor_name",
-            b"assignor_name",
-            "error_code",
-            b"error_code",
-            "error_message",
-            b"error_message",
-            "group_epoch",
-            b"group_epoch",
-            "group_id",
-            b"group_id",
-            "group_state",
-            b"group_state",
-            "members",
-            b"members",
-        ]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor_name", b"assignor_name", "error_code", b"error_code", "error_message", b"error_message", "group_epoch", b"group_epoch", "group_id", b"group_id", "group_state", b"group_state", "members", b"members"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def groups(
-        self,
-    ) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.DescribedGroup]: ...
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerGroupDescribeResponse.DescribedGroup]: ...
     def __init__(
         self,
         *,
