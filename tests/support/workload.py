@@ -65,6 +65,8 @@ class PolledBatch:
     accepted: list[bool]
     confirmed_at: float
     confirmed_partitions: frozenset[int]
+    came_at: float = 0.0
+    """When the poll gave its records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,7 @@ def _work(task: WorkerTask, reports: Any, stop: Any) -> None:
 
 
 def _acknowledge(consumer: Any, task: WorkerTask, messages: list[Any], polled_at: float) -> PolledBatch:
+    came_at = time.monotonic()
     numbers, accepted = [], []
     for message in messages:
         number = int(message.value()[:12])
@@ -123,6 +126,7 @@ def _acknowledge(consumer: Any, task: WorkerTask, messages: list[Any], polled_at
         accepted=accepted,
         confirmed_at=time.monotonic(),
         confirmed_partitions=confirmed,
+        came_at=came_at,
     )
 
 

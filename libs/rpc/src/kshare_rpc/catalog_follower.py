@@ -11,7 +11,8 @@ view), each once; then it rests for RETRY_INTERVAL_MS. So coordinators that poin
 time. A coordinator where it was not before is asked for the whole catalog.
 
 **The lease.** It counts from the time at which the call was sent that was answered without an error; no other answer
-prolongs it. A coordinator that becomes active gives every node a fresh lease, which ends later.
+prolongs it. A coordinator that becomes active gives every node a fresh lease, which ends later. `deregister` gives it
+back.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from kshare_core.errors import ErrorCode
 from kshare_rpc.catalog import CatalogView, next_view
 from kshare_rpc.coordinator_calls import CoordinatorCalls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import REGISTER_NODE, WATCH_CATALOG
+from kshare_rpc.methods import DEREGISTER_NODE, REGISTER_NODE, WATCH_CATALOG
 from kshare_rpc.network import CallFailed, Channel, Network
 
 WATCH_WAIT_MS = 3_000
 CALL_TIMEOUT_MS = 5_000
 RETRY_INTERVAL_MS = 250
+DEREGISTER_TIMEOUT_MS = 500
+"""A node that stops waits no longer than this for the coordinator; its lease runs out anyway."""
 
 SEVERAL_WATCH_WAIT_MS = 1_000
 SEVERAL_CALL_TIMEOUT_MS = 1_500
@@ -111,10 +114,35 @@ class CatalogFollower:
             await self._rest()
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="catalog-follower")
 
-    async def stop(self) -> None:
+    async def deregister(self) -> None:
+        """Takes the node out of the catalog, as far as the coordinator answers; the last view stays.
+
+        For a node that nobody may use any more: it must not answer for what others may get now.
+        """
+        await self._end_following()
+        if self._node is None or self.heard_at is None:
+            return
+        request = coordinator_pb2.DeregisterNodeRequest(
+            role=self._node.role, node_id=self._node.node_id, incarnation=self._node.incarnation
+        )
+        try:
+            answer, _ = await self.channel(self.active_address).call(
+                DEREGISTER_NODE, request, timeout_ms=DEREGISTER_TIMEOUT_MS
+            )
+        except CallFailed as failure:
+            self._on_problem(f"the lease could not be given back, it runs out by itself: {failure}")
+            return
+        if answer.error_code:
+            self._on_problem(f"the lease could not be given back, it runs out by itself: {answer.error_message}")
+
+    async def _end_following(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def stop(self) -> None:
+        await self._end_following()
         for channel in self._channels.values():
             await channel.close()
 

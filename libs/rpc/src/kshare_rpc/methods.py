@@ -91,6 +91,9 @@ TRANSFER_PARTITION = Method(
 )
 
 REGISTER_NODE = Method(COORDINATOR, "RegisterNode", coordinator.RegisterNodeRequest, coordinator.RegisterNodeResponse)
+DEREGISTER_NODE = Method(
+    COORDINATOR, "DeregisterNode", coordinator.DeregisterNodeRequest, coordinator.DeregisterNodeResponse
+)
 WATCH_CATALOG = Method(COORDINATOR, "WatchCatalog", coordinator.WatchCatalogRequest, coordinator.WatchCatalogResponse)
 COMPLETE_STATE_PARTITION_MOVE = Method(
     COORDINATOR,

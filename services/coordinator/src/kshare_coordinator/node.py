@@ -353,6 +353,7 @@ class CoordinatorNode:
         transactions = TransactionHandlers(core, self._environment.clock, self._owners)
         handlers: dict[Method[Any, Any], Handler] = {
             methods.REGISTER_NODE: catalog.register_node,
+            methods.DEREGISTER_NODE: catalog.deregister_node,
             methods.WATCH_CATALOG: catalog.watch_catalog,
             methods.COMPLETE_STATE_PARTITION_MOVE: state_partitions.complete_move,
             methods.DRAIN_SHARE_COORDINATOR: state_partitions.drain,

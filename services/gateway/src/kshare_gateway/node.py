@@ -104,10 +104,14 @@ class GatewayNode:
         self._is_started = True
 
     async def stop(self, grace_ms: int) -> None:
-        """Answers requests under way for `grace_ms`, closes all connections, and releases what their members held."""
+        """Answers requests under way for `grace_ms`, closes all connections, and releases what their members held.
+
+        The catalog goes first: whoever asks another gateway from now on is not sent to this one.
+        """
         self._is_stopping = True
         if self._server is not None:
             self._server.close()
+        await self._catalog.deregister()
         for connection in list(self._connections.values()):
             connection.stop_reading()
         await self._gateway.finish_background(grace_ms)
@@ -120,6 +124,8 @@ class GatewayNode:
 
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty when it is."""
+        if self._is_stopping:
+            return ["the gateway is stopping"]
         if not self._is_started:
             waiting_for = f": {self._catalog_problem}" if self._catalog_problem else ""
             return [f"the gateway is not started{waiting_for}"]

@@ -1,4 +1,4 @@
-"""RegisterNode, WatchCatalog, DescribeNodes, CreateTopics, DeleteTopics, CreatePartitions, IncrementalAlterConfigs."""
+"""RegisterNode, DeregisterNode, WatchCatalog, DescribeNodes, and what is done to topics and configs."""
 
 from __future__ import annotations
 
@@ -56,6 +56,18 @@ class CatalogHandlers:
                 error_message=message,
                 active_coordinator_address=self._core.owner_address(CATALOG) or "",
             )
+
+    async def deregister_node(
+        self, request: pb.DeregisterNodeRequest, payload: memoryview
+    ) -> pb.DeregisterNodeResponse:
+        command = commands.ExpireNode(role=request.role, node_id=request.node_id, incarnation=request.incarnation)
+        try:
+            await self._core.submit(command)
+        except (KafkaError, StorageFailure) as error:
+            code, message = error_of(error)
+            return pb.DeregisterNodeResponse(error_code=code, error_message=message)
+        self._leases.remove(((request.role, request.node_id), request.incarnation))
+        return pb.DeregisterNodeResponse()
 
     async def watch_catalog(self, request: pb.WatchCatalogRequest, payload: memoryview) -> pb.WatchCatalogResponse:
         try:
