@@ -15,9 +15,9 @@ The event `loaded` then says what the durable state was, and so what became of e
 `loaded` comes after `unloaded`; a share-partition that another leader has now may have no `unloaded` of the former one.
 
 The events of a share-partition have the order in which they took effect. What must be durable to take effect (all but
-`acquired`, `renewed`, `released` with reason `not_delivered`, and `archived` of what the log does not have) is told when
-it is durable. What becomes of an acquisition that its leader forgets (a crash, `unloaded`) is not told: it is not held
-any more, and `loaded` says its state.
+`acquired`, `renewed`, `released` with reason `not_delivered`, and `archived` of what the log does not have) is told
+when it is durable. What becomes of an acquisition that its leader forgets (a crash, `unloaded`) is not told: it is not
+held any more, and `loaded` says its state.
 
 An event is an object with `event`, `time_ms` and those of the other fields that it has (`DeliveryEvent`).
 `delivery_count` is always that of the delivery in question, so `released` has the count of the delivery that ended.
@@ -44,7 +44,7 @@ the same number."""
 REASON_REJECTED = "rejected"
 """Of `archived` and `dead_lettered`: the member rejected it; `rejected` was told before."""
 REASON_DELIVERY_COUNT_LIMIT = "delivery_count_limit"
-"""Of `archived` and `dead_lettered`: delivered share.delivery.count.limit times; `released` or `expired` came before."""
+"""Of `archived` and `dead_lettered`: share.delivery.count.limit is reached; `released` or `expired` came before."""
 REASON_GAP = "gap"
 """Of `archived`: its member says that it saw no record there."""
 REASON_MISSING_IN_LOG = "missing_in_log"

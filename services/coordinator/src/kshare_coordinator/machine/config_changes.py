@@ -19,7 +19,7 @@ from kshare_coordinator.machine.commands import CatalogChanged, Effect, Incremen
 from kshare_coordinator.machine.nodes import next_version
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_coordinator.machine.topic_names import check_not_internal, check_topic_name
+from kshare_coordinator.machine.topic_names import OF_ROLES, check_not_internal, check_topic_name
 from kshare_coordinator.machine.topics import check_config_lengths
 from kshare_core.configs import (
     BROKER_CONFIGS,
@@ -105,7 +105,8 @@ def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs) 
     name = resource.resource_name
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic name is empty; configs of all topics are broker configs")
-    check_not_internal(name, "altered")
+    if name not in OF_ROLES:
+        check_not_internal(name, "altered")
     topic = state.topic_named(name)
     before = {entry.name: entry.value for entry in topic.configs} if topic else {}
     after = _changed(before, _values(check_topic_configs, configs, {}), resource, TOPIC_CONFIGS)

@@ -107,6 +107,7 @@ def _create(
     validate_only: bool,
 ) -> CreateResult:
     try:
+        check_topic_name(topic.name, internal=topic.internal)
         _check_name_is_free(state, creation, topic.name)
         texts = _check_topic_configs(topic, configs)
         count = _partition_count(topic, configs)
@@ -118,6 +119,7 @@ def _create(
         name=topic.name,
         placements=placements(creation.leaders, count, creation.placement_epoch),
         configs=[pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())],
+        internal=topic.internal,
     )
     creation.topics.append(record)
     creation.collisions[collision_key(topic.name)] = topic.name
@@ -131,7 +133,6 @@ def _create(
 
 
 def _check_name_is_free(state: CoordinatorState, creation: _Creation, name: str) -> None:
-    check_topic_name(name)
     if name in state.topic_ids:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name} already exists")
     key = collision_key(name)
@@ -260,14 +261,23 @@ def _resolved(
         return KafkaError(ErrorCode.INVALID_REQUEST, "A topic is given neither by name nor by id")
     if has_id:
         topic = state.topics.get(reference.topic_id)
-        text = topic_id_text(reference.topic_id)
-        return topic or KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with id {text}")
-    try:
-        check_not_internal(reference.name, "deleted")
-    except KafkaError as error:
-        return error
+        if topic is None:
+            text = topic_id_text(reference.topic_id)
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with id {text}")
+        return _unless_internal(topic.name) or topic
+    refusal = _unless_internal(reference.name)
+    if refusal is not None:
+        return refusal
     found = state.topic_named(reference.name)
     return found or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {reference.name[:300]}")
+
+
+def _unless_internal(name: str) -> KafkaError | None:
+    try:
+        check_not_internal(name, "deleted")
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _deletable(topic: records_pb.TopicRecord, times: dict[bytes, int], configs: Configs) -> KafkaError | None:

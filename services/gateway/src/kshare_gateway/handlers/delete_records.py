@@ -57,6 +57,9 @@ async def _ask(context: RequestContext, request: Message) -> tuple[dict[_Key, Bo
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if is_internal else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             results[(name, partition)] = _refusal(partition, code)
             continue
+        if topic.internal:
+            results[(name, partition)] = _refusal(partition, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            continue
         address, code = gateway.leader_of(TopicPartition(topic.topic_id, partition))
         if code:
             results[(name, partition)] = _refusal(partition, code)

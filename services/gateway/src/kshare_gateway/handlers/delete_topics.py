@@ -26,7 +26,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         if (name is None) == (topic_id == ZERO_ID):
             text = "A topic to delete needs either a name or an id"
             refused.append(_result(name, topic_id, ErrorCode.INVALID_REQUEST, text))
-        elif (internal := internal_name(topic_id)) is not None:
+        elif (internal := internal_name(gateway.view, topic_id)) is not None:
             text = f"Topic {internal} is internal and cannot be deleted by clients"
             refused.append(_result(internal, topic_id, ErrorCode.INVALID_REQUEST, text))
         elif name == "":

@@ -113,7 +113,7 @@ def _place(
         return nowhere, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; allowed are -1, 0 and 1")
     if not partition.records:
         return nowhere, KafkaError(ErrorCode.INVALID_RECORD, "A partition needs at least one record batch")
-    if (internal := internal_name(asked)) is not None:
+    if (internal := internal_name(context.gateway.view, asked)) is not None:
         return nowhere, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {internal} is internal: only read it")
     topic_id = asked if isinstance(asked, bytes) else None
     if isinstance(asked, str):

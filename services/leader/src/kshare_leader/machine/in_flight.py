@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kshare_core.states import RecordState
 from kshare_leader.machine.interval_map import NO_WRITE, IntervalMap, Run
-from kshare_leader.machine.state_write import StateBatch
+from kshare_leader.machine.state_write import UNCHANGED, StateBatch, StateWrite, StoredOffsets, without_holes
 
 _AVAILABLE = RecordState.AVAILABLE
 _ACQUIRED = RecordState.ACQUIRED
@@ -77,3 +77,18 @@ class InFlightWindow:
             if not target.is_terminal:
                 return run.first_offset
         return self.end_offset
+
+
+def make_write(
+    write_id: int, changes: list[StateBatch], start_after: int, window: InFlightWindow, stored: StoredOffsets
+) -> StateWrite:
+    """The write that stores `changes`, with which the window's start moves to `start_after` (see `state_write`)."""
+    start_offset = window.start_offset
+    done = window.counts[RecordState.ACKNOWLEDGED] + window.counts[RecordState.ARCHIVED]
+    if not changes:
+        return StateWrite(write_id, start_offset, done, [])
+    done += sum(last - first + 1 for first, last, state, _ in changes if state.is_terminal)
+    if start_after >= stored.end and changes[-1].last_offset < start_after:
+        return StateWrite(write_id, start_after, done - (start_after - start_offset), [])
+    batches = without_holes(changes, max(stored.end, start_offset), window.runs.overlapping)
+    return StateWrite(write_id, UNCHANGED if start_offset == stored.start else start_offset, done, batches)

@@ -47,7 +47,8 @@ from kshare_leader.machine.acquisition import (
 )
 from kshare_leader.machine.acquisition_locks import NEVER, AcquisitionLocks
 from kshare_leader.machine.archiving import ArchivingRun, archiving_runs
-from kshare_leader.machine.in_flight import InFlightWindow
+from kshare_leader.machine.facts import DeliveryFacts, facts_not_below
+from kshare_leader.machine.in_flight import InFlightWindow, make_write
 from kshare_leader.machine.interval_map import NO_WRITE, Owner, Run
 from kshare_leader.machine.state_write import (
     UNCHANGED,
@@ -56,8 +57,8 @@ from kshare_leader.machine.state_write import (
     StateBatch,
     StateWrite,
     StoredOffsets,
+    WriteInFlight,
     spans_of,
-    without_holes,
 )
 from kshare_leader.machine.transitions import (
     EVENT_OF_ACKNOWLEDGEMENT,
@@ -82,19 +83,13 @@ class FetchPosition(NamedTuple):
     is_new: bool
 
 
-class _WriteInFlight(NamedTuple):
-    write: StateWrite
-    spans: list[tuple[int, int]]
-    """First and last offsets of its changes."""
-    changes: PendingChanges
-    start_after: int
-    """The start offset once it is durable, unless the log lost more meanwhile."""
-
-
 class SharePartition:
     """See the module's text. All offsets are inclusive but `end_offset`."""
 
-    __slots__ = ("_changes", "_in_flight", "_locks", "_log_start_offset", "_stored", "_window")
+    __slots__ = (
+        *("_changes", "_in_flight", "_locks", "_log_start_offset", "_stored", "_window"),
+        *("durable_start_offset", "facts"),
+    )
 
     def __init__(
         self, *, start_offset: int, state_batches: Iterable[StateBatch] = (), start_is_stored: bool = True
@@ -108,13 +103,16 @@ class SharePartition:
         self._locks = AcquisitionLocks()
         self._changes = PendingChanges(NO_WRITE + 1)
         self._changes.moves_start = not start_is_stored
-        self._in_flight: _WriteInFlight | None = None
+        self._in_flight: WriteInFlight | None = None
         self._log_start_offset = 0
         """What is below was removed from the log: nothing is known about it, and nothing matters."""
         for batch in sorted(state_batches):
             self._window.recover(batch)
         self._stored = StoredOffsets(start_offset if start_is_stored else UNCHANGED, self._window.end_offset)
         self._window.move_start()
+        self.durable_start_offset = self._window.start_offset
+        """The start offset that a restart would find, once the first one is stored."""
+        self.facts = DeliveryFacts()
 
     # What there is to see
 
@@ -262,7 +260,7 @@ class SharePartition:
                 break
             if base > position:
                 self._append_acquired(run_first, position - 1, limits, deadline_ms)
-                self._window.append(Run(position, base - 1, _ARCHIVED, 0))
+                self._append_archived(position, base - 1, Event.MISSING_IN_LOG)
                 add_entry(entries, entry_first, position - 1, 1, batch_size)
                 position = run_first = entry_first = base
             elif position - entry_first >= batch_size:
@@ -275,7 +273,7 @@ class SharePartition:
         self._append_acquired(run_first, position - 1, limits, deadline_ms)
         add_entry(entries, entry_first, position - 1, 1, batch_size)
         if position < covered_end and (not batches or position > batches[-1][1]):
-            self._window.append(Run(position, covered_end - 1, _ARCHIVED, 0))
+            self._append_archived(position, covered_end - 1, Event.MISSING_IN_LOG)
         self._move_start_without_write()
         return room <= 0
 
@@ -283,6 +281,11 @@ class SharePartition:
         if first <= last:
             self._window.append(Run(first, last, _ACQUIRED, 1, limits.owner, deadline_ms, limits.fetch_number))
             self._locks.add(limits.owner, deadline_ms, first, last)
+
+    def _append_archived(self, first: int, last: int, event: Event) -> None:
+        run = Run(first, last, _ARCHIVED, 0)
+        self.facts.note(run, event, _ARCHIVED)
+        self._window.append(run)
 
     def undo_acquire(self, owner: Owner, records: Iterable[AcquiredRecords]) -> None:
         """Gives back what `acquire` gave and nobody saw: the delivery does not count."""
@@ -296,6 +299,7 @@ class SharePartition:
                 is_same = run.owner == owner and run.delivery_count == delivery_count
                 state = next_state(run.state, Event.ACQUISITION_UNDONE, delivery_count, 0)
                 if is_same and run.write_id == NO_WRITE and state is not None:
+                    self.facts.note(run, Event.ACQUISITION_UNDONE, state)
                     self._window.move(run, state)
                     run.delivery_count -= 1
             runs.coalesce(start, stop)
@@ -323,6 +327,7 @@ class SharePartition:
             for run in runs.runs(start, stop):
                 state = next_state(run.state, Event.MISSING_IN_LOG, run.delivery_count, 0)
                 assert state is not None, f"{run} is not Available"
+                self.facts.note(run, Event.MISSING_IN_LOG, state)
                 self._window.move(run, state)
             runs.coalesce(start, stop)
 
@@ -344,13 +349,16 @@ class SharePartition:
                 state = next_state(run.state, Event.BELOW_LOG_START, run.delivery_count, 0)
                 if state is not None and run.target is not _ARCHIVING:
                     was_pending = was_pending or run.write_id == self._changes.write_id
+                    self.facts.note(run, Event.BELOW_LOG_START, state)
                     window.move(run, state)
             window.runs.coalesce(start, stop)
             if was_pending:
                 self._changes.drop_outdated(window.runs)
                 self._changes.moves_start = True  # somebody waits for this write, even if nothing is left to say
+            for changes in (self._changes, *([self._in_flight.changes] if self._in_flight else [])):
+                changes.facts = facts_not_below(changes.facts, log_start_offset)
         if log_start_offset > window.end_offset:
-            window.append(Run(window.end_offset, log_start_offset - 1, _ARCHIVED, 0))
+            self._append_archived(window.end_offset, log_start_offset - 1, Event.BELOW_LOG_START)
         self._move_start_without_write()
         self._tidy_locks()
 
@@ -434,6 +442,7 @@ class SharePartition:
         assert run.owner is not None
         run.lock_deadline_ms = deadline_ms
         self._locks.add(run.owner, deadline_ms, run.first_offset, run.last_offset)
+        self.facts.note(run, Event.RENEW, run.state)
         self._tidy_locks()
 
     def release(
@@ -481,15 +490,16 @@ class SharePartition:
             self._changes.ended = self._changes.ended.and_also(limit_exceeded=run.length)
         if target is _ARCHIVING:
             run.reason = REASON_OF_EVENT[event]
-        return self._change(run, target)
+        return self._change(run, event, target)
 
-    def _change(self, run: Run, target: RecordState | None) -> int:
+    def _change(self, run: Run, event: Event, target: RecordState | None) -> int:
         """Makes `target` the run's pending state; returns the id of the write."""
         assert target is not None, f"{run} has no such transition"
         changes = self._changes
         run.write_id = changes.write_id
         run.target = target
         changes.add(run.first_offset, run.last_offset, target, run.delivery_count)
+        self.facts.note_pending(changes.facts, run, event, target)
         return run.write_id
 
     def _tidy_locks(self) -> None:
@@ -518,7 +528,8 @@ class SharePartition:
                 continue
             start, stop = runs.slice_of(max(first, archiving.first_offset), min(last, archiving.last_offset))
             for run in runs.runs(start, stop):
-                write_id = self._change(run, next_state(run.state, Event.DEAD_LETTERED, run.delivery_count, 0))
+                state = next_state(run.state, Event.DEAD_LETTERED, run.delivery_count, 0)
+                write_id = self._change(run, Event.DEAD_LETTERED, state)
             runs.coalesce(start, stop)
         return write_id
 
@@ -533,26 +544,17 @@ class SharePartition:
         start_after = self.start_offset
         if batches and batches[0].first_offset == start_after:
             start_after = self._window.start_after(changes.write_id)
-        write = self._make_write(changes.write_id, batches, start_after)
-        self._in_flight = _WriteInFlight(write, spans_of(batches), changes, start_after)
+        write = make_write(changes.write_id, batches, start_after, self._window, self._stored)
+        self._in_flight = WriteInFlight(write, spans_of(batches), changes, start_after)
         self._changes = PendingChanges(changes.write_id + 1)
         return write
-
-    def _make_write(self, write_id: int, changes: list[StateBatch], start_after: int) -> StateWrite:
-        done = self.delivery_complete_count
-        if not changes:
-            return StateWrite(write_id, self.start_offset, done, [])
-        done += sum(last - first + 1 for first, last, state, _ in changes if state.is_terminal)
-        if start_after >= self._stored.end and changes[-1].last_offset < start_after:
-            return StateWrite(write_id, start_after, done - (start_after - self.start_offset), [])
-        batches = without_holes(changes, max(self._stored.end, self.start_offset), self._window.runs.overlapping)
-        start_offset = UNCHANGED if self.start_offset == self._stored.start else self.start_offset
-        return StateWrite(write_id, start_offset, done, batches)
 
     def write_succeeded(self, write_id: int) -> EndedDeliveries:
         """The write is durable: its changes apply, and the start offset moves over what is terminal now."""
         ended = self._end_write(write_id)
         self._stored = self._stored.after(ended.write)
+        self.durable_start_offset = ended.start_after
+        self.facts.add_all(ended.changes.facts)
         window = self._window
         for first, last in ended.spans:
             for run in window.runs.overlapping(first, last):
@@ -587,7 +589,7 @@ class SharePartition:
         self._changes.moves_start = self._changes.moves_start or ended.changes.moves_start
         self._tidy_locks()
 
-    def _end_write(self, write_id: int) -> _WriteInFlight:
+    def _end_write(self, write_id: int) -> WriteInFlight:
         assert self._in_flight is not None, f"no write is in flight, so {write_id} cannot end"
         ended, self._in_flight = self._in_flight, None
         assert ended.write.write_id == write_id, f"write {ended.write.write_id} is in flight, not {write_id}"

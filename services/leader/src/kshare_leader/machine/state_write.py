@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kshare_core.states import RecordState
+from kshare_leader.machine.facts import DeliveryFact
 from kshare_leader.machine.interval_map import Run
 
 UNCHANGED = -1
@@ -76,13 +77,15 @@ NONE_ENDED = EndedDeliveries()
 class PendingChanges:
     """The changes that one write will carry, in the order in which they were made; none overlaps another."""
 
-    __slots__ = ("_batches", "_is_sorted", "ended", "moves_start", "write_id")
+    __slots__ = ("_batches", "_is_sorted", "ended", "facts", "moves_start", "write_id")
 
     def __init__(self, write_id: int) -> None:
         self.write_id = write_id
         self.moves_start = False
         """Whether the start offset is to be written even if nothing else is: it moved without a write."""
         self.ended = NONE_ENDED
+        self.facts: list[DeliveryFact] = []
+        """What takes effect with the write, where facts are kept."""
         self._batches: list[StateBatch] = []
         self._is_sorted = True
 
@@ -117,6 +120,17 @@ class PendingChanges:
         for batch in self._batches:
             add_batch(changes, batch)
         return changes
+
+
+class WriteInFlight(NamedTuple):
+    """A write that was handed out and has not ended."""
+
+    write: StateWrite
+    spans: list[tuple[int, int]]
+    """First and last offsets of its changes."""
+    changes: PendingChanges
+    start_after: int
+    """The start offset once it is durable, unless the log lost more meanwhile."""
 
 
 def spans_of(batches: Sequence[StateBatch]) -> list[tuple[int, int]]:
