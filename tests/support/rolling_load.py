@@ -1,0 +1,198 @@
+"""Load for rolling restarts, and the longest pause of each client meanwhile.
+
+Producers write numbered records all the time, into all partitions in turn, so that there always is something for
+everybody. What works on them: workers of a share group in processes of their own (`support.workload`), and a consumer
+in a group of either protocol. A pause is the time between one record and the next that a client gets (of a producer:
+between two confirmations) while a role was stopped, started, and for some time after; a client that gets nothing any
+more pauses until the load ends. So a pause also has the time in which there was nothing to get, and is never too small.
+
+with RollingLoad(bootstraps, partitions) as load:
+    load.during("leader-1", lambda: restart("leader-1"))
+load.finish()                                              # what is lost, or came twice: AssertionError
+load.pauses                                                # {"leader-1": {"worker 0": 0.8, …}, …} in seconds
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import Producer
+
+from support.administration import create_topic, read_from_earliest
+from support.several_coordinator_load import Load, OrdinaryConsuming
+from support.workload import RECORD_BYTES, Account, PolledBatch, WorkerPool, WorkerTask
+
+TOPIC, GROUP = "orders", "workers"
+WORKERS = 3
+PRODUCERS = 2
+PRODUCE_INTERVAL_S = 0.02
+FIRST_RECORDS_WITHIN_S = 60.0
+DONE_WITHIN_S = 60.0
+
+
+class ArrivalAccount(Account):
+    """Also knows when each worker got records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrivals: dict[int, list[float]] = {}
+
+    def add(self, batch: PolledBatch) -> None:
+        super().add(batch)
+        self.arrivals.setdefault(batch.worker, []).append(batch.came_at)
+
+
+class NumberedProducing(Load):
+    """Numbers `first`, `first + step`, …; `confirmed` has when each was confirmed."""
+
+    def __init__(self, bootstrap: str, partitions: int, first: int, step: int) -> None:
+        super().__init__()
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0}
+        )
+        self._partitions, self._first, self._step = partitions, first, step
+        self.confirmed: dict[int, float] = {}
+        self.failures: list[str] = []
+
+    def work(self) -> None:
+        number = self._first
+        while not self._stop_asked.wait(PRODUCE_INTERVAL_S):
+            value = f"{number:012d}".ljust(RECORD_BYTES, ".")
+            partition = number // self._step % self._partitions
+            self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._confirmed)
+            self._producer.poll(0)
+            number += self._step
+        assert self._producer.flush(60) == 0
+
+    def _confirmed(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+            return
+        self.confirmed[int(message.value()[:12])] = time.monotonic()
+
+
+class RollingLoad:
+    """See the module's text."""
+
+    def __init__(self, bootstraps: Sequence[str], partitions: int, *, settings: dict[str, str] | None = None) -> None:
+        create_topic(bootstraps[0], TOPIC, partitions)
+        read_from_earliest(bootstraps[-1], GROUP)
+        bootstrap = ",".join(bootstraps)
+        tasks = [
+            WorkerTask(bootstrap=bootstrap, topic=TOPIC, group=GROUP, index=index, settings=settings or {})
+            for index in range(WORKERS)
+        ]
+        self._pool = WorkerPool(tasks)
+        self._pool.account = self._account = ArrivalAccount()
+        self._producers = [NumberedProducing(bootstrap, partitions, first, PRODUCERS) for first in range(PRODUCERS)]
+        self._consumers = [
+            OrdinaryConsuming(bootstrap, f"{protocol}-group", TOPIC, protocol) for protocol in ("classic", "consumer")
+        ]
+        self._entered = ExitStack()
+        self._windows: dict[str, tuple[float, float]] = {}
+        self._ended_at = 0.0
+
+    def __enter__(self) -> RollingLoad:
+        for each in (*self._producers, *self._consumers, self._pool):
+            self._entered.enter_context(each)
+        try:
+            self._pool.run_until(lambda account: self._everybody_works(), FIRST_RECORDS_WITHIN_S)
+        except BaseException:
+            self._entered.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.close()
+
+    def _everybody_works(self) -> bool:
+        has_workers = len(self._account.arrivals) == WORKERS
+        return has_workers and all(len(each.came) > 20 for each in self._consumers)
+
+    def during(self, name: str, what: Callable[[], object], *, settle_s: float = 1.5) -> None:
+        """Does it while the load goes on, and notes when; the pauses of `name` are known after `finish`."""
+        began = time.monotonic()
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                what()
+            except BaseException as failure:
+                failures.append(failure)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            self._pool.run_for(0.2)
+        if failures:
+            raise failures[0]
+        self._pool.run_for(settle_s)
+        self._windows[name] = (began, time.monotonic())
+
+    def finish(self) -> None:
+        """Everything that was confirmed reached everybody and was accepted, once. Still within the `with`."""
+        self._ended_at = time.monotonic()
+        for producer in self._producers:
+            producer.finish()
+            assert producer.failures == []
+        wanted = {number for producer in self._producers for number in producer.confirmed}
+        account = self._account
+        self._pool.run_until(lambda _: wanted <= {*account.accepted_at, *account.unknown}, DONE_WITHIN_S)
+        self._pool.run_for(1.0)
+        assert account.finish() == []
+        assert {*account.accepted_at, *account.unknown} == wanted, "a record that was not confirmed"
+        for consumer in self._consumers:
+            consumer.wait_for([f"{number:012d}".ljust(RECORD_BYTES, ".") for number in wanted])
+            consumer.finish()
+            assert consumer.went_back == []
+
+    @property
+    def pauses(self) -> dict[str, dict[str, float]]:
+        """Seconds, by what was done and by client."""
+        return {
+            name: {client: longest_gap(times, *window, self._ended_at) for client, times in self._times().items()}
+            for name, window in self._windows.items()
+        }
+
+    def longest_pause_of_consumers(self) -> tuple[float, str]:
+        """Of all that was done, and during what to whom."""
+        return max(
+            (pause, f"{client} during {name}")
+            for name, by_client in self.pauses.items()
+            for client, pause in by_client.items()
+            if not client.startswith("producer")
+        )
+
+    def table(self) -> str:
+        """What was done, and the longest pause of each client in seconds."""
+        return "\n".join(
+            f"{name:>24}: " + ", ".join(f"{client} {pause:.2f}" for client, pause in by_client.items())
+            for name, by_client in self.pauses.items()
+        )
+
+    def _times(self) -> dict[str, list[float]]:
+        return {
+            **{f"worker {index}": sorted(times) for index, times in sorted(self._account.arrivals.items())},
+            **{each.name.split()[0]: sorted(each.came.values()) for each in self._consumers},
+            **{
+                f"producer {index}": sorted(producer.confirmed.values())
+                for index, producer in enumerate(self._producers)
+            },
+        }
+
+
+def longest_gap(times: Sequence[float], began: float, ended: float, load_ended: float) -> float:
+    """The longest time between two neighbours of `times` that overlaps with `began` to `ended`; sorted, in seconds.
+
+    What comes after the load's end counts as its end: from then on there need not be anything to get.
+    """
+    moments = [moment for moment in times if moment < load_ended] or [began]
+    pairs = zip(moments, [*moments[1:], load_ended], strict=True)
+    return max((after - before for before, after in pairs if before < ended and after > began), default=0.0)
