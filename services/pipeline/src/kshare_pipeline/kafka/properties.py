@@ -38,7 +38,8 @@ READER_RULES: dict[str, Any] = {
 }
 """What a reader of exact ranges needs; given otherwise, it is refused."""
 
-PRODUCER_DEFAULTS: dict[str, Any] = {"linger.ms": 20, "compression.type": "lz4"}
+PRODUCER_DEFAULTS: dict[str, Any] = {"linger.ms": 20, "compression.type": "lz4", "partitioner": "murmur2_random"}
+"""The partitioner is that of Java's producer, so records of a key go where its other records are."""
 PRODUCER_RULES: dict[str, Any] = {"enable.idempotence": True}
 
 
