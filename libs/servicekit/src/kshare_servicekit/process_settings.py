@@ -42,7 +42,20 @@ HostsAndPorts = Annotated[str, AfterValidator(_hosts_and_ports)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
-class ProcessSettings(BaseSettings):
+class TraceSettings(BaseSettings):
+    """Where spans are sent, also of a process with all roles."""
+
+    model_config = SettingsConfigDict(env_prefix="KSHARE_", env_ignore_empty=True, frozen=True)
+
+    trace_endpoint: HostAndPort | None = Field(
+        None, description="The OTLP (gRPC) receiver that spans are sent to; nothing is traced when left out."
+    )
+    trace_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.01, description="How many of the traces that begin here are recorded, from 0 to 1."
+    )
+
+
+class ProcessSettings(TraceSettings):
     """What every role's process is told when it is started."""
 
     model_config = SettingsConfigDict(
@@ -71,12 +84,6 @@ class ProcessSettings(BaseSettings):
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
     metrics_listen: HostAndPort | None = Field(None, description="Where /metrics is served; nowhere when left out.")
-    trace_endpoint: HostAndPort | None = Field(
-        None, description="The OTLP (gRPC) receiver that spans are sent to; nothing is traced when left out."
-    )
-    trace_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.01, description="How many of the traces that begin here are recorded, from 0 to 1."
-    )
     parent_pid: int = Field(0, description="End when this process is no longer the parent; 0: live on without it.")
 
     def properties(self) -> dict[str, str]:
@@ -96,6 +103,12 @@ class GatewayProcessSettings(ProcessSettings):
     client_listen: HostAndPort = Field("127.0.0.1:9092", description="Where Kafka clients connect.")
     advertised_host: str | None = Field(None, description="The host that clients are sent to; client-listen's if none.")
     advertised_port: Port | None = Field(None, description="The port that clients are sent to; the bound one if none.")
+    listeners: str | None = Field(
+        None, description="Kafka's listeners, before those of the config file and client-listen: NAME://HOST:PORT,..."
+    )
+    advertised_listeners: str | None = Field(
+        None, description="Kafka's advertised.listeners, before those of the config file: NAME://HOST:PORT,..."
+    )
 
 
 def read_settings(kind: type[Settings], arguments: Sequence[str], *, program: str) -> Settings:
@@ -107,7 +120,17 @@ def read_settings(kind: type[Settings], arguments: Sequence[str], *, program: st
         raise SettingsError("; ".join(_problem(kind, detail["loc"], detail) for detail in error.errors())) from error
 
 
-def _problem(kind: type[ProcessSettings], location: tuple[int | str, ...], detail: object) -> str:
+def read_trace_settings() -> TraceSettings:
+    """From the environment alone; SettingsError for a bad value."""
+    try:
+        return TraceSettings()
+    except ValidationError as error:
+        raise SettingsError(
+            "; ".join(_problem(TraceSettings, detail["loc"], detail) for detail in error.errors())
+        ) from error
+
+
+def _problem(kind: type[BaseSettings], location: tuple[int | str, ...], detail: object) -> str:
     assert isinstance(detail, dict)
     name = str(location[0]) if location else "settings"
     flag = f"--{name.replace('_', '-')} (or KSHARE_{name.upper()})"

@@ -5,10 +5,12 @@ The loop is uvloop's: client sockets are what a gateway mostly does.
 
 from __future__ import annotations
 
+import socket
 import sys
 
 from kshare_core.configs import InvalidConfig, process_configs
 from kshare_gateway.gateway import log
+from kshare_gateway.listeners import configured_listeners
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.network import Network
@@ -22,23 +24,45 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
     if settings.coordinator_address is None:
         raise SettingsError("--coordinator-address (or KSHARE_COORDINATOR_ADDRESS) is missing")
     try:
-        configs, warnings = process_configs(settings.properties())
+        configs, warnings = process_configs({**settings.properties(), **_given_listeners(settings)})
+        listeners = configured_listeners(configs, _own_host)
+        if listeners and (settings.advertised_host or settings.advertised_port):
+            raise InvalidConfig(
+                "with listeners, advertised.listeners says what clients are told, not --advertised-host"
+            )
+        for warning in warnings:
+            log.warning("%s: %s", settings.config, warning)
+        return GatewayNode(
+            environment=environment,
+            network=network,
+            settings=GatewaySettings(
+                node_id=settings.node_id,
+                client_listen=settings.client_listen,
+                advertised_host=settings.advertised_host or "",
+                advertised_port=settings.advertised_port or 0,
+                coordinator_address=settings.coordinator_address,
+                configs=configs,
+                listeners=listeners,
+            ),
+        )
     except InvalidConfig as error:
-        raise SettingsError(f"{settings.config}: {error}") from error
-    for warning in warnings:
-        log.warning("%s: %s", settings.config, warning)
-    return GatewayNode(
-        environment=environment,
-        network=network,
-        settings=GatewaySettings(
-            node_id=settings.node_id,
-            client_listen=settings.client_listen,
-            advertised_host=settings.advertised_host or "",
-            advertised_port=settings.advertised_port or 0,
-            coordinator_address=settings.coordinator_address,
-            configs=configs,
-        ),
-    )
+        raise SettingsError(f"{settings.config}: {error}" if settings.config else str(error)) from error
+
+
+def _given_listeners(settings: GatewayProcessSettings) -> dict[str, str]:
+    """The flags that go before the file."""
+    flags = {"listeners": settings.listeners, "advertised.listeners": settings.advertised_listeners}
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def _own_host() -> str:
+    """This machine's name, as far as it means anything to anybody."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "localhost"
+    return name
 
 
 if __name__ == "__main__":

@@ -17,9 +17,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from logging import DEBUG
 from typing import Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.log_fields import current_request_id, log_fields
 from kshare_core.tracing import current_traceparent
 from kshare_gateway.dispatch import HANDLERS, RECORD_BEARING_APIS
 from kshare_gateway.gateway import log
@@ -27,6 +29,7 @@ from kshare_gateway.handlers.api_versions import unsupported_version_body
 from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.request_traces import RequestTraces
+from kshare_rpc.catalog import PLAINTEXT_LISTENER
 from kshare_wire.api_versions import ApiKey, is_supported
 from kshare_wire.framing import FrameReader, RequestHeader, parse_header, peek_request
 from kshare_wire.messages import Body, Buffer, MalformedRequest, Message, decode_request, encode_response, is_flexible
@@ -50,6 +53,8 @@ class ConnectionEnvironment:
     spawn: Callable[[Coroutine[Any, Any, Any], str], object]
     measures: GatewayMeasures = field(default_factory=GatewayMeasures)
     traces: RequestTraces | None = None
+    request_id_prefix: str = "gateway"
+    """What the ids of all requests of this gateway begin with; followed by connection and correlation id."""
 
 
 class _Slot:
@@ -67,10 +72,16 @@ class _Slot:
 
 
 class ClientConnection(asyncio.Protocol):
-    """See the module's text. `connection_id` is unique in the process; `client_host` is "/ip"."""
+    """See the module's text. `connection_id` is unique in the process; `client_host` is "/ip".
 
-    def __init__(self, connection_id: int, environment: ConnectionEnvironment) -> None:
+    `listener` is the name of the listener that the client came by.
+    """
+
+    def __init__(
+        self, connection_id: int, environment: ConnectionEnvironment, listener: str = PLAINTEXT_LISTENER
+    ) -> None:
         self.connection_id = connection_id
+        self.listener = listener
         self.client_host = "/unknown"
         self._environment = environment
         self._frames = FrameReader(environment.maximum_frame_length)
@@ -223,6 +234,8 @@ class ClientConnection(asyncio.Protocol):
         """The answer that was made, None: there is none."""
         buffers: list[Buffer] = []
         body: Body | None = None
+        prefix = self._environment.request_id_prefix
+        current_request_id.set(f"{prefix}-{self.connection_id}-{header.correlation_id}")
         try:
             body = await self._answer(header, context, request)
             if body is not None and not self._is_closed:
@@ -237,7 +250,14 @@ class ClientConnection(asyncio.Protocol):
         if not self._is_closed:
             self._finish(slot, buffers, body)
             self._serve()
+        if log.isEnabledFor(DEBUG):
+            self._log_request(header, request)
         return body
+
+    def _log_request(self, header: RequestHeader, request: Message) -> None:
+        name = HANDLERS[ApiKey(header.api_key)].name
+        with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
+            log.debug("%s version %d of %s was answered", name, header.version, self.client_host)
 
     async def _answer(self, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
         handler = HANDLERS[ApiKey(header.api_key)]
@@ -245,7 +265,8 @@ class ClientConnection(asyncio.Protocol):
         try:
             return await handler.handle(context, request)
         except KafkaError as error:
-            log.info("%s of %s: %s", handler.name, self.client_host, error)
+            with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
+                log.info("%s of %s: %s", handler.name, self.client_host, error)
             return handler.failed(context, request, error)
         except ConnectionMustClose:
             raise

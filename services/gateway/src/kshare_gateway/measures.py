@@ -5,7 +5,7 @@ A request costs two clock readings and one observation, an answer a walk over it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
@@ -37,6 +37,16 @@ CONNECTIONS_CLOSED = counter(
     "gateway_connections_closed_by_gateway",
     "Connections that the gateway closed: idle, or with a request that it could not read; the log says why.",
 )
+HANDSHAKES_FAILED = counter(
+    "gateway_tls_handshakes_failed",
+    "Connections to TLS listeners that ended before they were encrypted: no TLS, no certificate where one is "
+    "required, too slow, or gone. (Kafka: failed-authentication-total.)",
+)
+CERTIFICATE_EXPIRY = gauge(
+    "gateway_certificate_expiry_timestamp_seconds",
+    "When the first certificate of a TLS listener expires, in seconds since 1970.",
+    "listener",
+)
 BYTES_IN = counter("gateway_received_bytes", "Bytes received from clients.")
 BYTES_OUT = counter("gateway_sent_bytes", "Bytes of answers given to clients' sockets.")
 SHARE_SESSIONS = gauge(
@@ -55,6 +65,7 @@ READ_AHEAD_FAILURES = counter("gateway_read_ahead_failures", "Reads ahead that g
 FAMILIES = (
     *(REQUEST_SECONDS, REQUESTS_UNDER_WAY, ERRORS),
     *(CONNECTIONS, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_CLOSED, BYTES_IN, BYTES_OUT),
+    *(HANDSHAKES_FAILED, CERTIFICATE_EXPIRY),
     *(SHARE_SESSIONS, CACHE_BYTES, CACHE_HIT_BYTES, CACHE_MISS_BYTES, READ_AHEAD_BYTES, READ_AHEAD_FAILURES),
 )
 
@@ -71,6 +82,7 @@ class GatewayMeasures:
         self.connections_accepted = 0
         self.connections_refused = 0
         self.connections_closed = 0
+        self.handshakes_failed = 0
         self.received_bytes = 0
         self.sent_bytes = 0
         self.cache_hit_bytes = 0
@@ -98,6 +110,8 @@ class GatewayNow(NamedTuple):
     requests_under_way: int
     share_sessions: int
     cache_bytes: int
+    certificate_expiry_s: Mapping[str, float] = {}
+    """By the names of TLS listeners, in seconds since 1970."""
 
 
 class GatewaySource:
@@ -120,6 +134,9 @@ class GatewaySource:
         readings.add(CONNECTIONS_ACCEPTED, measures.connections_accepted)
         readings.add(CONNECTIONS_REFUSED, measures.connections_refused)
         readings.add(CONNECTIONS_CLOSED, measures.connections_closed)
+        readings.add(HANDSHAKES_FAILED, measures.handshakes_failed)
+        for listener, expires_at_s in now.certificate_expiry_s.items():
+            readings.add(CERTIFICATE_EXPIRY, expires_at_s, listener)
         readings.add(BYTES_IN, measures.received_bytes)
         readings.add(BYTES_OUT, measures.sent_bytes)
         readings.add(CACHE_HIT_BYTES, measures.cache_hit_bytes)

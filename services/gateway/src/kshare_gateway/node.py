@@ -1,7 +1,7 @@
-"""The whole gateway: the socket that clients connect to, their connections, and what all of them share.
+"""The whole gateway: the sockets that clients connect to, their connections, and what all of them share.
 
-Order of the start: the socket is bound (so that the advertised port is known), the node registers, the first view of
-the catalog comes, and only then clients are accepted. `new_connection` is the protocol of one client; the socket uses
+Order of the start: the sockets are bound (so that the advertised ports are known), the node registers, the first view
+of the catalog comes, and only then clients are accepted. `new_connection` is the protocol of one client; a socket uses
 it, and so does a simulation with transports of its own.
 """
 
@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kshare_core.configs import DynamicConfigs
 from kshare_gateway.connection import ClientConnection, ConnectionEnvironment
 from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.listeners import GatewayListener, joined
 from kshare_gateway.measures import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.request_traces import RequestTraces
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share_fetching import ShareFetcher
-from kshare_rpc.catalog import CatalogView, alter_configs
+from kshare_gateway.tls_listener import TlsListener, TlsListenerEnvironment
+from kshare_rpc.catalog import PLAINTEXT_LISTENER, CatalogView, alter_configs
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Network
@@ -33,7 +36,7 @@ RELEASE_GRACE_MS = 2_000
 
 
 class GatewayNode:
-    """A gateway; see DESIGN.md section 2 for what every node has."""
+    """A gateway; see DESIGN.md section 2 for what every node has. InvalidConfig where its certificates are unusable."""
 
     def __init__(self, *, environment: Environment, network: Network, settings: GatewaySettings) -> None:
         self._configs = DynamicConfigs(settings.configs)
@@ -50,7 +53,7 @@ class GatewayNode:
         self._share_fetcher = ShareFetcher(self._gateway)
         self._connections: dict[int, ClientConnection] = {}
         self._last_connection_id = 0
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._address = ""
         self._is_started = False
         self._is_stopping = False
@@ -64,44 +67,71 @@ class GatewayNode:
             spawn=self._spawn,
             measures=self._gateway.measures,
             traces=None if environment.tracer is None else RequestTraces(environment.tracer),
+            request_id_prefix=f"g{settings.node_id}-{self._incarnation[:6]}",
         )
+        self._listeners = settings.all_listeners()
+        self._tls_listeners = {
+            listener.name: TlsListener(
+                listener,
+                self._configs,
+                TlsListenerEnvironment(
+                    refusal=self._refusal,
+                    new_connection=partial(self.new_connection, listener.name),
+                    measures=self._gateway.measures,
+                ),
+            )
+            for listener in self._listeners
+            if listener.is_tls
+        }
 
     @property
     def address(self) -> str:
-        """Where clients connect ("host:port"), with the port that was really bound."""
+        """Where clients of the first listener connect ("host:port"), with the port that was really bound."""
         assert self._address, "the gateway is not started, or has no client_listen"
         return self._address
 
-    def new_connection(self) -> ClientConnection:
-        """The protocol of a new client connection."""
+    def new_connection(self, listener: str = PLAINTEXT_LISTENER) -> ClientConnection:
+        """The protocol of a new client connection, which came by a listener of this name."""
         self._last_connection_id += 1
-        return ClientConnection(self._last_connection_id, self._environment)
+        return ClientConnection(self._last_connection_id, self._environment, listener)
 
     async def start(self) -> None:
         """Binds, registers, and returns when clients are accepted."""
         settings = self._settings
-        host, port = "", 0
-        if settings.client_listen:
-            host, _, port_text = settings.client_listen.rpartition(":")
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(
-                self.new_connection, host.strip("[]"), int(port_text), start_serving=False
-            )
-            port = self._server.sockets[0].getsockname()[1]
-            self._address = f"{host}:{port}"
+        endpoints = [await self._bind(listener) for listener in self._listeners]
         await self._catalog.start(
             coordinator_pb2.Node(
                 role=coordinator_pb2.ROLE_GATEWAY,
                 node_id=settings.node_id,
                 incarnation=self._incarnation,
-                advertised_host=settings.advertised_host or host,
-                advertised_port=settings.advertised_port or port,
+                advertised_host=endpoints[0].host if endpoints else settings.advertised_host,
+                advertised_port=endpoints[0].port if endpoints else settings.advertised_port,
                 rack=self._rack(),
+                listeners=endpoints if settings.listeners else (),
             )
         )
-        if self._server is not None:
-            await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
+        for listener in self._tls_listeners.values():
+            listener.watch()
         self._is_started = True
+
+    async def _bind(self, listener: GatewayListener) -> coordinator_pb2.Node.Listener:
+        """Opens a listener's socket, which takes nobody yet; what its clients are told."""
+        tls = self._tls_listeners.get(listener.name)
+        factory = partial(self.new_connection, listener.name) if tls is None else tls.new_protocol
+        server = await asyncio.get_running_loop().create_server(
+            factory, listener.host or None, listener.port, start_serving=False
+        )
+        self._servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        self._address = self._address or joined(listener.host, port)
+        return coordinator_pb2.Node.Listener(
+            name=listener.name,
+            security_protocol=listener.security_protocol,
+            host=listener.advertised_host,
+            port=listener.advertised_port or port,
+        )
 
     async def stop(self, grace_ms: int) -> None:
         """Answers requests under way for `grace_ms`, closes all connections, and releases what their members held.
@@ -109,8 +139,10 @@ class GatewayNode:
         The catalog goes first: whoever asks another gateway from now on is not sent to this one.
         """
         self._is_stopping = True
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
+        for listener in self._tls_listeners.values():
+            listener.close()
         await self._catalog.deregister()
         for connection in list(self._connections.values()):
             connection.stop_reading()
@@ -147,6 +179,7 @@ class GatewayNode:
             requests_under_way=sum([connection.requests_under_way for connection in self._connections.values()]),
             share_sessions=len(self._gateway.sessions),
             cache_bytes=self._gateway.cache.size_bytes,
+            certificate_expiry_s={name: each.expires_at_s for name, each in self._tls_listeners.items()},
         )
 
     def _rack(self) -> str:
@@ -161,20 +194,29 @@ class GatewayNode:
             connection.client_host,
             header.client_id,
             header.version,
+            connection.listener,
         )
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         return self._gateway.spawn(work, name)
 
     def _admit(self, connection: ClientConnection) -> str | None:
-        measures, limit = self._gateway.measures, self._configs.integer("max.connections")
-        if self._is_stopping or len(self._connections) >= limit:
+        measures, refusal = self._gateway.measures, self._refusal()
+        if refusal is not None:
             measures.connections_refused += 1
-            if self._is_stopping:
-                return "the gateway is stopping"
-            return f"there are {limit} connections already (max.connections)"
+            return refusal
         measures.connections_accepted += 1
         self._connections[connection.connection_id] = connection
+        return None
+
+    def _refusal(self) -> str | None:
+        """Why there can be no further connection now; those in their handshake are some already."""
+        if self._is_stopping:
+            return "the gateway is stopping"
+        limit = self._configs.integer("max.connections")
+        under_way = sum([listener.handshakes for listener in self._tls_listeners.values()])
+        if len(self._connections) + under_way >= limit:
+            return f"there are {limit} connections already (max.connections)"
         return None
 
     def _connection_lost(self, connection: ClientConnection) -> None:

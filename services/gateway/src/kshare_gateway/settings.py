@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kshare_core.configs import Configs
+from kshare_gateway.listeners import PLAINTEXT, GatewayListener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +15,7 @@ class GatewaySettings:
 
     `advertised_host` and `advertised_port` are what clients are told; empty and 0 mean those of `client_listen`.
     An empty `client_listen` opens no socket: connections then come only from `GatewayNode.new_connection`.
+    Where there are `listeners` (Kafka's, see `configured_listeners`), these three mean nothing.
     `configs` has Kafka's broker configs and kshare's own.
     """
 
@@ -22,3 +25,19 @@ class GatewaySettings:
     advertised_port: int
     coordinator_address: str
     configs: Configs
+    listeners: Sequence[GatewayListener] = ()
+
+    def all_listeners(self) -> tuple[GatewayListener, ...]:
+        """`listeners`, or the one at `client_listen`; none where connections come only from a simulation."""
+        if self.listeners or not self.client_listen:
+            return tuple(self.listeners)
+        host, _, port = self.client_listen.rpartition(":")
+        only = GatewayListener(
+            name=PLAINTEXT,
+            security_protocol=PLAINTEXT,
+            host=host.strip("[]"),
+            port=int(port),
+            advertised_host=self.advertised_host or host,
+            advertised_port=self.advertised_port,
+        )
+        return (only,)

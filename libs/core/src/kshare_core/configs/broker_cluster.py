@@ -9,7 +9,11 @@ from kshare_core.configs.definition import ConfigDefinition
 from kshare_core.configs.rows import MAX_INT, MAX_LONG, boolean, class_name, integer, listing, long, string
 
 BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
-    listing("advertised.listeners", None),
+    listing(
+        "advertised.listeners",
+        None,
+        text="What clients are told to connect to, as NAME://HOST:PORT, one for each of `listeners`; those if left out.",
+    ),
     class_name("alter.config.policy.class.name", None),
     integer("broker.heartbeat.interval.ms", 2000),
     integer("broker.id", -1),
@@ -54,8 +58,15 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         dynamic=True,
+        text="Which protocol a listener of a name speaks: PLAINTEXT or SSL. Read when a gateway starts.",
     ),
-    listing("listeners", ("PLAINTEXT://:9092",), dynamic=True),
+    listing(
+        "listeners",
+        ("PLAINTEXT://:9092",),
+        dynamic=True,
+        text="Where clients connect, as NAME://HOST:PORT; without it --listen or --client-listen says it. Read when a "
+        "gateway starts.",
+    ),
     integer("max.connection.creation.rate", MAX_INT, low=0, dynamic=True),
     integer(
         "max.connections",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kshare_core.configs.definition import ConfigDefinition, ConfigTable
-from kshare_core.configs.rows import MAX_INT, MAX_LONG, integer, listing, long, password, string
+from kshare_core.configs.rows import MAX_INT, MAX_LONG, boolean, integer, listing, long, password, string
 
 _ROWS: tuple[ConfigDefinition, ...] = (
     integer(
@@ -91,6 +91,34 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=0,
         high=MAX_INT,
         text="Topics with metrics of their own at one leader, the largest; the others are summed up as (others).",
+    ),
+    boolean(
+        "kshare.delivery.history.enable",
+        False,
+        text="Whether leaders write what happens to the records of share groups to the internal topic "
+        "__share_delivery_history, which the pipeline reads.",
+    ),
+    integer(
+        "kshare.delivery.history.topic.num.partitions",
+        8,
+        low=1,
+        high=1_000,
+        text="Partitions of __share_delivery_history when a leader makes it; they do not change afterwards.",
+    ),
+    long(
+        "kshare.delivery.history.retention.ms",
+        7 * 24 * 3_600_000,
+        low=-1,
+        high=MAX_LONG,
+        text="retention.ms of __share_delivery_history when a leader makes it; later the topic's config can be altered.",
+    ),
+    long(
+        "kshare.delivery.history.buffer.bytes",
+        8 * 1024 * 1024,
+        low=0,
+        high=MAX_LONG,
+        text="Delivery events that a leader keeps until they are stored, in bytes; more are dropped and counted. "
+        "Deliveries never wait for them.",
     ),
     string(
         "kshare.metadata.store",

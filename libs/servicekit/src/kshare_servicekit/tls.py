@@ -1,0 +1,168 @@
+"""TLS contexts from Kafka's `ssl.*` configs, and their renewal when certificates change.
+
+A `TlsServer` has the context for new connections. `renew` looks whether files or configs changed and makes the next
+context then; connections that are open keep theirs. A store that cannot be read, such as a key that is there before its
+certificate, leaves the former context in place, and is looked at again at the next change.
+
+TLS 1.3 has three cipher suites here, which Python cannot choose among; a list that leaves one of them out is refused
+while TLSv1.3 is enabled, rather than passed over.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from kshare_core.configs import InvalidConfig
+from kshare_servicekit.tls_material import KeyStore, TlsConfigs, read_key_store, read_trust_store, store_files
+
+TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
+VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
+TLS_1_3_SUITES = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+_Stamp = tuple[object, ...]
+
+
+class TlsServer:
+    """The context of one listener; InvalidConfig where its configs cannot be used."""
+
+    def __init__(self, configs: TlsConfigs) -> None:
+        self._configs = configs
+        self._stamp = _stamp(configs)
+        self.context, self.expires_at_s = server_context(configs)
+        """For new connections; and when its first certificate expires, in seconds since 1970."""
+
+    def renew(self) -> bool:
+        """Whether there is a new context; InvalidConfig, once for each change, where there should be and cannot."""
+        stamp = _stamp(self._configs)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        self.context, self.expires_at_s = server_context(self._configs)
+        return True
+
+
+def server_context(configs: TlsConfigs) -> tuple[ssl.SSLContext, float]:
+    """A server's context, and when its first certificate expires, in seconds since 1970; InvalidConfig."""
+    store = read_key_store(configs)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _set_versions_and_suites(context, configs)
+    _load_key_store(context, configs, store)
+    _set_client_auth(context, configs)
+    return context, store.expires_at_s
+
+
+def _set_client_auth(context: ssl.SSLContext, configs: TlsConfigs) -> None:
+    client_auth = configs.text("ssl.client.auth")
+    trusted = read_trust_store(configs)
+    if client_auth == "none":
+        return
+    if trusted is None:
+        name = configs.name("ssl.client.auth")
+        wanted = "ssl.truststore.location or ssl.truststore.certificates must name the authorities that it is about"
+        raise InvalidConfig(f"{name} is {client_auth}, and {wanted}")
+    context.load_verify_locations(cadata=trusted)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, what is in the truststore needs no issuer
+    context.verify_mode = CLIENT_AUTH[client_auth]
+
+
+def _load_key_store(context: ssl.SSLContext, configs: TlsConfigs, store: KeyStore) -> None:
+    try:
+        with _as_file(store.certificates) as certificates, _as_file(store.key) as key:
+            context.load_cert_chain(certificates, key)
+    except ssl.SSLError as error:
+        where = "ssl.keystore.location" if configs.text("ssl.keystore.location") else "ssl.keystore.key"
+        raise InvalidConfig(f"{configs.name(where)}: OpenSSL does not take the key or certificates: {error}") from None
+
+
+def _set_versions_and_suites(context: ssl.SSLContext, configs: TlsConfigs) -> None:
+    name = configs.name("ssl.enabled.protocols")
+    enabled = [version for version in configs.texts("ssl.enabled.protocols") if version]
+    unknown = [version for version in enabled if version not in VERSIONS]
+    if unknown or not enabled:
+        found = ",".join(enabled) or "empty"
+        raise InvalidConfig(f"{name} is {found}; allowed are {TLS_1_2} and {TLS_1_3}, and one of them at least")
+    suites = [suite for suite in configs.texts("ssl.cipher.suites") if suite]
+    if suites:
+        enabled = _choose_suites(context, configs, suites, enabled)
+    context.minimum_version = min(VERSIONS[version] for version in enabled)
+    context.maximum_version = max(VERSIONS[version] for version in enabled)
+
+
+def _choose_suites(
+    context: ssl.SSLContext, configs: TlsConfigs, suites: Sequence[str], enabled: Sequence[str]
+) -> list[str]:
+    """Sets the suites of TLS 1.2; returns the versions that have suites."""
+    name, versions_name = configs.name("ssl.cipher.suites"), configs.name("ssl.enabled.protocols")
+    newer = [suite for suite in suites if suite in TLS_1_3_SUITES]
+    older = [suite for suite in suites if suite not in TLS_1_3_SUITES]
+    if TLS_1_3 in enabled and len(newer) < len(TLS_1_3_SUITES):
+        text = f"{name} must have all of {','.join(TLS_1_3_SUITES)} while {versions_name} has {TLS_1_3}"
+        raise InvalidConfig(f"{text}: a choice among these cannot be made here; set {versions_name}={TLS_1_2} for it")
+    known = _openssl_suites()
+    unknown = [suite for suite in older if openssl_suite(suite) not in known]
+    if unknown:
+        raise InvalidConfig(f"{name} has {','.join(unknown)}, which OpenSSL does not know; known are {','.join(known)}")
+    if older:
+        context.set_ciphers(":".join(map(openssl_suite, older)))
+    found = [version for version in enabled if (newer if version == TLS_1_3 else older)]
+    if not found:
+        raise InvalidConfig(f"{name} has no suite of {','.join(enabled)}, which {versions_name} enables")
+    return found
+
+
+def openssl_suite(name: str) -> str:
+    """OpenSSL's name of a TLS 1.2 suite by its IANA name, which Java uses; any other name as it is."""
+    if not name.startswith("TLS_") or "_WITH_" not in name:
+        return name
+    exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
+    for bits in ("128", "256"):
+        cipher = cipher.replace(f"AES_{bits}", f"AES{bits}")
+    cipher = cipher.replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
+    parts = [cipher] if exchange == "RSA" else [exchange, cipher]
+    return "-".join(parts).replace("_", "-")
+
+
+def _openssl_suites() -> list[str]:
+    """Those of TLS 1.2 that OpenSSL takes for safe, as far as servers with a certificate can use them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    names = [suite["name"] for suite in context.get_ciphers()]
+    return [name for name in names if name not in TLS_1_3_SUITES]
+
+
+def _stamp(configs: TlsConfigs) -> _Stamp:
+    """Differs when the files do, or where configs say they are."""
+    found: list[object] = [
+        configs.text(name)
+        for name in (
+            *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.key"),
+            *("ssl.keystore.certificate.chain", "ssl.key.password", "ssl.client.auth"),
+            *("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password"),
+            "ssl.truststore.certificates",
+        )
+    ]
+    found += [configs.texts("ssl.enabled.protocols"), configs.texts("ssl.cipher.suites")]
+    for path in store_files(configs):
+        try:
+            status = path.stat()
+        except OSError as error:
+            found.append((str(path), error.errno))
+        else:
+            found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path with this content, for OpenSSL, which takes keys from files only; it is in memory and never on a disk."""
+    descriptor = os.memfd_create("kshare-tls")
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

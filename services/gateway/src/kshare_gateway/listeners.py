@@ -1,0 +1,180 @@
+"""Where clients connect, and what they are told: Kafka's `listeners`, `advertised.listeners` and their protocol map.
+
+Rules, as in Kafka (KafkaConfig, SocketServerConfigs): a listener is NAME://HOST:PORT, its name counts in capitals, an
+empty host is every interface. Names and ports are there once each (a port twice for an IPv4 and an IPv6 address).
+`listener.security.protocol.map` says what a name means. What is advertised belongs to a listener, and 0.0.0.0 cannot be
+advertised; where `advertised.listeners` is left out it is `listeners`, with this machine's name for an empty host.
+
+Narrower than Kafka: protocols are PLAINTEXT and SSL, and each listener is advertised, since gateways do not call each
+other by listeners.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from kshare_core.configs import Configs, InvalidConfig
+
+PLAINTEXT, SSL = "PLAINTEXT", "SSL"
+PROTOCOLS = (PLAINTEXT, SSL)
+EVERY_INTERFACE = ("0.0.0.0", "::")
+LISTENER_LIMIT = 20
+_LISTENER = re.compile(r"(?P<name>[0-9a-zA-Z_.\-]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayListener:
+    """One of a gateway's sockets: `host` empty is every interface, `port` 0 picks one.
+
+    `advertised_host` and `advertised_port` are what clients are told; port 0 is the one that was bound.
+    """
+
+    name: str
+    security_protocol: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+    @property
+    def is_tls(self) -> bool:
+        return self.security_protocol == SSL
+
+    @property
+    def config_prefix(self) -> str:
+        """What stands before a config that is given for this listener only."""
+        return f"listener.name.{self.name.lower()}."
+
+    def __str__(self) -> str:
+        return f"{self.name}://{joined(self.host, self.port)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """One entry of `listeners` or `advertised.listeners`."""
+
+    name: str
+    host: str
+    port: int
+
+
+def joined(host: str, port: int) -> str:
+    """HOST:PORT, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple[GatewayListener, ...]:
+    """The listeners that `listeners` names; none where it is not set. InvalidConfig.
+
+    `own_host` is the name of this machine; it is asked for only where a listener on every interface needs it.
+    """
+    if not configs.is_set("listeners"):
+        if configs.is_set("advertised.listeners"):
+            raise InvalidConfig("advertised.listeners is given without listeners, which says where to listen")
+        return ()
+    written = _entries("listeners", configs["listeners"])
+    protocols = _protocols(configs)
+    _check_ports(written)
+    advertised = {entry.name: entry for entry in written}
+    if configs.is_set("advertised.listeners"):
+        advertised = _advertised(configs, advertised)
+    found = []
+    for entry in written:
+        if entry.name not in protocols:
+            raise InvalidConfig(f"listeners has {entry.name}, which listener.security.protocol.map does not know")
+        told = advertised[entry.name]
+        found.append(
+            GatewayListener(
+                name=entry.name,
+                security_protocol=_supported(entry.name, protocols[entry.name]),
+                host=entry.host,
+                port=entry.port,
+                advertised_host=told.host or own_host(),
+                advertised_port=told.port,
+            )
+        )
+    return tuple(found)
+
+
+def _advertised(configs: Configs, listeners: Mapping[str, _Written]) -> dict[str, _Written]:
+    found = {entry.name: entry for entry in _entries("advertised.listeners", configs["advertised.listeners"])}
+    unknown = [name for name in found if name not in listeners]
+    if unknown:
+        raise InvalidConfig(f"advertised.listeners has {','.join(unknown)}, which listeners does not have")
+    missing = [name for name in listeners if name not in found]
+    if missing:
+        text = f"advertised.listeners lacks {','.join(missing)}, which listeners has"
+        raise InvalidConfig(f"{text}; its clients could not be told where to connect")
+    for entry in found.values():
+        if entry.port == 0:
+            raise InvalidConfig(f"advertised.listeners has port 0 for {entry.name}; clients cannot connect to it")
+    return found
+
+
+def _entries(config: str, value: object) -> list[_Written]:
+    texts = [text for text in value if text] if isinstance(value, tuple) else []
+    if not texts or len(texts) > LISTENER_LIMIT:
+        raise InvalidConfig(f"{config} has {len(texts)} entries; 1 to {LISTENER_LIMIT} are allowed")
+    found = [_entry(config, text) for text in texts]
+    names = [entry.name for entry in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidConfig(f"{config} has {','.join(twice)} more than once")
+    for entry in found:
+        if entry.host in EVERY_INTERFACE and config == "advertised.listeners":
+            text = f"advertised.listeners has {entry.name} at {entry.host}, where no client can connect"
+            raise InvalidConfig(f"{text}; give an address or name that clients reach")
+    return found
+
+
+def _entry(config: str, text: str) -> _Written:
+    match = _LISTENER.fullmatch(text)
+    if match is None or int(match["port"]) > 65_535:
+        raise InvalidConfig(f"{config} has {text!r}; an entry must be NAME://HOST:PORT, as in SSL://0.0.0.0:9093")
+    return _Written(match["name"].upper(), match["host"], int(match["port"]))
+
+
+def _check_ports(written: Sequence[_Written]) -> None:
+    by_port: dict[int, list[_Written]] = {}
+    for entry in written:
+        if entry.port:
+            by_port.setdefault(entry.port, []).append(entry)
+    for port, entries in by_port.items():
+        if len(entries) > 1 and not _differ_in_kind(entries):
+            names = ",".join(entry.name for entry in entries)
+            text = f"listeners has port {port} for {names}; each needs a port of its own"
+            raise InvalidConfig(f"{text}, but for one IPv4 and one IPv6 address")
+
+
+def _differ_in_kind(entries: Sequence[_Written]) -> bool:
+    kinds = []
+    for entry in entries:
+        try:
+            kinds.append(type(ip_address(entry.host)))
+        except ValueError:
+            return False
+    return len(kinds) == 2 and set(kinds) == {IPv4Address, IPv6Address}
+
+
+def _protocols(configs: Configs) -> dict[str, str]:
+    value = configs.text("listener.security.protocol.map")
+    found: dict[str, str] = {}
+    for part in value.split(","):
+        name, colon, protocol = part.strip().partition(":")
+        if not colon or not name or not protocol or name.upper() in found:
+            text = f"listener.security.protocol.map has {part.strip()!r}"
+            raise InvalidConfig(f"{text}; it must be NAME:PROTOCOL, with commas between them, each name once")
+        found[name.upper()] = protocol.upper()
+    return found
+
+
+def _supported(name: str, protocol: str) -> str:
+    if protocol not in PROTOCOLS:
+        text = (
+            f"listener.security.protocol.map says that {name} is {protocol}; allowed here are {' and '.join(PROTOCOLS)}"
+        )
+        raise InvalidConfig(text)
+    return protocol
