@@ -25,11 +25,12 @@ def produce(bootstrap: str, topic: str, *traceparents: str) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.parametrize("single_process", [False, True])
 @pytest.mark.timeout(120)
-def test_one_record_from_its_producer_to_its_confirmed_acknowledgement(tmp_path: Path) -> None:
+def test_one_record_from_its_producer_to_its_confirmed_acknowledgement(tmp_path: Path, single_process: bool) -> None:
     with TraceCollector() as collector:
         variables = {"KSHARE_TRACE_ENDPOINT": collector.endpoint, "KSHARE_TRACE_RATIO": "1"}
-        with KshareCluster(tmp_path, variables=variables) as cluster:
+        with KshareCluster(tmp_path, variables=variables, single_process=single_process) as cluster:
             topic, group = new_topic(cluster.bootstrap), new_group(cluster.bootstrap)
             produce(cluster.bootstrap, topic, FIRST)
             with Reader(cluster.bootstrap, group, topic) as reader:

@@ -15,6 +15,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from kshare_core.identifiers import topic_id_text
+from kshare_core.log_fields import REQUEST_ID_LIMIT, current_request_id, log_fields
 from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
 from kshare_rpc.call_statistics import HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
@@ -25,12 +27,48 @@ from kshare_rpc.network import Handler, Method, Payload, Service
 FLUSH_AT_STOP_MS = 200
 """How long a stopping server lets streams and unary calls send what they have after the last handler ended."""
 
+LOGGED_PARTITIONS_LIMIT = 20
+"""Partitions that the line of one call names."""
+
+_log = logging.getLogger(__name__)
+
 HandlerError = Callable[[str, BaseException], None]
 """Told of an exception that left a handler: the method's path and the exception."""
 
 
 def log_handler_error(path: str, error: BaseException) -> None:
-    logging.getLogger(__name__).error("%s failed: %r", path, error, exc_info=error)
+    _log.error("%s failed: %r", path, error, exc_info=error)
+
+
+def log_call(path: str, request: Any, duration_s: float) -> None:
+    """A line at level debug for each call that was answered; it has the client's request id, group and partitions."""
+    if not _log.isEnabledFor(logging.DEBUG):
+        return
+    fields: dict[str, str | int] = {"duration_ms": round(duration_s * 1000)}
+    if group := getattr(request, "group_id", ""):
+        fields["group"] = group
+    found = [
+        f"{topic_id_text(entry.topic_id)}-{entry.partition}"
+        for entry in getattr(request, "partitions", ())
+        if isinstance(getattr(entry, "topic_id", None), bytes)
+    ]
+    if found:
+        fields["partitions"] = ",".join(found[:LOGGED_PARTITIONS_LIMIT])
+    with log_fields(**fields):
+        _log.debug("%s was answered", path)
+
+
+def begin_span(tracer: Tracer | None, path: str, traceparent: str) -> Span | None:
+    """A call's part of its caller's trace. It runs in a task of its own, so nobody else's work gets into it."""
+    if not is_sampled(traceparent):
+        return None
+    service, _, name = path.partition("/")
+    span = None
+    if tracer is not None:
+        attributes = {"rpc.system": "grpc", "rpc.service": f"kshare.v1.{service}", "rpc.method": name}
+        span = tracer.begin(path, attributes, parent=traceparent)
+    current_traceparent.set(traceparent if span is None else span.traceparent)
+    return span
 
 
 class CallServer:
@@ -75,11 +113,14 @@ class CallServer:
         answer_payload: Payload = ()
         statistics, now = self.statistics.of_served(header.method), self.statistics.now
         started_at = statistics.started(now())
-        span = self._begin_span(header) if header.traceparent else None
+        if header.request_id:
+            current_request_id.set(header.request_id[:REQUEST_ID_LIMIT])
+        span = begin_span(self._tracer, header.method, header.traceparent) if header.traceparent else None
         try:
             request = method.request_type.FromString(header.message)
             result = await handler(request, payload)
             message, answer_payload = result if isinstance(result, tuple) else (result, ())
+            log_call(header.method, request, now() - started_at)
             answer.message = message.SerializeToString()
         except DecodeError as error:
             statistics.failed(MALFORMED)
@@ -96,18 +137,6 @@ class CallServer:
             if span is not None:
                 span.end(answer.failure)
         return answer_payload
-
-    def _begin_span(self, header: FrameHeader) -> Span | None:
-        """The call's part of its caller's trace. It runs in a task of its own, so nobody else's work gets into it."""
-        if not is_sampled(header.traceparent):
-            return None
-        service, _, name = header.method.partition("/")
-        span = None
-        if self._tracer is not None:
-            attributes = {"rpc.system": "grpc", "rpc.service": f"kshare.v1.{service}", "rpc.method": name}
-            span = self._tracer.begin(header.method, attributes, parent=header.traceparent)
-        current_traceparent.set(header.traceparent if span is None else span.traceparent)
-        return span
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a call in a task that the end of the server waits for."""

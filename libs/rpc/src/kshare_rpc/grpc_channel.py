@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import h2.events
 from google.protobuf.message import DecodeError
 
+from kshare_core.log_fields import current_request_id
 from kshare_core.tracing import current_traceparent
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
@@ -150,6 +151,7 @@ class GrpcChannel:
             method=method.path,
             message=request.SerializeToString(),
             traceparent=current_traceparent.get(),
+            request_id=current_request_id.get(),
         )
         frame = encode_frame(header, payload)
         if len(frame) > FRAME_BYTES_LIMIT:

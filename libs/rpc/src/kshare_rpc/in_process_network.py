@@ -2,7 +2,7 @@
 
 Messages are handed over as they are, so neither side may change one that it sent or was given. As between processes, a
 call runs in a task of its own and to its end even when its caller has stopped waiting; errors are those that the gRPC
-network would raise.
+network would raise. `traced` gives a node's own view of the network: its tracer records the calls that it serves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from kshare_rpc.call_server import HandlerError, log_handler_error
+from kshare_core.tracing import Tracer, current_traceparent
+from kshare_rpc.call_server import HandlerError, begin_span, log_call, log_handler_error
 from kshare_rpc.call_statistics import HANDLER_FAILED, STOPPED, CallStatistics
 from kshare_rpc.network import (
     CallFailed,
@@ -51,7 +52,11 @@ class InProcessNetwork:
     def connect(self, address: str) -> InProcessChannel:
         return InProcessChannel(self, address)
 
-    async def serve(self, address: str, services: Sequence[Service]) -> InProcessServer:
+    def traced(self, tracer: Tracer | None) -> TracedNetwork:
+        """The same network, for a node whose calls `tracer` records."""
+        return TracedNetwork(self, tracer)
+
+    async def serve(self, address: str, services: Sequence[Service], tracer: Tracer | None = None) -> InProcessServer:
         """Takes the address (port 0: one that is free); OSError where somebody has it."""
         host, _, port = address.rpartition(":")
         while port == "0" and (address.endswith(":0") or address in self._servers):
@@ -59,7 +64,7 @@ class InProcessNetwork:
             self._next_port += 1
         if address in self._servers:
             raise OSError(errno.EADDRINUSE, f"cannot listen on {address!r}: the port is taken")
-        server = InProcessServer(address, services, self._on_handler_error, self._release, self.statistics)
+        server = InProcessServer(address, services, self._on_handler_error, self._release, self.statistics, tracer)
         self._servers[address] = server
         return server
 
@@ -69,6 +74,21 @@ class InProcessNetwork:
 
     def _release(self, address: str) -> None:
         del self._servers[address]
+
+
+class TracedNetwork:
+    """A `Network`; see `InProcessNetwork.traced`."""
+
+    def __init__(self, network: InProcessNetwork, tracer: Tracer | None) -> None:
+        self._network = network
+        self._tracer = tracer
+        self.statistics = network.statistics
+
+    def connect(self, address: str) -> InProcessChannel:
+        return self._network.connect(address)
+
+    async def serve(self, address: str, services: Sequence[Service]) -> InProcessServer:
+        return await self._network.serve(address, services, self._tracer)
 
 
 class InProcessServer:
@@ -81,8 +101,10 @@ class InProcessServer:
         on_handler_error: HandlerError,
         release: Callable[[str], None],
         statistics: CallStatistics,
+        tracer: Tracer | None = None,
     ) -> None:
         self._address = address
+        self._tracer = tracer
         self._statistics = statistics
         self._handlers: dict[str, Handler] = {
             method.path: handler for service in services for method, handler in service.handlers.items()
@@ -123,17 +145,25 @@ class InProcessServer:
     async def _run(self, path: str, handler: Handler, request: Message, payload: memoryview) -> _Result:
         statistics, now = self._statistics.of_served(path), self._statistics.now
         started_at = statistics.started(now())
+        traceparent = current_traceparent.get()
+        span = begin_span(self._tracer, path, traceparent) if traceparent else None
+        problem = ""
         try:
             result = await handler(request, payload)
+            log_call(path, request, now() - started_at)
         except asyncio.CancelledError:
             statistics.failed(STOPPED)
-            raise ChannelUnavailable(f"{path}: the server at {self._address} stopped before it could answer") from None
+            problem = f"{path}: the server at {self._address} stopped before it could answer"
+            raise ChannelUnavailable(problem) from None
         except Exception as error:
             statistics.failed(HANDLER_FAILED)
             self._on_handler_error(path, error)
-            raise CallFailed(f"{path} at {self._address}: {type(error).__name__}: {error}") from error
+            problem = f"{path} at {self._address}: {type(error).__name__}: {error}"
+            raise CallFailed(problem) from error
         finally:
             statistics.ended(now() - started_at)
+            if span is not None:
+                span.end(problem)
         message, pieces = result if isinstance(result, tuple) else (result, ())
         return message, _joined(pieces)
 

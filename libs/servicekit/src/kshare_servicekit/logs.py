@@ -1,6 +1,8 @@
 """Log lines on standard error, as JSON or for a person; role and node id are in each, and libraries' lines too.
 
-Lines about work that is traced have its trace id and span id, by which a request is followed through all roles.
+Lines about work for a client's request have its `request_id`, by which it is followed through all roles; those of
+traced work its trace id and span id, too. Lines about a group or a partition have `group`, `topic_id`, `partition`
+(kshare_core.log_fields). At level debug every request and every call between roles has a line.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import EventDict, Processor
 
+from kshare_core.log_fields import current_log_fields
 from kshare_core.tracing import current_traceparent
 
 LogFormat = Literal["console", "json"]
@@ -22,6 +25,7 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
     """Sets up structlog and the standard library's logging for the whole process; may be called again."""
 
     def add_node(_: Any, __: str, event: EventDict) -> EventDict:
+        event.update(current_log_fields())
         event["role"] = role
         event["node_id"] = node_id
         if traceparent := current_traceparent.get():
@@ -47,6 +51,7 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    logging.getLogger("hpack").setLevel(max(level, logging.INFO))  # a line for each header of each message
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.in_process_network import InProcessNetwork
+from kshare_rpc.in_process_network import TracedNetwork
 from kshare_rpc.network import Channel, Server, Service
 
 
 class ReachableNetwork:
     """A `Network`; `on_served(address, operations_address)` is told where the node can be reached."""
 
-    def __init__(self, inner: InProcessNetwork, on_served: Callable[[str, str], None]) -> None:
+    def __init__(self, inner: TracedNetwork, on_served: Callable[[str, str], None]) -> None:
         self._inner = inner
         self._outer = GrpcNetwork(statistics=inner.statistics)
         self._on_served = on_served

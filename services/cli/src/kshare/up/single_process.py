@@ -1,20 +1,24 @@
 """All roles in this process: the same nodes in one event loop, with channels that are plain calls.
 
 What is stored lies where the processes would store it, so a directory can be used one way today and the other tomorrow.
+Each node has a tracer of its own, so traces look as those of processes do.
 Coordinators and share coordinators can be reached from outside, too, and write ready files: kshare's commands call
 them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import DataDirectory, write_atomically
 from kshare.up.metrics_plan import ALL_ROLES
-from kshare.up.plan import NODE_ID, ClusterPlan, PlannedNode
+from kshare.up.plan import GATEWAY, NODE_ID, ClusterPlan, PlannedNode
 from kshare.up.reachable_network import ReachableNetwork
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
@@ -25,7 +29,10 @@ from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.clock import system_environment
+from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.process_settings import SettingsError, read_trace_settings
+from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 
@@ -42,6 +49,22 @@ class Node(Protocol):
     def register_metrics(self, metrics: Metrics) -> None: ...
 
 
+def _tracers(plan: ClusterPlan) -> dict[str, OpenTelemetryTracer]:
+    """Of each node one, by its name, as if it were a process; none where KSHARE_TRACE_ENDPOINT says nothing."""
+    try:
+        settings = read_trace_settings()
+    except SettingsError as error:
+        raise CommandFailed(str(error), BAD_USE) from None
+    if settings.trace_endpoint is None:
+        return {}
+    return {
+        node.name: collector_tracer(
+            role=node.role, node_id=node.node_id, endpoint=settings.trace_endpoint, ratio=settings.trace_ratio
+        )
+        for node in plan.nodes
+    }
+
+
 class SingleProcess:
     """Starts the nodes in order, and stops those that were started the other way round."""
 
@@ -51,10 +74,12 @@ class SingleProcess:
         self._configs = configs
         self._started = AsyncExitStack()
         self._metrics = Metrics(has_several_nodes=True)
+        self._tracers = _tracers(plan)
         called = [*plan.coordinators, *plan.share_coordinators]
         self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in called]
 
     async def start(self) -> None:
+        self._started.push_async_callback(self._end_traces)
         nodes = self._nodes()
         for node in nodes:
             node.register_metrics(self._metrics)
@@ -68,16 +93,19 @@ class SingleProcess:
     async def stop(self) -> None:
         await self._started.aclose()
 
+    async def _end_traces(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(None, each.shutdown) for each in self._tracers.values()))
+
     def _nodes(self) -> list[Node]:
         network = InProcessNetwork()
         self._metrics.add_network(network.statistics)
-        environment = system_environment(self._directory.path)
         plan = self._plan
         addresses = {name: str(address) for name, address in plan.addresses.items()}
         return [
             *(
                 CoordinatorNode(
-                    environment=system_environment(node.data_dir(self._directory.path)),
+                    environment=self._environment(node),
                     network=self._reachable(node, network),
                     settings=CoordinatorSettings(
                         node_id=node.node_id,
@@ -90,7 +118,7 @@ class SingleProcess:
             ),
             *(
                 ShareCoordinatorNode(
-                    environment=system_environment(node.data_dir(self._directory.path)),
+                    environment=self._environment(node),
                     network=self._reachable(node, network),
                     settings=ShareCoordinatorSettings(
                         node_id=node.node_id,
@@ -103,8 +131,8 @@ class SingleProcess:
             ),
             *(
                 LeaderNode(
-                    environment=system_environment(node.data_dir(self._directory.path)),
-                    network=network,
+                    environment=self._environment(node),
+                    network=network.traced(self._tracers.get(node.name)),
                     settings=LeaderSettings(
                         node_id=node.node_id,
                         listen=addresses[node.name],
@@ -115,13 +143,14 @@ class SingleProcess:
                 for node in plan.leaders
             ),
             GatewayNode(
-                environment=environment,
+                environment=replace(system_environment(self._directory.path), tracer=self._tracers.get(GATEWAY)),
                 network=network,
                 settings=GatewaySettings(
                     node_id=NODE_ID,
                     client_listen=str(plan.client_address),
                     advertised_host=plan.advertised.host,
                     advertised_port=plan.advertised.port,
+                    listeners=plan.listeners,
                     coordinator_address=plan.coordinator_address,
                     configs=self._configs,
                 ),
@@ -133,4 +162,7 @@ class SingleProcess:
             text = f"address={address}\noperations_address={operations_address}\n"
             write_atomically(self._directory.ready_file(node.name), text)
 
-        return ReachableNetwork(network, served)
+        return ReachableNetwork(network.traced(self._tracers.get(node.name)), served)
+
+    def _environment(self, node: PlannedNode) -> Environment:
+        return replace(system_environment(node.data_dir(self._directory.path)), tracer=self._tracers.get(node.name))

@@ -30,6 +30,7 @@ from typing import NamedTuple, Protocol
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
+from kshare_core.log_fields import about
 from kshare_leader.dead_letters.destination import (
     GROUP_ENABLE,
     Destination,
@@ -350,7 +351,8 @@ class DeadLetters:
         if work.problem is None:
             work.failing_since_ms = self._now_ms()
         if problem != work.problem:
-            self._report(f"dead letters of {work.served.key} cannot be stored, trying again: {problem}")
+            key = work.served.key
+            about(key, self._report)(f"dead letters of {key} cannot be stored, trying again: {problem}")
         work.problem = problem
         self._line_up_later(work, self._pause_ms(work.attempts))
 
@@ -380,7 +382,8 @@ class DeadLetters:
             self._refusals[group_id] = _Refusals(reason, now_ms)
             offsets = ", ".join(f"{first}-{last_offset}" for first, last_offset in runs[:10])
             more = " and more" if len(runs) > 10 else ""
-            self._report(f"records {offsets}{more} of {served.key} are archived without dead letters: {reason}")
+            text = f"records {offsets}{more} of {served.key} are archived without dead letters: {reason}"
+            about(served.key, self._report)(text)
         self._measures.dead_letters(served.key, given_up=_count_of(runs))
         served.dead_letters_done(runs)
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
+from kshare_core.log_fields import about
 from kshare_leader.log import keys
 from kshare_leader.log.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
 from kshare_leader.log.producer_state import ProducerState, TransactionalAppend
@@ -79,7 +80,7 @@ class PartitionLog:
         self._key = key
         self._store = store
         self._tails = tails
-        self._report = report
+        self._report = about(key, report)
         self._prefix = keys.partition_prefix(key)
         self._prefix_end = keys.after_prefix(self._prefix)
         self._stored = StoredBatches(store, key)

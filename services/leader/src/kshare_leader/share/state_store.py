@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.log_fields import about
 from kshare_core.states import RecordState
 from kshare_leader.machine.state_write import StateBatch, StateWrite
 from kshare_leader.share.limits import (
@@ -167,7 +168,8 @@ class ShareStateStore:
                 except CallFailed as failure:
                     problem = f"{address}: {failure}"
             if attempts == 0:
-                self._report(f"the state of share-partition {key} cannot be read yet, trying again: {problem}")
+                text = f"the state of share-partition {key} cannot be read yet, trying again: {problem}"
+                about(key, self._report)(text)
             attempts += 1
             await asyncio.sleep(self._pause(attempts))
 
@@ -266,12 +268,14 @@ class ShareStateStore:
             outcome = Outcome.FENCED
         else:
             outcome = Outcome.UNKNOWN if attempt.may_be_stored else Outcome.REFUSED
-        self._report(f"share-partition {attempt.source.key} cannot store its state: {error}")
+        key = attempt.source.key
+        about(key, self._report)(f"share-partition {key} cannot store its state: {error}")
         attempt.end(outcome, _for_clients(error))
 
     def _end_unknown(self, attempt: _Attempt, problem: str) -> None:
-        text = f"share-partition {attempt.source.key} does not know whether its state is stored: {problem}"
-        self._report(text)
+        key = attempt.source.key
+        text = f"share-partition {key} does not know whether its state is stored: {problem}"
+        about(key, self._report)(text)
         attempt.end(Outcome.UNKNOWN, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
 
     def _retry(self, attempts: Sequence[_Attempt], problem: str) -> None:

@@ -112,6 +112,7 @@ class FrameHeader(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the caller, unique among its calls under way on this stream, echoed in the answer."""
     method: _builtins.str
@@ -124,6 +125,8 @@ class FrameHeader(_message.Message):
     """
     traceparent: _builtins.str
     """A W3C trace context of the caller, empty when there is none."""
+    request_id: _builtins.str
+    """Of the client's request that the call is made for, as the gateway numbered it; empty: for none. For log lines."""
     def __init__(
         self,
         *,
@@ -132,10 +135,11 @@ class FrameHeader(_message.Message):
         message: _builtins.bytes = ...,
         failure: _builtins.str = ...,
         traceparent: _builtins.str = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "failure", b"failure", "message", b"message", "method", b"method", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "failure", b"failure", "message", b"message", "method", b"method", "request_id", b"request_id", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
