@@ -1,6 +1,6 @@
 """Builds a record batch from single records: only where a role itself has something to say, never on the normal path.
 
-Uncompressed, without a producer id, base offset 0: what a producer without idempotence would send.
+Without a producer id, base offset 0: what a producer without idempotence would send.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from collections.abc import Sequence
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from kshare_wire.record_batches import COMPRESSION_NAMES
+
 Header = tuple[str, bytes | None]
 
 
 class BatchWriter:
     """Records one after the other, until they would make the batch larger than `limit_bytes`.
 
-    The first record always fits, so that a caller sees by `size_bytes` that one alone is too large.
+    The first record always fits, so that a caller sees by `size_bytes` that one alone is too large. `compression` is a
+    name of `COMPRESSION_NAMES`; sizes are those before compression.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, compression: str = "none") -> None:
         self.count = 0
         self._builder = DefaultRecordBatchBuilder(
             magic=2,
-            compression_type=0,
+            compression_type=COMPRESSION_NAMES.index(compression),
             is_transactional=0,
             producer_id=-1,
             producer_epoch=-1,

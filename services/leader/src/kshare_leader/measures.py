@@ -89,6 +89,25 @@ class GroupCounts:
         self.acknowledge_s = Distribution(DURATION_BOUNDS_S)
 
 
+class HistoryCounts:
+    """Of the delivery history: events that were taken, and what became of them."""
+
+    __slots__ = ("buffer_bytes", "dropped", "events", "failures", "published", "published_bytes")
+
+    def __init__(self) -> None:
+        self.events = 0
+        """Put into the buffer."""
+        self.dropped = 0
+        """Events that found no room, or that the topic's leader does not take."""
+        self.published = 0
+        """Events that are stored in the topic."""
+        self.published_bytes = 0
+        """Record batches, compressed."""
+        self.failures = 0
+        """Calls that stored nothing and are tried again."""
+        self.buffer_bytes = 0
+
+
 class Progress(NamedTuple):
     """Where a share-partition stood: what lies below `start_offset` is done, and so many records from there on."""
 
@@ -239,6 +258,7 @@ class LeaderMeasures:
         self.groups: dict[str, GroupCounts] = {}
         self.log_write_s = Distribution(DURATION_BOUNDS_S)
         self.log_write_failures = 0
+        self.history = HistoryCounts()
         self._append_times: dict[TopicPartition, AppendTimes] = {}
         self.is_kept: Callable[[SharePartitionKey], bool] = lambda key: False
         """Whether a share-partition is in memory, so that its counts must stay."""

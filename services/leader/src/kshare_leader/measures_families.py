@@ -117,6 +117,19 @@ LOG_WRITE_SECONDS = histogram(
     "leader_log_write_duration_seconds", "One atomic write of all appends of a turn, with its fsync, in seconds."
 )
 LOG_WRITE_FAILURES = counter("leader_log_write_failures", "Writes of appends that the disk refused.")
+HISTORY_EVENTS = counter(
+    "leader_delivery_history_events",
+    "Delivery events by what became of them: published (stored in __share_delivery_history), dropped (no room, see "
+    "kshare.delivery.history.buffer.bytes, or the topic does not take them; readers see that numbers are missing).",
+    "outcome",
+)
+HISTORY_BYTES = counter(
+    "leader_delivery_history_bytes", "Record batches published to __share_delivery_history, compressed, in bytes."
+)
+HISTORY_BUFFER = gauge("leader_delivery_history_buffer_bytes", "Delivery events that wait to be published, in bytes.")
+HISTORY_FAILURES = counter(
+    "leader_delivery_history_failures", "Attempts to publish delivery events that are made again."
+)
 STORE = StoreFamilies("leader")
 
 FAMILIES = (
@@ -127,5 +140,6 @@ FAMILIES = (
     *(TOPIC_RECORDS_IN, TOPIC_BATCHES_IN, TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_RECORDS_OUT),
     *(TOPIC_LOG_BYTES, TOPIC_PARTITIONS),
     *(OFFLINE_PARTITIONS, LOG_WRITE_SECONDS, LOG_WRITE_FAILURES),
+    *(HISTORY_EVENTS, HISTORY_BYTES, HISTORY_BUFFER, HISTORY_FAILURES),
     *STORE.families,
 )

@@ -21,6 +21,7 @@ from kshare_leader.measures import (
     AGE_BOUNDS_S,
     DELIVERY_BOUNDS,
     TOPIC_NUMBERS,
+    HistoryCounts,
     LeaderMeasures,
     Progress,
     ShareCounts,
@@ -103,6 +104,7 @@ class LeaderSource:
         measures = self._measures
         readings.add(families.LOG_WRITE_SECONDS, measures.log_write_s)
         readings.add(families.LOG_WRITE_FAILURES, measures.log_write_failures)
+        _add_history(readings, measures.history)
         parts = self._parts()
         if parts is not None:
             await self._read_parts(readings, parts)
@@ -301,6 +303,14 @@ def _add_gauges(readings: Readings, labels: tuple[str, str, str], gauges: _Gauge
     readings.add(families.SHARE_IN_FLIGHT, gauges.available, *labels, "available")
     readings.add(families.SHARE_IN_FLIGHT, gauges.archiving, *labels, "archiving")
     readings.add(families.SHARE_OLDEST_AGE, gauges.oldest_age_s, *labels)
+
+
+def _add_history(readings: Readings, history: HistoryCounts) -> None:
+    readings.add(families.HISTORY_EVENTS, history.published, "published")
+    readings.add(families.HISTORY_EVENTS, history.dropped, "dropped")
+    readings.add(families.HISTORY_BYTES, history.published_bytes)
+    readings.add(families.HISTORY_BUFFER, history.buffer_bytes)
+    readings.add(families.HISTORY_FAILURES, history.failures)
 
 
 def _add_topic(readings: Readings, topic: str, numbers: Sequence[float], size: Sequence[int]) -> None:

@@ -21,6 +21,8 @@ from kshare_leader.handlers.list_offsets import ListOffsetsHandler
 from kshare_leader.handlers.produce import ProduceHandler
 from kshare_leader.handlers.transfer_partition import TransferPartitionHandler
 from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
+from kshare_leader.history.delivery_history import DeliveryHistory
+from kshare_leader.history.publisher import HistoryPublisher
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.transaction_verifier import TransactionVerifier
@@ -78,6 +80,7 @@ class LeaderNode:
         self._logs: PartitionLogs | None = None
         self._verifier: TransactionVerifier | None = None
         self._share: ShareService | None = None
+        self._publisher: HistoryPublisher | None = None
         self._moves: PartitionMoves | None = None
         self._server: Server | None = None
         self._maintenance: asyncio.Task[None] | None = None
@@ -119,6 +122,7 @@ class LeaderNode:
             report=_logger.warning,
             dead_letters=dead_letters,
             measures=self._measures,
+            history=self._new_history(),
         )
         rows = PartitionRows(self._store)
         self._moves = self._new_moves(self._logs, rows, dead_letters)
@@ -154,6 +158,8 @@ class LeaderNode:
             await self._moves.stop()
         if self._share is not None:
             await self._share.stop()
+        if self._publisher is not None:
+            await self._publisher.stop()
         if self._verifier is not None:
             await self._verifier.stop()
         if self._logs is not None:
@@ -202,6 +208,29 @@ class LeaderNode:
             random=self._environment.random,
             report=_logger.warning,
             measures=self._measures,
+        )
+
+    def _new_history(self) -> DeliveryHistory | None:
+        if not self._settings.configs.boolean("kshare.delivery.history.enable"):
+            return None
+        follower = self._follower
+        self._publisher = HistoryPublisher(
+            view=lambda: follower.view,
+            channel=follower.channel,
+            coordinator=lambda: follower.coordinator,
+            wait_for_version=lambda version, timeout_ms: follower.wait_for_version(version, timeout_ms=timeout_ms),
+            configs=self._settings.configs,
+            clock=self._environment.clock,
+            random=self._environment.random,
+            report=_logger.warning,
+            counts=self._measures.history,
+        )
+        return DeliveryHistory(
+            buffer=self._publisher.buffer,
+            view=lambda: follower.view,
+            node_id=self._settings.node_id,
+            node_epoch=lambda: follower.node_epoch,
+            wall_now_ms=self._environment.clock.now_ms,
         )
 
     def _new_moves(self, logs: PartitionLogs, rows: PartitionRows, dead_letters: DeadLetters) -> PartitionMoves:

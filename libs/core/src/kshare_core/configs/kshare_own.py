@@ -110,7 +110,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         7 * 24 * 3_600_000,
         low=-1,
         high=MAX_LONG,
-        text="retention.ms of __share_delivery_history when a leader makes it; later the topic's config can be altered.",
+        text="retention.ms of __share_delivery_history when a leader makes it; later alter the topic's own config.",
     ),
     long(
         "kshare.delivery.history.buffer.bytes",

@@ -104,8 +104,8 @@ class ArchivingPartition(Protocol):
 
     def archiving(self, limit: int) -> list[ArchivingRun]: ...
 
-    def dead_letters_done(self, runs: Sequence[OffsetRun]) -> None:
-        """Their dead letters are stored, or given up: they become Archived."""
+    def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
+        """Their dead letters are stored in a topic, or given up (without one): they become Archived."""
         ...
 
     def drop(self, error: KafkaError) -> None: ...
@@ -373,7 +373,7 @@ class DeadLetters:
             case ToBeCreated(topic_name):
                 await self._create(topic_name)
             case Destination():
-                await self._send(served, runs, destination, copy_record=settings.copy_record)
+                await self._send(served, runs, destination, settings)
 
     def _give_up(self, served: ArchivingPartition, runs: Sequence[OffsetRun], reason: str) -> None:
         group_id, now_ms = served.key.group_id, self._now_ms()
@@ -388,9 +388,13 @@ class DeadLetters:
         served.dead_letters_done(runs)
 
     async def _send(
-        self, served: ArchivingPartition, runs: Sequence[ArchivingRun], destination: Destination, *, copy_record: bool
+        self,
+        served: ArchivingPartition,
+        runs: Sequence[ArchivingRun],
+        destination: Destination,
+        settings: DeadLetterSettings,
     ) -> None:
-        letters = self._letters(served, runs, destination, copy_record=copy_record)
+        letters = self._letters(served, runs, destination, copy_record=settings.copy_record)
         if letters.too_large:
             reason = f"max.message.bytes {destination.max_message_bytes} of the dead-letter topic is too small"
             self._give_up(served, letters.too_large, reason)
@@ -422,7 +426,7 @@ class DeadLetters:
             raise _CannotStore(f"leader {destination.address} answered {answer.error_code}: {text}")
         appended = [OffsetRun(run.first_offset, run.last_offset) for run in answer.appended]
         self._measures.dead_letters(served.key, stored=_count_of(appended))
-        served.dead_letters_done(appended)
+        served.dead_letters_done(appended, stored_in=settings.topic_name)
 
     def _letters(
         self, served: ArchivingPartition, runs: Sequence[ArchivingRun], destination: Destination, *, copy_record: bool

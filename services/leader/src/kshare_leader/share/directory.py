@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.history.delivery_history import DeliveryHistory
+from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.group_settings import GroupSettings, GroupSettingsSource
@@ -43,6 +45,7 @@ class SharePartitionDirectory:
         report: Callable[[str], None],
         dead_letters: DeadLetters | None = None,
         measures: LeaderMeasures | None = None,
+        history: DeliveryHistory | None = None,
     ) -> None:
         self.measures = measures or LeaderMeasures()
         self.measures.is_kept = lambda key: key in self._served
@@ -54,6 +57,7 @@ class SharePartitionDirectory:
         self._wall_now_ms = wall_now_ms
         self._report = report
         self._dead_letters = dead_letters
+        self._history = history
         self._served: dict[SharePartitionKey, ServedPartition] = {}
         self._of_group: dict[str, dict[SharePartitionKey, ServedPartition]] = {}
         self._waiting: dict[Waiter, None] = {}
@@ -123,11 +127,17 @@ class SharePartitionDirectory:
             report=self._report,
             dead_letters=self._dead_letters,
             counts=self.measures.of_share_partition(key, log.high_watermark),
+            history=self._begin_history(key, leader_epoch),
         )
         self._served[key] = served
         self._of_group.setdefault(key.group_id, {})[key] = served
         self._watch_for_idle()
         return served
+
+    def _begin_history(self, key: SharePartitionKey, leader_epoch: int) -> PartitionHistory:
+        if self._history is None:
+            return SILENT
+        return self._history.begin(key, leader_epoch, lambda: self._settings.of(key.group_id).delivery_count_limit)
 
     @property
     def served(self) -> Mapping[SharePartitionKey, ServedPartition]:

@@ -24,9 +24,12 @@ from typing import Protocol
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.log_fields import about
 from kshare_core.states import AcknowledgeType, RecordState
 from kshare_leader.dead_letters.letters import OffsetRun
+from kshare_leader.dead_letters.limits import ARCHIVING_RUNS_LIMIT
 from kshare_leader.dead_letters.service import DeadLetters, DeadLetterSettings
+from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
@@ -71,6 +74,7 @@ class ServedPartition:
 
     __slots__ = (
         "_dead_letters",
+        "_history",
         "_initial",
         "_loading",
         "_loop",
@@ -113,6 +117,7 @@ class ServedPartition:
         report: Callable[[str], None],
         counts: ShareCounts,
         dead_letters: DeadLetters | None = None,
+        history: PartitionHistory = SILENT,
     ) -> None:
         self.key = key
         self.counts = counts
@@ -128,8 +133,9 @@ class ServedPartition:
         """By group id, by the newest catalog."""
         self._wall_now_ms = wall_now_ms
         self._on_dropped = on_dropped
-        self._report = report
+        self._report = about(key, report)
         self._dead_letters = dead_letters
+        self._history = history
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[Waiter, None] = {}
         self._members: dict[Owner, None] = {}
@@ -232,8 +238,9 @@ class ServedPartition:
         self._initial = machine
         self._store.schedule(self)
 
-    def _serve(self, machine: SharePartition) -> None:
+    def _serve(self, machine: SharePartition, reset: str = "") -> None:
         self.machine = machine
+        self._history.loaded(machine, self.state_epoch, reset)
         self._loading = None
         self._after_change()
         self._schedule_wake()
@@ -248,6 +255,9 @@ class ServedPartition:
             None if machine is None else Progress(machine.start_offset, machine.delivery_complete_count)
         )
         self.error = error
+        if machine is not None:
+            self._history.changed(machine, self._now_ms())
+            self._history.unloaded(error.code.name)
         self.machine = self._initial = None
         self._remove_listener()
         if self._loading is not None and self._loading is not asyncio.current_task():
@@ -336,6 +346,7 @@ class ServedPartition:
             if scan_is_due:
                 self._schedule_scan()
         except StorageFailure:
+            self._history.acquired(limits, taken.records, taken.batches)
             self.machine.undo_acquire(limits.owner, taken.records)
             raise
         finally:
@@ -343,6 +354,7 @@ class ServedPartition:
             if self.machine.start_offset != start_offset:
                 self._schedule_wake()
         self.counts.note_acquired(taken.records)
+        self._history.acquired(limits, taken.records, taken.batches)
         return taken
 
     # The scan over stretches without records
@@ -491,9 +503,11 @@ class ServedPartition:
             return []
         return self.machine.archiving(limit, delivery_count_limit=self.settings.delivery_count_limit)
 
-    def dead_letters_done(self, runs: Sequence[OffsetRun]) -> None:
-        """Their dead letters are stored, or given up: they become Archived."""
+    def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
+        """Their dead letters are stored in a topic, or given up (without one): they become Archived."""
         if self.machine is not None:
+            if stored_in:
+                self._history.dead_lettered(self.archiving(ARCHIVING_RUNS_LIMIT), runs, stored_in)
             for first, last in runs:
                 self.machine.dead_letters_done(first, last)
             self._after_change()
@@ -504,6 +518,7 @@ class ServedPartition:
         machine = self.machine
         if machine is None:
             return
+        self._history.changed(machine, self._now_ms())
         if machine.wants_write:
             self._store.schedule(self)
         if machine.archiving_count and self._dead_letters is not None:
@@ -546,6 +561,8 @@ class ServedPartition:
         assert self.machine is not None
         if end.outcome is Outcome.DURABLE:
             self.counts.write_ended(self.machine.write_succeeded(write.write_id))
+            self._history.changed(self.machine, self._now_ms())
+            self._history.start_offset_moved(self.machine.durable_start_offset, self.log.log_start_offset)
         else:
             self.counts.write_ended(None)
             self.machine.write_failed(write.write_id)
@@ -561,8 +578,9 @@ class ServedPartition:
             self.drop(end.error)
             return
         machine.write_succeeded(write.write_id)
+        reset = "" if self._overwritten else self.settings.auto_offset_reset
         self._initial, self._overwritten = None, []
-        self._serve(machine)
+        self._serve(machine, reset)
 
     def _set_timer(self, deadline_ms: int) -> None:
         """Keeps a timer that comes earlier: it only looks, and sets the next one."""

@@ -14,6 +14,7 @@ from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
 from kshare_leader.handlers.share_acknowledge import acknowledge
 from kshare_leader.handlers.share_fetch import ShareFetchCall
 from kshare_leader.handlers.share_session import release_session
+from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.directory import SharePartitionDirectory
@@ -30,7 +31,7 @@ class ShareService:
 
     `logs` are the logs that this leader has open, `view` the newest catalog, `channel` gives the channel to a share
     coordinator's address, `configs` are the broker configs; `report` takes sentences for the log. `dead_letters` None:
-    no group has dead letters.
+    no group has dead letters; `history` None: nothing is told.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class ShareService:
         report: Callable[[str], None],
         dead_letters: DeadLetters | None = None,
         measures: LeaderMeasures | None = None,
+        history: DeliveryHistory | None = None,
     ) -> None:
         self._measures = measures or LeaderMeasures()
         self._dead_letters = dead_letters
@@ -65,6 +67,7 @@ class ShareService:
             report=report,
             dead_letters=dead_letters,
             measures=self._measures,
+            history=history,
         )
         if dead_letters is not None:
             dead_letters.attach(find=self._directory.find, load=self._directory.find_or_load)

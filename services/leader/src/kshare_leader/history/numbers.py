@@ -1,0 +1,45 @@
+"""The numbers that events have: they go on where a share-partition leaves memory and comes back.
+
+Only so many share-partitions are remembered. One that is not served makes room; when it comes back it begins above
+every number that was ever forgotten. That looks like a loss, and nobody can tell any more whether it is one.
+"""
+
+from __future__ import annotations
+
+from kshare_core.identifiers import SharePartitionKey
+
+
+class Number:
+    """The number of a share-partition's next event; `is_used` while the share-partition is served."""
+
+    __slots__ = ("is_used", "next")
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+        self.is_used = True
+
+
+class Numbers:
+    """See the module's text."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: dict[SharePartitionKey, Number] = {}
+        self._first = 0
+
+    def of(self, key: SharePartitionKey) -> Number:
+        """To be called when it is served from now on; it is used until its `is_used` is set to False."""
+        number = self._known.pop(key, None)
+        if number is None:
+            self._make_room()
+            number = Number(self._first)
+        number.is_used = True
+        self._known[key] = number  # the last that makes room
+        return number
+
+    def _make_room(self) -> None:
+        if len(self._known) < self._limit:
+            return
+        unused = next((key for key, number in self._known.items() if not number.is_used), None)
+        if unused is not None:
+            self._first = max(self._first, self._known.pop(unused).next)
