@@ -10,6 +10,7 @@ import typer
 from confluent_kafka import AcknowledgeType, Message
 from rich.console import Console
 
+from kshare.commands.audit import audit
 from kshare.commands.consume import consume as run_consume
 from kshare.commands.groups import show_group, show_groups
 from kshare.commands.metrics import description
@@ -21,7 +22,7 @@ from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.topics import create_topic, delete_topic, show_topics
 from kshare.demo.command import DEFAULT_ORDERS, run_demo
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.up.command import UpOptions, run_up
+from kshare.up.command import LOCAL, UpOptions, run_up
 
 app = typer.Typer(
     name="kshare",
@@ -36,15 +37,21 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 app.add_typer(partitions_app, name="partitions")
 app.add_typer(state_app, name="state")
+app.command()(audit)
 
 Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster.")]
-LOCAL = "localhost:9092"
 
 
 @app.command()
 def up(
     data_dir: Annotated[Path, typer.Option(help="Where everything is stored; made when it is missing.")],
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect; port 0 picks one.")] = LOCAL,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help=f"Where clients connect; port 0 picks one. {LOCAL} without it and without `listeners` in --config.",
+        ),
+    ] = None,
     ready_file: Annotated[Path | None, typer.Option(help="Written with HOST:PORT when clients can connect.")] = None,
     single_process: Annotated[bool, typer.Option("--single-process", help="All roles in one process.")] = False,
     config: Annotated[

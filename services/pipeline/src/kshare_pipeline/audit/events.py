@@ -1,0 +1,119 @@
+"""One event of the delivery history, with what its record says: the audit's input.
+
+Events of one share-partition are looked at in the order of `HistoryEvent` itself: by leader epoch, then incarnation,
+then sequence. A leader epoch belongs to one incarnation of one leader, and a later leader has a higher one, so this is
+the order in which things happened, whenever the records reached the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from kshare_core.delivery_history import DurableRun, EventType, HistoryRecord
+
+
+class SharePartitionId(NamedTuple):
+    """What the events are grouped by; `topic` is its name, for people."""
+
+    group: str
+    topic_id: str
+    partition: int
+    topic: str
+
+    def __str__(self) -> str:
+        return f"group {self.group}, {self.topic}-{self.partition}"
+
+
+class HistoryEvent(NamedTuple):
+    """The fields of `kshare_core.delivery_history`; offsets are runs, both ends included."""
+
+    leader_epoch: int
+    incarnation: int
+    sequence: int
+    leader: int
+    state_epoch: int
+    event: str
+    time_ms: int
+    first_offset: int | None = None
+    last_offset: int | None = None
+    delivery_count: int | None = None
+    member_id: str | None = None
+    start_offset: int | None = None
+    reason: str | None = None
+    runs: tuple[DurableRun, ...] | None = None
+
+    def __str__(self) -> str:
+        """One line that names the event, so that it can be found."""
+        parts = [self.event]
+        if self.first_offset is not None:
+            parts.append(f"{self.first_offset}-{self.last_offset}")
+        if self.start_offset is not None:
+            parts.append(f"start offset {self.start_offset}")
+        if self.delivery_count is not None:
+            parts.append(f"delivery count {self.delivery_count}")
+        if self.member_id:
+            parts.append(f"member {self.member_id}")
+        if self.reason:
+            parts.append(f"reason {self.reason}")
+        place = (
+            f"leader {self.leader}, incarnation {self.incarnation}, sequence {self.sequence}, "
+            f"epochs {self.state_epoch}/{self.leader_epoch}"
+        )
+        return f"{_time_text(self.time_ms)} {', '.join(parts)} ({place})"
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be an event of the history; None where it can."""
+        if self.event not in _KNOWN:
+            return f"unknown event {self.event!r}"
+        if self.event in _WITH_START and self.start_offset is None:
+            return "it has no start offset"
+        if self.event in _WITH_OFFSETS:
+            if self.first_offset is None or self.last_offset is None:
+                return "it has no offsets"
+            if not 0 <= self.first_offset <= self.last_offset:
+                return f"its offsets {self.first_offset}-{self.last_offset} are no run"
+            if self.event in _WITH_COUNT and self.delivery_count is None:
+                return "it has no delivery count"
+        return None
+
+
+_KNOWN = frozenset(str(kind) for kind in EventType)
+_WITH_START = frozenset({"loaded", "start_offset_moved"})
+_WITH_OFFSETS = _KNOWN - _WITH_START - {"unloaded"}
+_WITH_COUNT = frozenset({"acquired", "renewed", "accepted", "released", "rejected", "expired"})
+
+
+def _time_text(time_ms: int) -> str:
+    """ISO 8601 in UTC; the number where it is no time of this calendar."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError, ValueError):
+        return f"{time_ms} ms"
+
+
+def share_partition_of(record: HistoryRecord) -> SharePartitionId:
+    return SharePartitionId(record.group, record.topic_id, record.partition, record.topic)
+
+
+def events_of(record: HistoryRecord) -> Iterator[HistoryEvent]:
+    """The record's events, each with its own sequence."""
+    for index, event in enumerate(record.events):
+        yield HistoryEvent(
+            record.leader_epoch,
+            record.incarnation,
+            record.sequence + index,
+            record.leader,
+            record.state_epoch,
+            str(event.event),
+            event.time_ms,
+            event.first_offset,
+            event.last_offset,
+            event.delivery_count,
+            event.member_id,
+            event.start_offset,
+            event.reason,
+            event.runs,
+        )
