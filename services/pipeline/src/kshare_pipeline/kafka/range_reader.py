@@ -9,6 +9,7 @@ not come: where nothing at all happens for `timeout_s`, or the log turns out to 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -49,21 +50,48 @@ def read_range(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     must_be_whole: bool = True,
 ) -> Iterator[list[Message]]:
-    """The records of the range, by a consumer of its own, closed at the end.
-
-    OffsetsLost where the log does not reach from its first to its last offset; with `must_be_whole` False, the records
-    that are there. KafkaUnavailable where the cluster gives nothing for `timeout_s`.
-    """
+    """The records of one range; see `RangeReader`."""
     if asked.first_offset >= asked.end_offset:
         return
-    consumer = open_consumer(reader_properties(properties))
-    try:
-        yield from _RangeReader(consumer, asked, timeout_s=timeout_s, must_be_whole=must_be_whole).lists()
-    finally:
-        consumer.close()
+    with RangeReader(properties, timeout_s=timeout_s, must_be_whole=must_be_whole) as reader:
+        yield from reader.read(asked)
 
 
-class _RangeReader:
+class RangeReader:
+    """A consumer that reads one range after another; a context manager that closes it."""
+
+    def __init__(
+        self, properties: Mapping[str, str], *, timeout_s: float = DEFAULT_TIMEOUT_S, must_be_whole: bool = True
+    ) -> None:
+        self._consumer = open_consumer(reader_properties(properties))
+        self._timeout_s = timeout_s
+        self._must_be_whole = must_be_whole
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    @property
+    def consumer(self) -> Consumer:
+        """For questions about topics and offsets (`kshare_pipeline.kafka.topics`)."""
+        return self._consumer
+
+    def read(self, asked: OffsetRange) -> Iterator[list[Message]]:
+        """The records of the range, in lists of at most MESSAGES_LIMIT.
+
+        OffsetsLost where the log does not reach from its first to its last offset; with `must_be_whole` False, the
+        records that are there. KafkaUnavailable where the cluster gives nothing for `timeout_s`.
+        """
+        if asked.first_offset < asked.end_offset:
+            reading = _RangeReading(self._consumer, asked, timeout_s=self._timeout_s, must_be_whole=self._must_be_whole)
+            yield from reading.lists()
+
+
+class _RangeReading:
     def __init__(self, consumer: Consumer, asked: OffsetRange, *, timeout_s: float, must_be_whole: bool) -> None:
         self._consumer = consumer
         self._asked = asked
@@ -103,17 +131,20 @@ class _RangeReader:
         end_offset = self._asked.end_offset
         records: list[Message] = []
         for message in messages:
+            if self._done:
+                break
             error = message.error()
+            if error is not None and error.fatal():
+                raise failure(f"reading {self._asked}", KafkaException(error))
+            if (message.topic(), message.partition()) != self._asked.place:
+                continue  # of the assignment before this one
             if error is not None:
                 self._meet(error, message)
-                if self._done:
-                    break
                 continue
             offset = _offset_of(message)
             if offset >= end_offset:
                 self._done = True
-                break
-            if offset >= self._position:  # librdkafka may hand out what an assignment before this one had asked for
+            elif offset >= self._position:
                 records.append(message)
                 self._position = offset + 1
         if self._position >= end_offset:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 REQUEST_TIMEOUT_S = 30.0
 
@@ -46,6 +55,21 @@ def partitions_of(consumer: Consumer, topics: Sequence[str]) -> dict[str, list[P
 
 def _is_missing(error: KafkaError | None) -> bool:
     return error is not None and error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+
+def topic_ids(properties: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:
+    """The ids of topics as Kafka writes them; UnknownTopic where one does not exist."""
+    if not topics:
+        return {}
+    admin = AdminClient(dict(properties))
+    answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
+    found: dict[str, str] = {}
+    for topic, answer in answers.items():
+        try:
+            found[topic] = str(answer.result(REQUEST_TIMEOUT_S + 5).topic_id)
+        except KafkaException as error:
+            raise failure(f"asking for the id of topic {topic!r}", error) from None
+    return found
 
 
 def start_offsets(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, int]:

@@ -1,0 +1,59 @@
+"""The engine without Spark: one partition after another, in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import groupby
+
+from kshare_pipeline.kafka.range_reader import RangeReader
+from kshare_pipeline.kafka.topics import topic_ids
+from kshare_pipeline.redrive.candidates import matches, matches_key
+from kshare_pipeline.redrive.ledger import create_ledger
+from kshare_pipeline.redrive.mover import PartitionMover
+from kshare_pipeline.redrive.originals import Originals
+from kshare_pipeline.redrive.pace import Pace
+from kshare_pipeline.redrive.request import Account, BadRequest, RedriveRequest
+from kshare_pipeline.redrive.sources import SourceRange, candidates_in, source_ranges
+
+
+def redrive_directly(
+    request: RedriveRequest,
+    *,
+    now_s: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Account:
+    """Moves all that is asked for, or counts it; the account. BadRequest, RedriveFailed, KafkaUnavailable."""
+    if request.where is not None:
+        raise BadRequest("an SQL expression needs the engine spark")
+    account = Account()
+    pace = Pace(request.rate, now_s, sleep)
+    with RangeReader(request.properties, timeout_s=request.timeout_s, must_be_whole=False) as reader:
+        ranges = source_ranges(request, reader, account)
+        ids = topic_ids(request.properties, list(dict.fromkeys(one.topic for one in ranges)))
+        if ranges and not request.dry_run:
+            create_ledger(request.properties)
+        with Originals(request.properties, timeout_s=request.timeout_s) as originals:
+            for place, of_place in groupby(ranges, key=lambda one: one.place):
+                mover = PartitionMover(
+                    place,
+                    ids[place.topic],
+                    request.properties,
+                    account,
+                    pace,
+                    dry_run=request.dry_run,
+                    timeout_s=request.timeout_s,
+                )
+                with mover:
+                    for source in of_place:
+                        _move(source, request, reader, originals, mover)
+    return account
+
+
+def _move(
+    source: SourceRange, request: RedriveRequest, reader: RangeReader, originals: Originals, mover: PartitionMover
+) -> None:
+    for candidates in candidates_in(source, reader):
+        selected = [candidate for candidate in candidates if matches(candidate, request.selection)]
+        completed = originals.completed(mover.unmoved(selected))
+        mover.move([candidate for candidate in completed if matches_key(candidate, request.selection)])
