@@ -5,7 +5,6 @@ The loop is uvloop's: client sockets are what a gateway mostly does.
 
 from __future__ import annotations
 
-import socket
 import sys
 
 from kshare_core.configs import InvalidConfig, process_configs
@@ -15,6 +14,7 @@ from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
+from kshare_servicekit.own_host import own_host
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import GatewayProcessSettings, SettingsError
 
@@ -25,7 +25,7 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
         raise SettingsError("--coordinator-address (or KSHARE_COORDINATOR_ADDRESS) is missing")
     try:
         configs, warnings = process_configs({**settings.properties(), **_given_listeners(settings)})
-        listeners = configured_listeners(configs, _own_host)
+        listeners = configured_listeners(configs, own_host)
         if listeners and (settings.advertised_host or settings.advertised_port):
             raise InvalidConfig(
                 "with listeners, advertised.listeners says what clients are told, not --advertised-host"
@@ -53,16 +53,6 @@ def _given_listeners(settings: GatewayProcessSettings) -> dict[str, str]:
     """The flags that go before the file."""
     flags = {"listeners": settings.listeners, "advertised.listeners": settings.advertised_listeners}
     return {name: value for name, value in flags.items() if value is not None}
-
-
-def _own_host() -> str:
-    """This machine's name, as far as it means anything to anybody."""
-    name = socket.gethostname()
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return "localhost"
-    return name
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kshare_core.configs import DynamicConfigs
 from kshare_gateway.connection import ClientConnection, ConnectionEnvironment
@@ -22,7 +22,6 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.request_traces import RequestTraces
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share_fetching import ShareFetcher
-from kshare_gateway.tls_listener import TlsListener, TlsListenerEnvironment
 from kshare_rpc.catalog import PLAINTEXT_LISTENER, CatalogView, alter_configs
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -30,6 +29,9 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics import Metrics
 from kshare_wire.framing import RequestHeader
+
+if TYPE_CHECKING:
+    from kshare_gateway.tls_listener import TlsListener
 
 RELEASE_GRACE_MS = 2_000
 """How long the end of the process waits for the leaders to release what the clients held."""
@@ -70,19 +72,7 @@ class GatewayNode:
             request_id_prefix=f"g{settings.node_id}-{self._incarnation[:6]}",
         )
         self._listeners = settings.all_listeners()
-        self._tls_listeners = {
-            listener.name: TlsListener(
-                listener,
-                self._configs,
-                TlsListenerEnvironment(
-                    refusal=self._refusal,
-                    new_connection=partial(self.new_connection, listener.name),
-                    measures=self._gateway.measures,
-                ),
-            )
-            for listener in self._listeners
-            if listener.is_tls
-        }
+        self._tls_listeners = {each.name: self._tls_listener(each) for each in self._listeners if each.is_tls}
 
     @property
     def address(self) -> str:
@@ -113,18 +103,30 @@ class GatewayNode:
         for server in self._servers:
             await server.start_serving()
         for listener in self._tls_listeners.values():
-            listener.watch()
+            listener.start()
         self._is_started = True
+
+    def _tls_listener(self, listener: GatewayListener) -> TlsListener:
+        from kshare_gateway.tls_listener import TlsListener, TlsListenerEnvironment  # loads a library that few need
+
+        environment = TlsListenerEnvironment(
+            refusal=self._refusal,
+            new_connection=partial(self.new_connection, listener.name),
+            measures=self._gateway.measures,
+        )
+        return TlsListener(listener, self._configs, environment)
 
     async def _bind(self, listener: GatewayListener) -> coordinator_pb2.Node.Listener:
         """Opens a listener's socket, which takes nobody yet; what its clients are told."""
         tls = self._tls_listeners.get(listener.name)
-        factory = partial(self.new_connection, listener.name) if tls is None else tls.new_protocol
-        server = await asyncio.get_running_loop().create_server(
-            factory, listener.host or None, listener.port, start_serving=False
-        )
-        self._servers.append(server)
-        port = server.sockets[0].getsockname()[1]
+        if tls is not None:
+            port = await tls.bind(listener.host, listener.port)
+        else:
+            server = await asyncio.get_running_loop().create_server(
+                partial(self.new_connection, listener.name), listener.host or None, listener.port, start_serving=False
+            )
+            self._servers.append(server)
+            port = server.sockets[0].getsockname()[1]
         self._address = self._address or joined(listener.host, port)
         return coordinator_pb2.Node.Listener(
             name=listener.name,
@@ -142,7 +144,7 @@ class GatewayNode:
         for server in self._servers:
             server.close()
         for listener in self._tls_listeners.values():
-            listener.close()
+            await listener.close()
         await self._catalog.deregister()
         for connection in list(self._connections.values()):
             connection.stop_reading()
@@ -201,7 +203,8 @@ class GatewayNode:
         return self._gateway.spawn(work, name)
 
     def _admit(self, connection: ClientConnection) -> str | None:
-        measures, refusal = self._gateway.measures, self._refusal()
+        measures = self._gateway.measures
+        refusal = self._refusal(of_itself=int(connection.listener in self._tls_listeners))
         if refusal is not None:
             measures.connections_refused += 1
             return refusal
@@ -209,13 +212,13 @@ class GatewayNode:
         self._connections[connection.connection_id] = connection
         return None
 
-    def _refusal(self) -> str | None:
-        """Why there can be no further connection now; those in their handshake are some already."""
+    def _refusal(self, of_itself: int = 0) -> str | None:
+        """Why there can be no further connection now; those in their handshake count, but for `of_itself` of them."""
         if self._is_stopping:
             return "the gateway is stopping"
         limit = self._configs.integer("max.connections")
         under_way = sum([listener.handshakes for listener in self._tls_listeners.values()])
-        if len(self._connections) + under_way >= limit:
+        if len(self._connections) + under_way - of_itself >= limit:
             return f"there are {limit} connections already (max.connections)"
         return None
 

@@ -1,18 +1,23 @@
 """Takes TCP connections of a TLS listener through their handshake; then they are clients like all others.
 
-A handshake counts against max.connections from its first byte on, and has HANDSHAKE_TIMEOUT_MS. Each one is made with
-the newest certificates: a look at the files every CERTIFICATE_CHECK_INTERVAL_MS finds those that were renewed, and
+A handshake counts against max.connections from its accept on, and has HANDSHAKE_TIMEOUT_MS. Each one is made with the
+newest certificates: a look at the files every CERTIFICATE_CHECK_INTERVAL_MS finds those that were renewed, and
 connections that are open keep what they have. What speaks no TLS, or shows no certificate where one is required, is
 closed with a log line; who only connects and goes away, as probes do, is not worth one.
+
+Connections are accepted here, and not by `loop.create_server`: only so is it seen that a handshake begins and fails,
+and each one gets a context of its own. (`loop.start_tls` would do, too, but for uvloop, which goes on reading before
+it.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_gateway.connection import ClientConnection
@@ -26,6 +31,9 @@ HANDSHAKE_TIMEOUT_MS = 10_000
 SHUTDOWN_TIMEOUT_MS = 5_000
 """How long the end of a connection waits for the client to agree to it."""
 CERTIFICATE_CHECK_INTERVAL_MS = 1_000
+ACCEPT_RETRY_MS = 1_000
+"""After an accept that failed, as without a free file descriptor."""
+BACKLOG = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +46,15 @@ class TlsListenerEnvironment:
 
 
 class TlsListener:
-    """The factory of a TLS listener's connections; InvalidConfig where its certificates cannot be used."""
+    """One TLS listener; InvalidConfig where its certificates cannot be used."""
 
     def __init__(self, listener: GatewayListener, configs: Configs, environment: TlsListenerEnvironment) -> None:
         self.name = listener.name
         self._tls = TlsServer(TlsConfigs(configs, listener.config_prefix))
         self._environment = environment
-        self._handshakes: dict[_Handshake, None] = {}
+        self._sockets: Sequence[socket.socket] = ()
+        self._accepting: list[asyncio.Task[None]] = []
+        self._handshakes: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -57,21 +67,33 @@ class TlsListener:
         """Connections that are not clients yet."""
         return len(self._handshakes)
 
-    def new_protocol(self) -> asyncio.Protocol:
-        """For one TCP connection."""
-        return _Handshake(self)
+    async def bind(self, host: str, port: int) -> int:
+        """Opens the sockets, which take nobody yet; the first one's port. OSError."""
+        self._sockets = await _bound_sockets(host, port)
+        return int(self._sockets[0].getsockname()[1])
 
-    def watch(self) -> None:
-        """Looks for renewed certificates from now on."""
+    def start(self) -> None:
+        """Takes connections, and looks for renewed certificates, from now on."""
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(CERTIFICATE_CHECK_INTERVAL_MS / 1000, self._look)
+        for each in self._sockets:
+            each.listen(BACKLOG)
+            self._accepting.append(loop.create_task(self._accept(each), name=f"accept of listener {self.name}"))
+        self._look_later()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Ends what is not a client yet; clients stay."""
         if self._timer is not None:
             self._timer.cancel()
-        for handshake in list(self._handshakes):
-            handshake.abort()
+        tasks = [*self._accepting, *self._handshakes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in self._sockets:
+            each.close()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(CERTIFICATE_CHECK_INTERVAL_MS / 1000, self._look)
 
     def _look(self) -> None:
         try:
@@ -79,115 +101,79 @@ class TlsListener:
                 log.info("listener %s has new certificates, for connections from now on", self.name)
         except InvalidConfig as problem:
             log.error("listener %s keeps its former certificates: %s", self.name, problem)
-        self.watch()
+        self._look_later()
 
-    # For its handshakes
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError as error:
+                log.error("listener %s cannot take a connection: %s", self.name, error)
+                await asyncio.sleep(ACCEPT_RETRY_MS / 1000)
+                continue
+            self._begin(accepted, f"/{address[0]}")
 
-    def begin(self, handshake: _Handshake) -> str | None:
-        """Counts a handshake, or says why there cannot be one."""
+    def _begin(self, accepted: socket.socket, client_host: str) -> None:
         refusal = self._environment.refusal()
-        if refusal is None:
-            self._handshakes[handshake] = None
-        else:
-            self._environment.measures.connections_refused += 1
-        return refusal
-
-    def end(self, handshake: _Handshake) -> None:
-        """The handshake is over, well or not."""
-        self._handshakes.pop(handshake, None)
-
-    def failed(self) -> None:
-        self._environment.measures.handshakes_failed += 1
-
-    def new_connection(self) -> ClientConnection:
-        return self._environment.new_connection()
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        return self._tls.context
-
-
-class _Handshake(asyncio.Protocol):
-    """One connection until its client can speak; `ClientConnection` takes its place then."""
-
-    def __init__(self, listener: TlsListener) -> None:
-        self._listener = listener
-        self._transport: asyncio.Transport | None = None
-        self._client_host = "/unknown"
-        self._task: asyncio.Task[None] | None = None
-        self._early: list[bytes] = []
-        self._is_lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
-        peer = transport.get_extra_info("peername")
-        if peer:
-            self._client_host = f"/{peer[0]}"
-        refusal = self._listener.begin(self)
         if refusal is not None:
-            log.warning("a connection of %s to listener %s is refused: %s", self._client_host, self.name, refusal)
-            self._transport.abort()
+            self._environment.measures.connections_refused += 1
+            log.warning("a connection of %s to listener %s is refused: %s", client_host, self.name, refusal)
+            accepted.close()
             return
-        self._transport.pause_reading()  # what comes now is for the TLS engine
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="TLS handshake")
+        work = self._shake_hands(accepted, client_host)
+        task = asyncio.get_running_loop().create_task(work, name="TLS handshake")
+        self._handshakes[task] = None
+        task.add_done_callback(self._handshake_done)
 
-    def data_received(self, data: bytes) -> None:
-        """A first request, in the moment between the handshake's end and the change of protocols."""
-        self._early.append(data)
+    def _handshake_done(self, task: asyncio.Task[None]) -> None:
+        del self._handshakes[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a handshake at listener %s failed unexpectedly: %s", self.name, error, exc_info=error)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._is_lost = True
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-        if self._task is not None:
-            self._task.cancel()
-
-    @property
-    def name(self) -> str:
-        return self._listener.name
-
-    async def _run(self) -> None:
+    async def _shake_hands(self, accepted: socket.socket, client_host: str) -> None:
+        """After it the connection lives by itself."""
         try:
-            transport = await self._shake_hands()
-        finally:
-            self._listener.end(self)
-        if transport is None:
-            return
-        connection = self._listener.new_connection()
-        transport.set_protocol(connection)
-        connection.connection_made(transport)
-        for data in self._early:
-            connection.data_received(data)
-
-    async def _shake_hands(self) -> asyncio.Transport | None:
-        """The connection with TLS; None where it failed or its client has gone."""
-        raw = self._transport
-        assert raw is not None
-        try:
-            transport = await asyncio.get_running_loop().start_tls(
-                raw,
-                self,
-                self._listener.context,
-                server_side=True,
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._environment.new_connection,
+                accepted,
+                ssl=self._tls.context,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_MS / 1000,
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000,
             )
         except OSError as error:
-            self._note_failure(error)
-            raw.abort()
-            return None
-        if transport is None or self._is_lost or raw.is_closing():
-            raw.abort()
-            return None
-        return transport
+            self._environment.measures.handshakes_failed += 1
+            if not isinstance(error, ConnectionResetError | BrokenPipeError):  # the client did not just go away
+                log.warning("no TLS with %s at listener %s: %s", client_host, self.name, _reason(error))
 
-    def _note_failure(self, error: OSError) -> None:
-        self._listener.failed()
-        if isinstance(error, ConnectionResetError | BrokenPipeError):
-            return  # the client went away
-        reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
-        if isinstance(error, ssl.SSLCertVerificationError):
-            reason = error.verify_message
-        log.warning("no TLS with %s at listener %s: %s", self._client_host, self.name, reason)
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    return error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
+
+
+async def _bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets at every address of the host, or at every interface; OSError."""
+    found: list[socket.socket] = []
+    addresses: dict[tuple[int, Any], None] = {}
+    loop = asyncio.get_running_loop()
+    for family, _, _, _, address in await loop.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    ):
+        addresses[family, address] = None
+    try:
+        for kind, address in addresses:
+            each = socket.socket(kind, socket.SOCK_STREAM)
+            found.append(each)
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if kind == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind(address)
+    except OSError as error:
+        for each in found:
+            each.close()
+        text = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise OSError(error.errno, text) from error
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,11 +33,15 @@ from kshare.up.plan import (
     plan_cluster,
 )
 from kshare.up.role_processes import RoleProcesses
-from kshare_core.configs import Configs, process_configs
+from kshare_core.configs import Configs, InvalidConfig, process_configs
+from kshare_gateway.listeners import GatewayListener, configured_listeners
 from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
+from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
 
+LOCAL = "localhost:9092"
 READY_POLL_S = 0.05
+CONNECT_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,8 @@ class UpOptions:
     """The options of `kshare up` as the user gave them."""
 
     data_dir: Path
-    listen: str
+    listen: str | None
+    """None: where `listeners` of the configuration says, or at LOCAL."""
     advertised: str | None
     ready_file: Path | None
     single_process: bool
@@ -56,10 +62,11 @@ def run_up(options: UpOptions) -> None:
     """Runs until SIGTERM or SIGINT; CommandFailed."""
     if options.ready_file is not None:
         _remove_stale(options.ready_file)
-    listen = parse_address(options.listen, what="--listen")
+    listen = parse_address(options.listen or LOCAL, what="--listen")
     advertised = None if options.advertised is None else parse_address(options.advertised, what="--advertised")
     configs, warnings = load_configs(options.config_file)
     coordinators = coordinator_count(configs)
+    listeners = _listeners(options, configs)
     directory = DataDirectory(options.data_dir)
     try:
         config_file = options.config_file.resolve() if options.config_file else None
@@ -68,6 +75,7 @@ def run_up(options: UpOptions) -> None:
             listen,
             advertised,
             config_file,
+            listeners=listeners,
             coordinators=coordinators,
             share_coordinators=configs.integer(SHARE_COORDINATORS),
             leaders=configs.integer(LEADERS),
@@ -99,7 +107,8 @@ def _with_metrics(options: UpOptions, plan: ClusterPlan) -> ClusterPlan:
         return plan
     listen = parse_address(options.metrics_listen, what="--metrics-listen")
     names = [ALL_ROLES] if options.single_process else [node.name for node in plan.nodes]
-    taken = [plan.client_address.port, *(address.port for address in plan.addresses.values())]
+    taken = [plan.client_address.port, *(listener.port for listener in plan.listeners)]
+    taken += [address.port for address in plan.addresses.values()]
     return replace(plan, metrics=plan_metrics(listen, names, taken=taken))
 
 
@@ -111,6 +120,25 @@ def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
         return process_configs(parse_properties(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise CommandFailed(f"configuration {path}: {error}", BAD_USE) from None
+
+
+def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, ...]:
+    """Those of the config `listeners`, their certificates looked at; CommandFailed."""
+    try:
+        listeners = configured_listeners(configs, own_host)
+        if any(listener.is_tls for listener in listeners):
+            from kshare_servicekit.tls import server_context  # loads a library that few need
+            from kshare_servicekit.tls_material import TlsConfigs
+
+            for listener in listeners:
+                if listener.is_tls:
+                    server_context(TlsConfigs(configs, listener.config_prefix))
+    except InvalidConfig as error:
+        raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
+    if listeners and (options.listen is not None or options.advertised is not None):
+        text = f"configuration {options.config_file} has listeners, which goes without --listen and --advertised"
+        raise CommandFailed(f"{text}; listeners and advertised.listeners say the same, for several", BAD_USE)
+    return listeners
 
 
 def _stores_left_out(directory: DataDirectory, plan: ClusterPlan) -> list[str]:
@@ -179,16 +207,21 @@ async def _announce(options: UpOptions, plan: ClusterPlan, console: Console, *, 
     """Says that clients may come, once every role is ready and the gateway answers as a broker."""
     while not all(path.exists() for path in wait_for):
         await asyncio.sleep(READY_POLL_S)
-    while not await asyncio.to_thread(_serves_clients, plan.client_address):
+    while not await asyncio.to_thread(_serves_clients, plan):
         await asyncio.sleep(READY_POLL_S)
     if options.ready_file is not None:
         write_atomically(options.ready_file, str(plan.client_address))
-    console.write(f"kshare listens on {plan.client_address}")
+    listening = ", ".join(map(str, plan.listeners)) or str(plan.client_address)
+    console.write(f"kshare listens on {listening}")
 
 
-def _serves_clients(address: Address) -> bool:
+def _serves_clients(plan: ClusterPlan) -> bool:
+    address = plan.client_address
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     try:
+        if plan.listeners and plan.listeners[0].is_tls:  # whose client certificates this process does not have
+            with socket.create_connection((host, address.port), timeout=CONNECT_TIMEOUT_S):
+                return True
         return bool(read_metadata(Address(host, address.port)).brokers)
-    except CommandFailed:
+    except (CommandFailed, OSError):
         return False

@@ -9,10 +9,9 @@ a directory of that name for their store; several coordinators have theirs in et
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kshare.addresses import WILDCARD_HOSTS, Address, bind_problem, free_port
@@ -20,6 +19,8 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import DataDirectory
 from kshare.up.supervisor import ProcessPlan
 from kshare_core.configs import Configs
+from kshare_gateway.listeners import GatewayListener, joined
+from kshare_servicekit.own_host import own_host
 
 COORDINATOR, SHARE_COORDINATOR, LEADER, GATEWAY = "coordinator", "share-coordinator", "leader", "gateway"
 COORDINATORS, SHARE_COORDINATORS = "kshare.coordinators", "kshare.share.coordinators"
@@ -59,6 +60,8 @@ class ClusterPlan:
     config_file: Path | None
     metrics: Mapping[str, Address] = field(default_factory=dict)
     """Where processes show their metrics, by the names of their nodes; empty: nowhere."""
+    listeners: Sequence[GatewayListener] = ()
+    """Those of the config `listeners`, the first one at `client_address`; empty: `client_address` is the only one."""
 
     @property
     def coordinator_address(self) -> str:
@@ -84,32 +87,42 @@ def plan_cluster(
     advertised: Address | None,
     config_file: Path | None,
     *,
+    listeners: Sequence[GatewayListener] = (),
     coordinators: int = 1,
     share_coordinators: int = 1,
     leaders: int = 1,
 ) -> ClusterPlan:
-    """Picks the ports (the last run's where they are still free) and remembers them; CommandFailed."""
+    """Picks the ports (the last run's where they are still free) and remembers them; CommandFailed.
+
+    `listen` and `advertised` mean nothing where there are `listeners`.
+    """
     remembered = directory.remembered_ports()
+    bound = _bound_listeners(listeners, remembered)
     client = _client_address(listen, remembered.get(GATEWAY))
+    if bound:
+        client = _address_of(bound[0])
+        advertised = Address(bound[0].advertised_host, bound[0].advertised_port)
     nodes = [
         *(PlannedNode(COORDINATOR, NODE_ID + number) for number in range(coordinators)),
         *(PlannedNode(SHARE_COORDINATOR, NODE_ID + number) for number in range(share_coordinators)),
         *(PlannedNode(LEADER, NODE_ID + number) for number in range(leaders)),
         PlannedNode(GATEWAY),
     ]
-    taken = [client.port]
+    taken = [client.port, *(listener.port for listener in bound)]
     addresses: dict[str, Address] = {}
     for node in nodes[:-1]:
         port = free_port(INTERNAL_HOST, remembered=remembered.get(node.name), taken=tuple(taken))
         taken.append(port)
         addresses[node.name] = Address(INTERNAL_HOST, port)
-    directory.remember_ports({GATEWAY: client.port} | {name: address.port for name, address in addresses.items()})
+    ports = {GATEWAY: client.port} | {_port_name(listener): listener.port for listener in bound}
+    directory.remember_ports(ports | {name: address.port for name, address in addresses.items()})
     return ClusterPlan(
         client_address=client,
         advertised=advertised or Address(_reachable_host(client.host), client.port),
         nodes=nodes,
         addresses=addresses,
         config_file=config_file,
+        listeners=bound,
     )
 
 
@@ -131,16 +144,31 @@ def _client_address(listen: Address, remembered: int | None) -> Address:
     return listen
 
 
+def _bound_listeners(listeners: Sequence[GatewayListener], remembered: Mapping[str, int]) -> list[GatewayListener]:
+    """The listeners with ports where port 0 left the choice; CommandFailed where one cannot listen."""
+    found: list[GatewayListener] = []
+    for listener in listeners:
+        host = _address_of(listener).host
+        if listener.port == 0:
+            taken = tuple(other.port for other in found)
+            port = free_port(host, remembered=remembered.get(_port_name(listener)), taken=taken)
+        else:
+            port = _client_address(Address(host, listener.port), None).port
+        found.append(replace(listener, port=port, advertised_port=listener.advertised_port or port))
+    return found
+
+
+def _address_of(listener: GatewayListener) -> Address:
+    return Address(listener.host or WILDCARD_HOSTS[0], listener.port)
+
+
+def _port_name(listener: GatewayListener) -> str:
+    return f"{GATEWAY} {listener.name}"
+
+
 def _reachable_host(host: str) -> str:
     """The host that clients are told: this machine's name where the listener takes every address, as Kafka does."""
-    if host not in WILDCARD_HOSTS:
-        return host
-    name = socket.gethostname()
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return "localhost"
-    return name
+    return own_host() if host in WILDCARD_HOSTS else host
 
 
 def process_plans(directory: DataDirectory, plan: ClusterPlan) -> list[ProcessPlan]:
@@ -157,7 +185,13 @@ def node_command(directory: DataDirectory, plan: ClusterPlan, node: PlannedNode)
         "--coordinator-address": plan.coordinator_address,
         "--ready-file": str(directory.ready_file(node.name)),
     }
-    if node.role == GATEWAY:
+    if node.role == GATEWAY and plan.listeners:
+        advertised = [f"{each.name}://{joined(each.advertised_host, each.advertised_port)}" for each in plan.listeners]
+        options |= {
+            "--listeners": ",".join(map(str, plan.listeners)),
+            "--advertised-listeners": ",".join(advertised),
+        }
+    elif node.role == GATEWAY:
         options |= {
             "--client-listen": str(plan.client_address),
             "--advertised-host": plan.advertised.host,
