@@ -8,16 +8,16 @@ not come: where nothing at all happens for `timeout_s`, or the log turns out to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kshare_pipeline.kafka.properties import open_consumer, reader_properties
-from kshare_pipeline.kafka.topics import KafkaUnavailable, Partition, failure, start_offsets
+from kshare_pipeline.kafka.topics import KafkaUnavailable, Partition, end_offsets, failure, start_offsets
 
-POLL_S = 0.05
+POLL_S = 0.02
 MESSAGES_LIMIT = 5_000
 """Messages of one list; their bytes are bounded by librdkafka's queue (`queued.max.messages.kbytes`)."""
 DEFAULT_TIMEOUT_S = 120.0
@@ -63,6 +63,7 @@ class RangeReader:
     def __init__(
         self, properties: Mapping[str, str], *, timeout_s: float = DEFAULT_TIMEOUT_S, must_be_whole: bool = True
     ) -> None:
+        self._properties = properties
         self._consumer = open_consumer(reader_properties(properties))
         self._timeout_s = timeout_s
         self._must_be_whole = must_be_whole
@@ -87,13 +88,37 @@ class RangeReader:
         records that are there. KafkaUnavailable where the cluster gives nothing for `timeout_s`.
         """
         if asked.first_offset < asked.end_offset:
-            reading = _RangeReading(self._consumer, asked, timeout_s=self._timeout_s, must_be_whole=self._must_be_whole)
+            reading = _RangeReading(
+                self._consumer,
+                asked,
+                self._bounds,
+                timeout_s=self._timeout_s,
+                must_be_whole=self._must_be_whole,
+            )
             yield from reading.lists()
+
+    def _bounds(self, place: Partition) -> tuple[int, int]:
+        """Where the log begins and ends, transactions that are still open included."""
+        everything = {**self._properties, "isolation.level": "read_uncommitted"}
+        consumer = open_consumer(reader_properties(everything))
+        try:
+            return start_offsets(consumer, [place])[place], end_offsets(consumer, [place])[place]
+        finally:
+            consumer.close()
 
 
 class _RangeReading:
-    def __init__(self, consumer: Consumer, asked: OffsetRange, *, timeout_s: float, must_be_whole: bool) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        asked: OffsetRange,
+        bounds: Callable[[Partition], tuple[int, int]],
+        *,
+        timeout_s: float,
+        must_be_whole: bool,
+    ) -> None:
         self._consumer = consumer
+        self._bounds = bounds
         self._asked = asked
         self._timeout_s = timeout_s
         self._must_be_whole = must_be_whole
@@ -164,13 +189,13 @@ class _RangeReading:
         if offset >= self._asked.end_offset:
             self._done = True
             return
-        end = self._watermarks()[1]
+        _, end = self._bounds(self._asked.place)
         if end < self._asked.end_offset:
             self._lose(f"the log ends at offset {end}")
             self._done = True
 
     def _meet_removed_offsets(self) -> None:
-        start, end = self._watermarks()
+        start, end = self._bounds(self._asked.place)
         if self._position < start:
             self._lose(f"the log begins at offset {start}")
             if start < self._asked.end_offset:
@@ -189,14 +214,6 @@ class _RangeReading:
                 f"offsets of {self._asked} are not there any more: {why}. "
                 "With failOnDataLoss=false they are passed over"
             )
-
-    def _watermarks(self) -> tuple[int, int]:
-        at = TopicPartition(self._asked.topic, self._asked.partition)
-        try:
-            _, end = self._consumer.get_watermark_offsets(at, timeout=30.0)
-        except KafkaException as error:
-            raise failure(f"asking where the log of {self._asked.place} ends", error) from None
-        return start_offsets(self._consumer, [self._asked.place])[self._asked.place], end
 
 
 def _offset_of(message: Any) -> int:

@@ -58,7 +58,7 @@ def _is_missing(error: KafkaError | None) -> bool:
 
 
 def topic_ids(properties: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:
-    """The ids of topics as Kafka writes them; UnknownTopic where one does not exist."""
+    """The ids of topics as Kafka writes them (base64 for URLs); UnknownTopic where one does not exist."""
     if not topics:
         return {}
     admin = AdminClient(dict(properties))
@@ -66,7 +66,8 @@ def topic_ids(properties: Mapping[str, str], topics: Sequence[str]) -> dict[str,
     found: dict[str, str] = {}
     for topic, answer in answers.items():
         try:
-            found[topic] = str(answer.result(REQUEST_TIMEOUT_S + 5).topic_id)
+            topic_id = str(answer.result(REQUEST_TIMEOUT_S + 5).topic_id)
+            found[topic] = topic_id.replace("+", "-").replace("/", "_")
         except KafkaException as error:
             raise failure(f"asking for the id of topic {topic!r}", error) from None
     return found
