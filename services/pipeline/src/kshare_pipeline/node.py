@@ -1,0 +1,92 @@
+"""The pipeline service as one object, in the shape of the other roles' nodes.
+
+Spark blocks, so its work is on a thread of its own (`PipelineWorker`); the event loop serves metrics and health
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from kshare_pipeline.measures import PipelineMeasures
+from kshare_pipeline.settings import PipelineProcessSettings
+from kshare_pipeline.worker import PipelineWorker
+from kshare_runtime.ports import Environment
+from kshare_servicekit.metrics import Metrics
+
+Result = TypeVar("Result")
+log = logging.getLogger("kshare_pipeline")
+
+
+class PipelineNode:
+    """`problems` says why the last run failed, until one ends well."""
+
+    def __init__(self, *, environment: Environment, settings: PipelineProcessSettings) -> None:
+        self._environment = environment
+        self._settings = settings
+        self._worker = PipelineWorker(settings)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
+        self._stopping = asyncio.Event()
+        self._runs: asyncio.Task[None] | None = None
+        self._problem: str | None = None
+
+    @property
+    def address(self) -> str:
+        """It serves nobody; this is where its tables are."""
+        return str(self._settings.data_dir)
+
+    def problems(self) -> list[str]:
+        return [] if self._problem is None else [self._problem]
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        source = PipelineMeasures(self._worker.service, self._worker.counts)
+        metrics.add_node("pipeline", self._settings.node_id, source, self.problems)
+
+    async def start(self) -> None:
+        await self._on_thread(self._worker.open)
+        self._runs = asyncio.get_running_loop().create_task(self._run_always(), name="runs")
+
+    async def _on_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _run_always(self) -> None:
+        while not self._stopping.is_set():
+            await self._run_once()
+            try:
+                async with asyncio.timeout(self._settings.trigger_interval_ms / 1000):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass  # the next one is due
+
+    async def _run_once(self) -> None:
+        loop = asyncio.get_running_loop()
+        service, began_s, now_ms = self._worker.service, loop.time(), self._environment.clock.now_ms()
+        try:
+            await self._on_thread(lambda: self._worker.run(now_ms))
+        except Exception as error:  # whatever it is, the next run tries again
+            if self._stopping.is_set():
+                return
+            service.failed += 1
+            self._problem = f"the last run failed: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"
+            log.exception("a run failed")
+        else:
+            service.succeeded += 1
+            service.last_success_ms = self._environment.clock.now_ms()
+            self._problem = None
+        service.run_seconds = loop.time() - began_s
+
+    async def stop(self, grace_ms: int) -> None:
+        """Ends a run that is under way; a batch that it did not finish comes again."""
+        self._stopping.set()
+        loop = asyncio.get_running_loop()
+        if self._runs is not None:
+            await loop.run_in_executor(None, self._worker.interrupt)
+            _, pending = await asyncio.wait([self._runs], timeout=grace_ms / 1000)
+            if pending:
+                log.warning("a run did not end within %d ms; Spark is stopped in the midst of it", grace_ms)
+        await loop.run_in_executor(None, self._worker.close)
+        self._thread.shutdown(wait=False)

@@ -1,0 +1,128 @@
+"""What the report shows, read from the marts' files of the days that are asked for. Pure but for reading the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+
+from kshare_pipeline.tables.layout import Layout, days_of
+
+Row = Mapping[str, Any]
+POINTS_LIMIT = 240
+"""Points of a line; what has more minutes is summed up in intervals."""
+MINUTE_S = 60
+
+MART_NAMES = (
+    "append_to_accept",
+    "append_to_accept_by_day",
+    "redelivery",
+    "workers",
+    "fairness",
+    "lag",
+    "poison_records",
+    "dead_letters",
+    "archived",
+    "completeness",
+)
+
+
+class NoMarts(Exception):
+    """There is nothing to report; the text says where marts were looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All rows of the marts, of the groups that were asked for."""
+
+    days: Sequence[date]
+    rows: Mapping[str, Sequence[Row]]
+
+    def groups(self) -> list[str]:
+        return sorted({row["group"] for rows in self.rows.values() for row in rows})
+
+    def of(self, mart: str, group: str) -> list[Row]:
+        return [row for row in self.rows[mart] if row["group"] == group]
+
+
+def read_figures(
+    layout: Layout, *, groups: Sequence[str] = (), first: date | None = None, last: date | None = None
+) -> Figures:
+    """The marts of the days from `first` to `last`, of `groups` (all where none is given); NoMarts without any day."""
+    present = days_of(layout.marts / MART_NAMES[0])
+    days = [day for day in present if (first is None or day >= first) and (last is None or day <= last)]
+    if not days:
+        reach = f"they are from {present[0]} to {present[-1]}" if present else "there are none"
+        raise NoMarts(f"no marts of the days that were asked for in {layout.marts}: {reach}")
+    rows = {name: list(_rows([layout.mart_file(name, day) for day in days], groups)) for name in MART_NAMES}
+    return Figures(days, rows)
+
+
+def _rows(files: Iterable[Path], groups: Sequence[str]) -> Iterable[Row]:
+    for file in files:
+        if file.exists():
+            for row in parquet.ParquetFile(file).read().to_pylist():
+                if not groups or row["group"] in groups:
+                    yield row
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How minutes are summed up, so that a line has at most POINTS_LIMIT points."""
+
+    seconds: int
+
+    def begin(self, minute: datetime) -> datetime:
+        moment = minute if minute.tzinfo else minute.replace(tzinfo=UTC)
+        second = int(moment.timestamp())
+        return datetime.fromtimestamp(second - second % self.seconds, UTC)
+
+
+def interval_of(minutes: Iterable[datetime]) -> Interval:
+    """The shortest that fits: 1, 2, 5, 10, 15, 30 minutes, or hours."""
+    seconds = [int((minute if minute.tzinfo else minute.replace(tzinfo=UTC)).timestamp()) for minute in minutes]
+    span_s = max(seconds, default=0) - min(seconds, default=0) + MINUTE_S
+    choices = [MINUTE_S * count for count in (1, 2, 5, 10, 15, 30, 60, 120, 240, 720, 1440)]
+    return Interval(next((one for one in choices if span_s / one <= POINTS_LIMIT), choices[-1]))
+
+
+Point = tuple[datetime, float]
+
+
+def line(
+    rows: Iterable[Row], column: str, interval: Interval, joined: Callable[[Sequence[float]], float]
+) -> list[Point]:
+    """One point for each interval in which the column has a value, in order; `joined` makes one value of several."""
+    found: dict[datetime, list[float]] = {}
+    for row in rows:
+        if row[column] is not None:
+            found.setdefault(interval.begin(row["minute"]), []).append(float(row[column]))
+    return [(begin, joined(values)) for begin, values in sorted(found.items())]
+
+
+def total(rows: Iterable[Row], column: str) -> int:
+    return sum(row[column] or 0 for row in rows)
+
+
+def totals_by(rows: Iterable[Row], by: Sequence[str], column: str) -> dict[tuple[Any, ...], int]:
+    """Sums by the values of `by`, in their order; null values last."""
+    found: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        key = tuple(row[name] for name in by)
+        found[key] = found.get(key, 0) + (row[column] or 0)
+    return dict(sorted(found.items(), key=lambda item: [(value is None, value) for value in item[0]]))
+
+
+def window_line(rows: Sequence[Row], interval: Interval) -> list[Point]:
+    """`window_records` of all share-partitions together: each has its last value until it tells another one."""
+    latest: dict[tuple[str, int], int] = {}
+    found: dict[datetime, float] = {}
+    for row in sorted(rows, key=lambda row: row["minute"]):
+        if row["window_records"] is not None:
+            latest[row["topic_id"], row["partition"]] = row["window_records"]
+            found[interval.begin(row["minute"])] = float(sum(latest.values()))
+    return sorted(found.items())

@@ -1,0 +1,33 @@
+"""Up to where the topic is in the tables, as Spark's checkpoint says; and how far that is from its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from kshare_pipeline.kafka.properties import kafka_properties, open_consumer, reader_properties
+from kshare_pipeline.kafka.topics import Partition, end_offsets, partitions_of, start_offsets
+from kshare_pipeline.log_source.offsets import decode_offset
+
+
+def committed_offsets(checkpoint: Path) -> dict[Partition, int]:
+    """By partition, where the last committed batch ended; empty before the first one."""
+    commits = checkpoint / "commits"
+    batches = [int(path.name) for path in commits.iterdir() if path.name.isdecimal()] if commits.exists() else []
+    if not batches:
+        return {}
+    lines = (checkpoint / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()
+    return {partition: found.end_offset for partition, found in decode_offset(json.loads(lines[-1])).items()}
+
+
+def lag_offsets(options: Mapping[str, str], topic: str, checkpoint: Path) -> int:
+    """Offsets of the topic that are not in the tables yet; 0 while the topic does not exist. KafkaUnavailable."""
+    consumer = open_consumer(reader_properties(kafka_properties(options)))
+    try:
+        partitions = partitions_of(consumer, [topic]).get(topic, [])
+        reached = {**start_offsets(consumer, partitions), **committed_offsets(checkpoint)}
+        ends = end_offsets(consumer, partitions)
+    finally:
+        consumer.close()
+    return sum(max(0, end - reached[partition]) for partition, end in ends.items())

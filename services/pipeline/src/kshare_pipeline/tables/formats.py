@@ -1,0 +1,59 @@
+"""How tables are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kshare_pipeline.tables.layout import Layout
+from kshare_pipeline.tables.parquet import Added, ParquetTable
+from kshare_pipeline.tables.parse import EVENT_KEY, EVENTS_SCHEMA, QUARANTINE_KEY, QUARANTINE_SCHEMA
+
+
+class Table(Protocol):
+    """What the pipeline needs of a table, whatever its format."""
+
+    def days(self) -> list[date]:
+        """The days that it has, oldest first."""
+        ...
+
+    def read(self, days: Sequence[date]) -> DataFrame: ...
+
+    def add(self, rows: DataFrame, batch_id: int) -> Added:
+        """Adds durably those of `rows`, each once, that the table does not have."""
+        ...
+
+    def remove_days(self, before: date) -> list[date]:
+        """Removes what is older; which days that were."""
+        ...
+
+    def join_files(self, day: date, most: int) -> int:
+        """Joins the small files of a day, where a partition has more than `most`; how many are gone."""
+        ...
+
+
+def events_table(spark: SparkSession, layout: Layout) -> Table:
+    return ParquetTable(
+        spark,
+        layout.events,
+        layout.staging,
+        EVENTS_SCHEMA,
+        key=EVENT_KEY,
+        partition_by=("date", "group"),
+        time_column="time_ms",
+    )
+
+
+def quarantine_table(spark: SparkSession, layout: Layout) -> Table:
+    return ParquetTable(
+        spark,
+        layout.quarantine,
+        layout.staging,
+        QUARANTINE_SCHEMA,
+        key=QUARANTINE_KEY,
+        partition_by=("date",),
+        time_column="timestamp_ms",
+    )

@@ -1,0 +1,133 @@
+"""The service's work, one thing after the other, on one thread: it blocks, since Spark does.
+
+A run reads what the topic has, computes marts and report where they are due, and looks after the tables. Nothing runs
+beside it, so nobody reads what is being replaced. Whatever fails is tried again by the next run: the checkpoint, the
+marks of touched days and the tables' journals say what is left to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from datetime import UTC, date, datetime, timedelta
+from typing import IO
+
+from pyspark.sql import SparkSession
+
+from kshare_pipeline.log_source import LogDataSource
+from kshare_pipeline.marts.refresh import MartRefresh
+from kshare_pipeline.measures import ReadCounts, ServiceCounts
+from kshare_pipeline.report.command import write_report
+from kshare_pipeline.report.figures import NoMarts
+from kshare_pipeline.session import spark_session
+from kshare_pipeline.settings import PipelineProcessSettings
+from kshare_pipeline.tables.checkpoint import lag_offsets
+from kshare_pipeline.tables.formats import Table, events_table, quarantine_table
+from kshare_pipeline.tables.history_stream import HistoryIngest, HistoryStream, history_records
+from kshare_pipeline.tables.layout import Layout, TouchedDays
+from kshare_pipeline.tables.upkeep import keep_up
+
+UPKEEP_INTERVAL_MS = 30 * 60_000
+
+
+class FolderInUse(OSError):
+    """Another process works on the data folder."""
+
+
+class PipelineWorker:
+    """`open`, then `run` again and again, then `close`; `interrupt` from another thread."""
+
+    def __init__(self, settings: PipelineProcessSettings) -> None:
+        self.service = ServiceCounts()
+        self._settings = settings
+        self._layout = Layout(settings.data_dir)
+        self._options = settings.source_options()
+        self._lock: IO[str] | None = None
+        self._spark: SparkSession | None = None
+        self._ingest: HistoryIngest | None = None
+        self._stream: HistoryStream | None = None
+        self._refresh: MartRefresh | None = None
+        self._tables: list[Table] = []
+        self._marts_due_ms = 0
+        self._upkeep_due_ms = 0
+        self._interrupted = False
+
+    def counts(self) -> ReadCounts:
+        return self._ingest.counts if self._ingest is not None else ReadCounts()
+
+    def open(self) -> None:
+        """Takes the folder and starts Spark; FolderInUse, or what Spark says."""
+        layout = self._layout
+        layout.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = layout.lock.open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUse(f"another process works on {layout.folder} (it holds {layout.lock})") from None
+        layout.prepare()
+        spark = self._spark = self._start_spark()
+        events, quarantine = events_table(spark, layout), quarantine_table(spark, layout)
+        touched = TouchedDays(layout.touched)
+        self._tables = [events, quarantine]
+        self._ingest = HistoryIngest(events, quarantine, touched)
+        self._stream = HistoryStream(lambda: history_records(spark, self._options), self._ingest, layout)
+        self._refresh = MartRefresh(layout, events, touched)
+
+    def _start_spark(self) -> SparkSession:
+        temporary = self._layout.temporary
+        spark = spark_session(
+            "kshare pipeline",
+            options={
+                "spark.local.dir": str(temporary),
+                "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temporary}",
+                "spark.sql.warehouse.dir": str(temporary / "warehouse"),
+                "spark.ui.showConsoleProgress": "false",
+                **self._settings.spark_options(),
+                "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+            },
+        )
+        spark.sparkContext.setLogLevel("ERROR")
+        spark.dataSource.register(LogDataSource)
+        return spark
+
+    def run(self, now_ms: int) -> None:
+        """One run; raises what keeps it from its end."""
+        assert self._stream is not None and self._refresh is not None
+        self._stream.run_available()
+        self.service.lag_offsets = lag_offsets(self._options, self._settings.history_topic, self._layout.checkpoint)
+        today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+        if now_ms >= self._marts_due_ms and not self._interrupted:
+            self._refresh_marts(self._refresh, today, now_ms)
+            self._marts_due_ms = now_ms + self._settings.marts_interval_ms
+        if now_ms >= self._upkeep_due_ms and not self._interrupted:
+            self._keep_up(self._refresh, today)
+            self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
+
+    def _refresh_marts(self, refresh: MartRefresh, today: date, now_ms: int) -> None:
+        days = refresh.run()
+        self.service.mart_days += len(days)
+        self.service.marts_last_success_ms = now_ms
+        if days:
+            now = datetime.fromtimestamp(now_ms / 1000, UTC)
+            first = today - timedelta(days=self._settings.report_days - 1)
+            with contextlib.suppress(NoMarts):  # where only days before the report's were touched
+                write_report(self._layout.folder, self._layout.report, now=now, first=first)
+
+    def _keep_up(self, refresh: MartRefresh, today: date) -> None:
+        for table in self._tables:
+            keep_up(table, today, self._settings.retention_days)
+        refresh.remove_days(today - timedelta(days=self._settings.marts_retention_days - 1))
+
+    def interrupt(self) -> None:
+        """Ends a run that is under way; it fails, and the next one repeats what it did not finish."""
+        self._interrupted = True
+        if self._stream is not None:
+            self._stream.stop()
+        if self._spark is not None:
+            self._spark.sparkContext.cancelAllJobs()
+
+    def close(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+        if self._lock is not None:
+            self._lock.close()
