@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Account:
+class Account:
     """What a finished run hands to the checker."""
 
     logs: dict[int, list[ReadRecord]] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class SeedRun:
         plan, history = self.plan, self.cluster.history
         history.add(Note(0.0, plan.describe()))
         violations: list[Violation] = []
-        account = _Account()
+        account = Account()
         try:
             self.loop.run(self._main(account))
         except (Deadlock, LimitReached, AssertionError, TimeoutError) as problem:
@@ -114,7 +114,7 @@ class SeedRun:
             plan, violations, history, history.digest(), self.loop.steps, self.loop.time(), tuple(self.faults)
         )
 
-    async def _main(self, account: _Account) -> None:
+    async def _main(self, account: Account) -> None:
         await self.cluster.start()
         admin = Admin(self.cluster.client("admin"))
         for group in self.plan.groups:
@@ -257,7 +257,7 @@ class SeedRun:
             for (group, index), state in waiting.items()
         ]
 
-    async def _read_everything(self, admin: Admin, account: _Account) -> None:
+    async def _read_everything(self, admin: Admin, account: Account) -> None:
         for index in range(self.plan.partitions):
             contents = await admin.read_whole_log(TOPIC, index)
             account.logs[index], account.log_starts[index] = contents.records, contents.start_offset

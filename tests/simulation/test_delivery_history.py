@@ -1,0 +1,48 @@
+"""The delivery history of seeded runs agrees with what members and the network saw, with and without faults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from kshare_core.delivery_history import EventType
+from support.simulation.delivery_history_rules import HistoryRun, problems_of
+from support.simulation.plan import draw_plan
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Roles log each fault."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_without_faults_everything_is_told(seed: int) -> None:
+    run = HistoryRun(replace(draw_plan(seed), fault_count=0), faults=[])
+    outcome = run.run()
+    assert not outcome.failed, outcome.report()
+    rules = problems_of(run, may_lose=False)
+    assert rules.problems == []
+    assert rules.counts[EventType.ACCEPTED] and rules.counts[EventType.ACQUIRED]
+
+
+@pytest.mark.parametrize("seed", [5, 6, 7, 8])
+def test_with_faults_what_is_told_is_true(seed: int) -> None:
+    run = HistoryRun(replace(draw_plan(seed), fault_count=10))
+    outcome = run.run()
+    assert not outcome.failed, outcome.report()
+    rules = problems_of(run, may_lose=True)
+    assert rules.problems == []
+    assert rules.counts[EventType.LOADED] > 1
+
+
+def test_one_seed_gives_one_history() -> None:
+    plan = replace(draw_plan(9), fault_count=4)
+    first, second = HistoryRun(plan), HistoryRun(plan)
+    assert first.run().digest == second.run().digest
+    assert first.records == second.records != []
