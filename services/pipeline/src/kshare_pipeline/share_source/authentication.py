@@ -1,0 +1,62 @@
+"""SASL of a client: PLAIN and SCRAM (RFC 5802, as in KIP-84), as the messages to send and the answers to check."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Generator
+
+HASHES: dict[str, Callable[..., hashlib._Hash]] = {"SCRAM-SHA-256": hashlib.sha256, "SCRAM-SHA-512": hashlib.sha512}
+LEAST_ITERATIONS = 4096
+"""What RFC 7677 asks for, and what Kafka's client insists on."""
+
+Exchange = Generator[bytes, bytes, None]
+"""Yields what to send, is sent what the broker answered; ends when both sides are satisfied."""
+
+
+class AuthenticationFailed(Exception):
+    """The broker did not accept the credentials, or could not show that it knows them."""
+
+
+def exchange(mechanism: str, username: str, password: str, *, nonce: str | None = None) -> Exchange:
+    """`nonce` is for tests; it is drawn otherwise."""
+    if mechanism == "PLAIN":
+        return _plain(username, password)
+    return _scram(HASHES[mechanism], username, password, nonce or secrets.token_urlsafe(24))
+
+
+def _plain(username: str, password: str) -> Exchange:
+    yield b"\0".join((b"", username.encode(), password.encode()))
+
+
+def _scram(digest: Callable[..., hashlib._Hash], username: str, password: str, nonce: str) -> Exchange:
+    name = username.replace("=", "=3D").replace(",", "=2C")
+    first_bare = f"n={name},r={nonce}"
+    server_first = yield f"n,,{first_bare}".encode()
+    fields = _fields(server_first)
+    if not fields["r"].startswith(nonce) or fields["r"] == nonce:
+        raise AuthenticationFailed("the broker's SCRAM nonce does not continue ours")
+    if int(fields["i"]) < LEAST_ITERATIONS:
+        raise AuthenticationFailed(
+            f"the broker asks for {fields['i']} SCRAM iterations; {LEAST_ITERATIONS} are the least"
+        )
+    without_proof = f"c={base64.b64encode(b'n,,').decode()},r={fields['r']}"
+    signed = f"{first_bare},{server_first.decode()},{without_proof}".encode()
+    hash_name = digest().name
+    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    signature = hmac.digest(digest(client_key).digest(), signed, hash_name)
+    proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
+    server_final = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+    expected = hmac.digest(hmac.digest(salted, b"Server Key", hash_name), signed, hash_name)
+    if not hmac.compare_digest(base64.b64decode(_fields(server_final)["v"]), expected):
+        raise AuthenticationFailed("the broker does not know the password: its SCRAM signature is wrong")
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    fields = dict(part.partition("=")[::2] for part in message.decode().split(","))
+    if "e" in fields:
+        raise AuthenticationFailed(f"the broker refuses the credentials: {fields['e']}")
+    return fields

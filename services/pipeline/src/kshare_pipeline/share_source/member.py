@@ -1,0 +1,431 @@
+"""One member of a share group: heartbeats, one share session with each broker, acquire, acknowledge, renew (KIP-932).
+
+Not for several threads: `keeper` owns it. Its client reads only which runs were acquired; the record bytes of an answer
+are never looked at. The member id is drawn once and kept for its life. When a connection breaks, the brokers release
+what was held through it; nothing is assumed here: the next renewal or acknowledgement of it is answered with
+INVALID_RECORD_STATE, and the run counts as lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from kshare_core.errors import ErrorCode
+from kshare_pipeline.share_source.acknowledging import Acknowledging
+from kshare_pipeline.share_source.cluster import RETRIABLE, Cluster, ClusterError, TryAgain, check
+from kshare_pipeline.share_source.connection import Connection, ConnectionFailed, error_text
+from kshare_pipeline.share_source.runs import Place, Run, RunMap
+from kshare_wire.api_versions import ApiKey
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_VERSION = 1
+SESSION_VERSIONS = (2, 1)
+"""Of ShareFetch and ShareAcknowledge, the best first: 2 has RENEW (KIP-1222) and the acquire mode (KIP-1206)."""
+JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+OPEN_EPOCH, CLOSE_EPOCH = 0, -1
+RECORD_LIMIT_MODE = 1
+FETCH_RECORDS = 10_000
+"""Records that one fetch asks for at most; a partition has at most as many locks."""
+ATTEMPTS = 20
+"""Of an acknowledgement whose leader moves or is away, RETRY_PAUSE_S apart, so 4 s and what its requests take."""
+RETRY_PAUSE_S = 0.2
+REFUSED_PAUSE_S = 1.0
+"""Until the next heartbeat after one that was refused."""
+_SESSION_GONE = (ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+_MEMBER_GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+
+
+class AcknowledgeType(IntEnum):
+    """Of ShareAcknowledge."""
+
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+@dataclass
+class Acquired:
+    """What one round of fetches gave: the runs, their bytes on the wire, and until when they are locked by then."""
+
+    runs: RunMap = field(default_factory=RunMap)
+    bytes: int = 0
+    lock_timeout_ms: int = 0
+
+
+@dataclass
+class _Session:
+    """A share session with one broker. `epoch` is that of the next request; `listed` the partitions that it fetches."""
+
+    connection: Connection
+    version: int
+    epoch: int = OPEN_EPOCH
+    listed: tuple[tuple[str, int], ...] = ()
+
+
+class Member:
+    """A member of a share group; see the module's text. Everything raises ClusterError where a user must act."""
+
+    def __init__(
+        self, cluster: Cluster, group_id: str, topics: Iterable[str], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.lock_timeout_ms = 0
+        """What the brokers last said; 0 before the first answer."""
+        self.renews = True
+        self._cluster = cluster
+        self._group_id = group_id
+        self._topics = tuple(topics)
+        self._clock = clock
+        self._epoch = JOIN_EPOCH
+        self._next_beat: float | None = None
+        self._assigned: dict[tuple[str, int], str] = {}
+        """Topic names by (topic id, partition)."""
+        self._sessions: dict[int, _Session] = {}
+        self._next_node = 0
+
+    @property
+    def next_beat(self) -> float | None:
+        """When the next heartbeat is due, on the clock; None before the first, with which the member joins."""
+        return self._next_beat
+
+    @property
+    def has_assignment(self) -> bool:
+        return bool(self._assigned)
+
+    def beat_if_due(self) -> None:
+        """One heartbeat where it is due; a coordinator that is away is tried again with the next call."""
+        if self._next_beat is not None and self._clock() < self._next_beat:
+            return
+        self._next_beat = self._clock() + REFUSED_PAUSE_S
+        try:
+            self._beat()
+        except (ConnectionFailed, TryAgain) as error:
+            logger.warning("share group %s: heartbeat: %s", self._group_id, error)
+            self._next_beat = self._clock() + RETRY_PAUSE_S
+
+    def acquire(
+        self,
+        *,
+        records: int | None,
+        largest_fetch_bytes: int,
+        wait_ms: int,
+        without: Iterable[tuple[str, int]] = (),
+    ) -> Acquired:
+        """One fetch from every broker that leads partitions of ours, except `without` ((topic id, partition)).
+
+        With `records` at most so many are acquired; without, as many as the locks allow. `wait_ms` is how long brokers
+        wait for the first record.
+        """
+        places = self._by_node(without)
+        if not places:
+            time.sleep(min(wait_ms, 100) / 1000)
+            return Acquired()
+        # A record limit is one of all brokers together, so only one is asked then, in turn.
+        nodes = list(places)
+        if records is not None:
+            self._next_node += 1
+            nodes = [nodes[self._next_node % len(nodes)]]
+        found = Acquired(lock_timeout_ms=self.lock_timeout_ms)
+        sent = [node for node in nodes if self._send_fetch(node, places[node], records, largest_fetch_bytes, wait_ms)]
+        for node in sent:
+            self._receive_fetch(node, wait_ms, found)
+        return found
+
+    def acknowledge(self, runs: RunMap, kind: AcknowledgeType) -> tuple[RunMap, RunMap]:
+        """(confirmed, lost): what the leaders confirmed, and what is not ours any more.
+
+        Runs of which nothing is known after ATTEMPTS failures (their leader stays away) are lost as well: a lock does
+        not outlive its leader, and what was accepted in truth never comes again.
+        """
+        work = Acknowledging(runs)
+        failures = 0
+        while not work.is_done and failures < ATTEMPTS:
+            if not self._acknowledge_once(work, kind):
+                failures += 1
+                time.sleep(RETRY_PAUSE_S)
+        work.give_up()
+        return work.confirmed, work.lost
+
+    def leave(self) -> None:
+        """Closes the sessions, which releases everything that is held, and leaves the group. Never raises."""
+        for node, session in list(self._sessions.items()):
+            try:
+                self._ask_session(node, session, ApiKey.SHARE_ACKNOWLEDGE, epoch=CLOSE_EPOCH)
+            except (ConnectionFailed, TryAgain, ClusterError) as error:
+                logger.warning("share group %s: closing a session: %s", self._group_id, error)
+        self._sessions.clear()
+        if self._epoch > JOIN_EPOCH:
+            try:
+                self._ask_heartbeat(LEAVE_EPOCH)
+            except (ConnectionFailed, TryAgain, ClusterError) as error:
+                logger.warning("share group %s: leaving: %s", self._group_id, error)
+        self._cluster.close()
+
+    # --- heartbeats ---------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        answer = self._ask_heartbeat(self._epoch)
+        if int(answer.error_code) in _MEMBER_GONE:
+            logger.warning("share group %s: %s; joining again", self._group_id, error_text(answer.error_code))
+            self._epoch = JOIN_EPOCH
+            self._next_beat = 0.0
+            return
+        check(answer.error_code, f"share group {self._group_id}", answer.error_message)
+        self._epoch = int(answer.member_epoch)
+        self._next_beat = self._clock() + answer.heartbeat_interval.total_seconds()
+        if answer.assignment is not None:
+            self._assign(answer.assignment)
+
+    def _ask_heartbeat(self, epoch: int) -> Any:
+        connection = self._cluster.coordinator(self._group_id)
+        if not connection.serves(ApiKey.SHARE_GROUP_HEARTBEAT, HEARTBEAT_VERSION):
+            raise ClusterError(
+                f"broker {connection.name} serves no share groups (ShareGroupHeartbeat version 1, KIP-932)"
+            )
+        try:
+            return connection.ask(
+                ApiKey.SHARE_GROUP_HEARTBEAT,
+                HEARTBEAT_VERSION,
+                group_id=self._group_id,
+                member_id=self.member_id,
+                member_epoch=epoch,
+                rack_id=self._cluster.properties.rack if epoch == JOIN_EPOCH else None,
+                subscribed_topic_names=list(self._topics) if epoch == JOIN_EPOCH else None,
+            )
+        except ConnectionFailed:
+            self._drop(connection)
+            raise
+
+    def _assign(self, assignment: Any) -> None:
+        names = {view.topic_id: name for name, view in self._cluster.topics(self._topics, fresh=True).items()}
+        self._assigned = {
+            (str(topic.topic_id), int(partition)): names[str(topic.topic_id)]
+            for topic in assignment.topic_partitions
+            for partition in topic.partitions
+            if str(topic.topic_id) in names
+        }
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def _by_node(self, without: Iterable[tuple[str, int]]) -> dict[int, list[tuple[str, int]]]:
+        left_out = dict.fromkeys(without)
+        found: dict[int, list[tuple[str, int]]] = {}
+        for key, topic in self._assigned.items():
+            if key in left_out:
+                continue
+            try:
+                found.setdefault(self._cluster.leader(topic, key[1]), []).append(key)
+            except (TryAgain, ConnectionFailed) as error:
+                logger.warning("share group %s: %s", self._group_id, error)
+        return found
+
+    def _session(self, node: int) -> _Session:
+        connection = self._cluster.node(node)
+        session = self._sessions.get(node)
+        if session is None or session.connection is not connection:
+            version = next((one for one in SESSION_VERSIONS if connection.serves(ApiKey.SHARE_FETCH, one)), None)
+            if version is None:
+                raise ClusterError(f"broker {connection.name} serves no ShareFetch of versions 1 and 2 (KIP-932)")
+            self.renews = version >= 2
+            session = self._sessions[node] = _Session(connection, version)
+        return session
+
+    def _drop(self, connection: Connection) -> None:
+        self._cluster.drop(connection)
+        self._sessions = {node: kept for node, kept in self._sessions.items() if kept.connection is not connection}
+        self._cluster.forget_leaders(self._topics)
+
+    def _send_fetch(
+        self, node: int, keys: list[tuple[str, int]], records: int | None, largest_bytes: int, wait_ms: int
+    ) -> bool:
+        try:
+            session = self._session(node)
+        except ConnectionFailed as error:
+            logger.warning("share group %s: %s", self._group_id, error)
+            self._cluster.forget_leaders(self._topics)
+            return False
+        values: dict[str, Any] = {
+            "max_wait": wait_ms,
+            "min_bytes": 1,
+            "max_bytes": largest_bytes,
+            "max_records": min(records or FETCH_RECORDS, FETCH_RECORDS),
+            "batch_size": FETCH_RECORDS,
+        }
+        if session.version >= 2:
+            values["share_acquire_mode"] = RECORD_LIMIT_MODE if records is not None else 0
+        listed = tuple(keys)
+        new = [key for key in listed if key not in session.listed]
+        gone = [key for key in session.listed if key not in listed]
+        values["topics"] = [
+            {"topic_id": topic_id, "partitions": [{"partition_index": index} for index in indexes]}
+            for topic_id, indexes in _by_topic(new).items()
+        ]
+        values["forgotten_topics_data"] = [
+            {"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in _by_topic(gone).items()
+        ]
+        try:
+            self._send_session(session, ApiKey.SHARE_FETCH, **values)
+        except ConnectionFailed as error:
+            logger.warning("share group %s: %s", self._group_id, error)
+            self._drop(session.connection)
+            return False
+        session.listed = listed
+        return True
+
+    def _receive_fetch(self, node: int, wait_ms: int, found: Acquired) -> None:
+        session = self._sessions.get(node)
+        if session is None:
+            return
+        try:
+            answer = session.connection.receive(ApiKey.SHARE_FETCH, session.version, wait_ms=wait_ms)
+            self._check_session(node, answer)
+        except (ConnectionFailed, TryAgain) as error:
+            logger.warning("share group %s: fetch: %s", self._group_id, error)
+            if isinstance(error, ConnectionFailed):
+                self._drop(session.connection)
+            return
+        timeout_ms = round(answer.acquisition_lock_timeout.total_seconds() * 1000)
+        if timeout_ms > 0:
+            self.lock_timeout_ms = found.lock_timeout_ms = timeout_ms
+        for topic in answer.responses:
+            topic_id = str(topic.topic_id)
+            for partition in topic.partitions:
+                self._take_partition(topic_id, partition, found)
+
+    def _take_partition(self, topic_id: str, partition: Any, found: Acquired) -> None:
+        index = int(partition.partition_index)
+        topic = self._assigned.get((topic_id, index))
+        if topic is None:
+            return
+        if partition.error_code:
+            text = error_text(partition.error_code, partition.error_message)
+            if int(partition.error_code) not in RETRIABLE:
+                raise ClusterError(f"share group {self._group_id}, {topic}-{index}: {text}")
+            logger.info("share group %s, %s-%d: %s", self._group_id, topic, index, text)
+            self._cluster.forget_leaders([topic])
+            return
+        found.bytes += len(partition.records or b"")
+        runs = [
+            Run(int(run.first_offset), int(run.last_offset), int(run.delivery_count))
+            for run in partition.acquired_records
+        ]
+        found.runs.add(Place(topic, topic_id, index), runs)
+
+    def _send_session(self, session: _Session, api_key: int, *, epoch: int | None = None, **values: Any) -> None:
+        number = session.epoch if epoch is None else epoch
+        session.epoch = 1 if session.epoch == (1 << 31) - 1 else session.epoch + 1
+        session.connection.send(
+            api_key,
+            session.version,
+            group_id=self._group_id,
+            member_id=self.member_id,
+            share_session_epoch=number,
+            **values,
+        )
+
+    def _ask_session(self, node: int, session: _Session, api_key: int, **values: Any) -> Any:
+        try:
+            self._send_session(session, api_key, **values)
+            answer = session.connection.receive(api_key, session.version)
+        except ConnectionFailed:
+            self._drop(session.connection)
+            raise
+        self._check_session(node, answer)
+        return answer
+
+    def _check_session(self, node: int, answer: Any) -> None:
+        if int(answer.error_code) in _SESSION_GONE:
+            self._sessions.pop(node, None)
+            raise TryAgain(error_text(answer.error_code, answer.error_message))
+        if int(answer.error_code) in _MEMBER_GONE:
+            self._sessions.pop(node, None)
+            self._epoch, self._next_beat = JOIN_EPOCH, 0.0
+            raise TryAgain(error_text(answer.error_code, answer.error_message))
+        if answer.error_code:
+            self._sessions.pop(node, None)
+        check(answer.error_code, f"share group {self._group_id}", answer.error_message)
+
+    # --- acknowledgements ---------------------------------------------------------------------------------------------
+
+    def _acknowledge_once(self, work: Acknowledging, kind: AcknowledgeType) -> bool:
+        """One request to every leader; whether all of them answered as they should."""
+        by_node: dict[int, dict[Place, list[Run]]] = {}
+        all_answered = True
+        for place, runs in work.next_request().items():
+            try:
+                by_node.setdefault(self._cluster.leader(place.topic, place.partition), {})[place] = runs
+            except (TryAgain, ConnectionFailed) as error:
+                logger.info("share group %s: %s", self._group_id, error)
+                all_answered = False
+        for node, places in by_node.items():
+            try:
+                answered = self._acknowledge_at(node, places, kind, work)
+            except (ConnectionFailed, TryAgain) as error:
+                logger.info("share group %s: acknowledging: %s", self._group_id, error)
+                self._cluster.forget_leaders(self._topics)
+                answered = False
+            all_answered = all_answered and answered
+        return all_answered
+
+    def _acknowledge_at(
+        self, node: int, places: dict[Place, list[Run]], kind: AcknowledgeType, work: Acknowledging
+    ) -> bool:
+        session = self._session(node)
+        if session.epoch == OPEN_EPOCH:
+            # A session begins with a fetch; this one has no partitions and so acquires nothing.
+            self._ask_session(node, session, ApiKey.SHARE_FETCH, max_records=1, batch_size=1, max_bytes=1)
+        by_key = {(place.topic_id, place.partition): place for place in places}
+        topics = [
+            {
+                "topic_id": topic_id,
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "acknowledgement_batches": _batches(places[by_key[topic_id, index]], kind),
+                    }
+                    for index in indexes
+                ],
+            }
+            for topic_id, indexes in _by_topic(by_key).items()
+        ]
+        renewing = {"is_renew_ack": True} if kind is AcknowledgeType.RENEW else {}
+        answer = self._ask_session(node, session, ApiKey.SHARE_ACKNOWLEDGE, topics=topics, **renewing)
+        answered = True
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                place = by_key[str(topic.topic_id), int(partition.partition_index)]
+                answered = self._take_outcome(place, int(partition.error_code), work) and answered
+        return answered
+
+    def _take_outcome(self, place: Place, code: int, work: Acknowledging) -> bool:
+        if code == ErrorCode.NONE:
+            work.confirm(place)
+        elif code == ErrorCode.INVALID_RECORD_STATE:
+            work.refuse(place)
+        elif code in RETRIABLE and code != ErrorCode.UNKNOWN_TOPIC_ID:
+            self._cluster.forget_leaders([place.topic])
+            return False
+        else:
+            logger.warning("share group %s, %s-%d: %s", self._group_id, place.topic, place.partition, error_text(code))
+            work.lose(place)
+        return True
+
+
+def _by_topic(keys: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic_id, partition in keys:
+        found.setdefault(topic_id, []).append(partition)
+    return found
+
+
+def _batches(runs: list[Run], kind: AcknowledgeType) -> list[dict[str, Any]]:
+    return [{"first_offset": run.first, "last_offset": run.last, "acknowledge_types": [int(kind)]} for run in runs]
