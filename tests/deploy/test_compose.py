@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from testcontainers.compose import DockerCompose
@@ -18,11 +19,13 @@ from support.apache_kafka import free_port
 from support.delivery import RELEASE, Reader, new_group, new_topic, produce, wait_for
 from support.docker import ROOT, docker, images, prometheus_image
 from support.prometheus import PrometheusAnswers
+from support.rolling_load import RollingLoad
 from support.workload import WorkerPool, WorkerTask, produce_numbered
 
 PARTITIONS = 12
 STEP = 600
 STATE_PARTITIONS = 50
+LONGEST_PAUSE_S = 5.0
 START_TIMEOUT_S = 180
 
 pytestmark = pytest.mark.timeout(1_200)
@@ -50,6 +53,14 @@ class Stack:
 
     def start(self, container: str) -> None:
         docker("start", container, environment=self.environment)
+
+    def restart(self, container: str) -> None:
+        """Returns when it is healthy."""
+        docker("restart", "--time", "30", container, environment=self.environment)
+        health = ("inspect", "--format", "{{.State.Health.Status}}", container)
+        wait_for(
+            lambda: docker(*health, environment=self.environment).strip() == "healthy", f"{container} is healthy", 60
+        )
 
     def kshare(self, *arguments: str) -> str:
         return self.compose("run", "--rm", "--no-deps", "-T", "kshare", *arguments)
@@ -159,6 +170,16 @@ def test_nothing_is_lost_while_containers_die_and_share_coordinators_are_scaled(
         pool.run_until(lambda account: account.settled >= total, timeout_s=90)
     assert pool.account.finish() == []
     assert len(pool.account.accepted_at) + len(pool.account.unknown) == total
+
+
+def test_containers_are_restarted_one_at_a_time(stack: Stack) -> None:
+    """As for a new image: SIGTERM, and up again on the same volume; nothing is lost, and no consumer waits for long."""
+    with RollingLoad(stack.bootstraps, PARTITIONS) as load:
+        for service in ("coordinator", "share-coordinator", "leader", "gateway-1", "gateway-2"):
+            for container in stack.containers(service):
+                load.during(container, partial(stack.restart, container))
+        load.finish()
+    load.check_pauses(LONGEST_PAUSE_S)
 
 
 def test_prometheus_sees_what_was_done(stack: Stack) -> None:

@@ -21,9 +21,7 @@ def restart_all(cluster: RestartedRoles) -> None:
         for name, role in cluster.roles.items():
             load.during(name, role.restart)
         load.finish()
-    print(load.table())
-    pause, whose = load.longest_pause_of_consumers()
-    assert pause < LONGEST_PAUSE_S, f"{whose}: {pause:.2f} s\n{load.table()}"
+    load.check_pauses(LONGEST_PAUSE_S)
 
 
 @pytest.mark.timeout(180)

@@ -15,6 +15,7 @@ import pytest
 from support.administration import create_topic, read_from_earliest
 from support.delivery import wait_for
 from support.kubernetes import CHART, RELEASE, Kubernetes, kubernetes
+from support.rolling_load import RollingLoad
 from support.workload import WorkerPool, WorkerTask, produce_numbered
 
 PORT = 30_092
@@ -22,6 +23,7 @@ PARTITIONS = 12
 STEP = 600
 NAME = f"{RELEASE}-kshare"
 STATE_PARTITIONS = 50
+LONGEST_PAUSE_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,10 @@ class Installation:
         """Returns when the pods that are scaled away are gone, so when they have handed over what they had."""
         self.cluster.kubectl("scale", f"statefulset/{NAME}-{role}", "--replicas", str(replicas))
         wait_for(lambda: len(self.pods(role)) == replicas, f"{replicas} pods of {role}", timeout_s=180)
+        self.cluster.wait_for("statefulset", f"{NAME}-{role}")
+
+    def roll(self, role: str) -> None:
+        self.cluster.kubectl("rollout", "restart", f"statefulset/{NAME}-{role}")
         self.cluster.wait_for("statefulset", f"{NAME}-{role}")
 
     def state_partitions(self) -> dict[str, int]:
@@ -126,6 +132,19 @@ def test_the_life_of_an_installation(cluster: Kubernetes) -> None:
         load.goes_on_after(installation.install)
     assert pool.account.finish() == []
     assert len(pool.account.accepted_at) + len(pool.account.unknown) == load.total
+    cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+
+
+@pytest.mark.timeout(900)
+def test_rollouts_pause_nobody(cluster: Kubernetes) -> None:
+    """`kubectl rollout restart` of every workload; Kubernetes replaces one pod after the other."""
+    installation = Installation(cluster)
+    installation.install()
+    with RollingLoad(installation.bootstraps, PARTITIONS) as load:
+        for role in ("coordinator", "share-coordinator", "leader", "gateway"):
+            load.during(role, partial(installation.roll, role), settle_s=5)
+        load.finish()
+    load.check_pauses(LONGEST_PAUSE_S)
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
 
 

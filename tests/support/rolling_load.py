@@ -4,7 +4,8 @@ Producers write numbered records all the time, into all partitions in turn, so t
 everybody. What works on them: workers of a share group in processes of their own (`support.workload`), and a consumer
 in a group of either protocol. A pause is the time between one record and the next that a client gets (of a producer:
 between two confirmations) while a role was stopped, started, and for some time after; a client that gets nothing any
-more pauses until the load ends. So a pause also has the time in which there was nothing to get, and is never too small.
+more pauses until the load ends. A worker that had one partition alone would pause as long as the partition does, so
+those are counted like workers. So a pause also has the time in which there was nothing to get, and is never too small.
 
 with RollingLoad(bootstraps, partitions) as load:
     load.during("leader-1", lambda: restart("leader-1"))
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -27,7 +29,6 @@ from support.administration import create_topic, read_from_earliest
 from support.several_coordinator_load import Load, OrdinaryConsuming
 from support.workload import RECORD_BYTES, Account, PolledBatch, WorkerPool, WorkerTask
 
-TOPIC, GROUP = "orders", "workers"
 WORKERS = 3
 PRODUCERS = 2
 PRODUCE_INTERVAL_S = 0.02
@@ -41,17 +42,21 @@ class ArrivalAccount(Account):
     def __init__(self) -> None:
         super().__init__()
         self.arrivals: dict[int, list[float]] = {}
+        self.arrivals_of_partitions: dict[int, list[float]] = {}
 
     def add(self, batch: PolledBatch) -> None:
         super().add(batch)
         self.arrivals.setdefault(batch.worker, []).append(batch.came_at)
+        for partition in {*batch.partitions}:
+            self.arrivals_of_partitions.setdefault(partition, []).append(batch.came_at)
 
 
 class NumberedProducing(Load):
     """Numbers `first`, `first + step`, …; `confirmed` has when each was confirmed."""
 
-    def __init__(self, bootstrap: str, partitions: int, first: int, step: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, first: int, step: int) -> None:
         super().__init__()
+        self._topic = topic
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0}
         )
@@ -64,7 +69,7 @@ class NumberedProducing(Load):
         while not self._stop_asked.wait(PRODUCE_INTERVAL_S):
             value = f"{number:012d}".ljust(RECORD_BYTES, ".")
             partition = number // self._step % self._partitions
-            self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._confirmed)
+            self._producer.produce(self._topic, value, partition=partition, on_delivery=self._confirmed)
             self._producer.poll(0)
             number += self._step
         assert self._producer.flush(60) == 0
@@ -80,18 +85,21 @@ class RollingLoad:
     """See the module's text."""
 
     def __init__(self, bootstraps: Sequence[str], partitions: int, *, settings: dict[str, str] | None = None) -> None:
-        create_topic(bootstraps[0], TOPIC, partitions)
-        read_from_earliest(bootstraps[-1], GROUP)
+        name = f"rolling-{uuid.uuid4().hex[:8]}"
+        create_topic(bootstraps[0], name, partitions)
+        read_from_earliest(bootstraps[-1], name)
         bootstrap = ",".join(bootstraps)
         tasks = [
-            WorkerTask(bootstrap=bootstrap, topic=TOPIC, group=GROUP, index=index, settings=settings or {})
+            WorkerTask(bootstrap=bootstrap, topic=name, group=name, index=index, settings=settings or {})
             for index in range(WORKERS)
         ]
         self._pool = WorkerPool(tasks)
         self._pool.account = self._account = ArrivalAccount()
-        self._producers = [NumberedProducing(bootstrap, partitions, first, PRODUCERS) for first in range(PRODUCERS)]
+        self._producers = [
+            NumberedProducing(bootstrap, name, partitions, first, PRODUCERS) for first in range(PRODUCERS)
+        ]
         self._consumers = [
-            OrdinaryConsuming(bootstrap, f"{protocol}-group", TOPIC, protocol) for protocol in ("classic", "consumer")
+            OrdinaryConsuming(bootstrap, f"{name}-{protocol}", name, protocol) for protocol in ("classic", "consumer")
         ]
         self._entered = ExitStack()
         self._windows: dict[str, tuple[float, float]] = {}
@@ -161,6 +169,20 @@ class RollingLoad:
             for name, window in self._windows.items()
         }
 
+    def longest_wait_of_a_record(self) -> tuple[float, str]:
+        """From its producer's confirmation to its confirmed acceptance, in seconds; and when it was produced."""
+        waits = [
+            (self._account.accepted_at[number] - confirmed_at, self._when(confirmed_at))
+            for producer in self._producers
+            for number, confirmed_at in producer.confirmed.items()
+            if number in self._account.accepted_at
+        ]
+        return max(waits)
+
+    def _when(self, moment: float) -> str:
+        done = [name for name, (began, _) in self._windows.items() if began <= moment]
+        return f"since {done[-1]} was stopped" if done else "before anything was stopped"
+
     def longest_pause_of_consumers(self) -> tuple[float, str]:
         """Of all that was done, and during what to whom."""
         return max(
@@ -170,16 +192,35 @@ class RollingLoad:
             if not client.startswith("producer")
         )
 
+    def check_pauses(self, at_most_s: float) -> None:
+        """No consumer paused for so long; AssertionError with all pauses, which are also in the test's output."""
+        print(self.table())
+        pause, whose = self.longest_pause_of_consumers()
+        assert pause < at_most_s, f"{whose}: {pause:.2f} s\n{self.table()}"
+
     def table(self) -> str:
-        """What was done, and the longest pause of each client in seconds."""
-        return "\n".join(
-            f"{name:>24}: " + ", ".join(f"{client} {pause:.2f}" for client, pause in by_client.items())
-            for name, by_client in self.pauses.items()
-        )
+        """What was done, and the longest pause of each kind of client in seconds."""
+        lines = []
+        for name, by_client in self.pauses.items():
+            longest: dict[str, float] = {}
+            for client, pause in by_client.items():
+                kind = client.split()[0]
+                longest[kind] = max(pause, longest.get(kind, 0.0))
+            began, ended = self._windows[name]
+            lines.append(
+                f"{name:>24} in {ended - began:4.1f} s: "
+                + ", ".join(f"{kind} {pause:.2f}" for kind, pause in longest.items())
+            )
+        wait, when = self.longest_wait_of_a_record()
+        return "\n".join([*lines, f"longest wait of a record: {wait:.2f} s, produced {when}"])
 
     def _times(self) -> dict[str, list[float]]:
         return {
             **{f"worker {index}": sorted(times) for index, times in sorted(self._account.arrivals.items())},
+            **{
+                f"partition {partition}": sorted(times)
+                for partition, times in sorted(self._account.arrivals_of_partitions.items())
+            },
             **{each.name.split()[0]: sorted(each.came.values()) for each in self._consumers},
             **{
                 f"producer {index}": sorted(producer.confirmed.values())

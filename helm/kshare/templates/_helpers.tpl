@@ -107,19 +107,23 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end -}}
 
-{{/* It has started when it can do its work; it is alive as long as it answers at all. */}}
+{{/*
+It has started when its store is open and it answers, ready is it while it can do its work, and alive as long as its
+event loop answers: one that waits for another role is neither dead nor ready.
+*/}}
 {{- define "kshare.probes" -}}
 startupProbe:
-  grpc: {port: 9191}
-  periodSeconds: 2
-  failureThreshold: 150
+  grpc: {port: 9191, service: liveness}
+  periodSeconds: 1
+  timeoutSeconds: 3
+  failureThreshold: 300
 readinessProbe:
   grpc: {port: 9191}
   periodSeconds: 3
   timeoutSeconds: 3
   failureThreshold: 2
 livenessProbe:
-  tcpSocket: {port: 9191}
+  grpc: {port: 9191, service: liveness}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6

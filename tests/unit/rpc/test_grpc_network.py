@@ -108,6 +108,8 @@ def test_health_follows_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
             leader.healthy = False
             assert (await watch.read()).status == status.NOT_SERVING
             assert (await stub.Check(health_pb2.HealthCheckRequest())).status == status.NOT_SERVING
+            alive = await stub.Check(health_pb2.HealthCheckRequest(service=operations_server.LIVENESS))
+            assert alive.status == status.SERVING, "what is not ready must not be started again for it"
             leader.healthy = True
             assert (await watch.read()).status == status.SERVING
             await server.stop(0)

@@ -1,7 +1,8 @@
 """A role's public gRPC face, on grpcio: every method in unary form, health and reflection.
 
 It is for probes, grpcurl and clients of other languages: typed messages, a payload in the message's own `payload`
-field. The roles themselves use `Exchange` streams, which have a port of their own (exchange_server).
+field. Health says of each service, and of "" for all, whether it can do its work; of LIVENESS, that the store is open
+and the event loop runs, whatever the role waits for: who restarts a process by it does so only where that helps. The roles themselves use `Exchange` streams, which have a port of their own (exchange_server).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from kshare_rpc.grpc_channel import PACKAGE
 from kshare_rpc.network import Handler, Method, Payload, Service
 
 HEALTH_INTERVAL_MS = 1_000
+LIVENESS = "liveness"
+"""The service name of health checks that are answered with SERVING as long as anything is answered."""
 
 _SERVER_OPTIONS = (
     ("grpc.max_send_message_length", FRAME_BYTES_LIMIT),
@@ -117,6 +120,7 @@ class OperationsServer:
     async def _refresh_health(self) -> None:
         statuses = {f"{PACKAGE}.{service.name}": service.healthy() for service in self._calls.services}
         statuses[""] = all(statuses.values())
+        statuses[LIVENESS] = True
         for name, healthy in statuses.items():
             status = health_pb2.HealthCheckResponse
             await self._health.set(name, status.SERVING if healthy else status.NOT_SERVING)
