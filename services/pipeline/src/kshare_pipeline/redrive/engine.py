@@ -21,8 +21,11 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
-def redrive(request: RedriveRequest, engine: Engine = Engine.AUTO) -> Account:
-    """Moves what is asked for, or counts it. BadRequest, RedriveFailed, KafkaUnavailable, InvalidOption."""
+def redrive(request: RedriveRequest, engine: Engine = Engine.AUTO, *, master: str = "local[*]") -> Account:
+    """Moves what is asked for, or counts it; `master` is where Spark runs.
+
+    BadRequest, RedriveFailed, KafkaUnavailable, InvalidOption.
+    """
     request.check()
     if engine is Engine.DIRECT and request.where is not None:
         raise BadRequest("an SQL expression needs the engine spark")
@@ -33,7 +36,7 @@ def redrive(request: RedriveRequest, engine: Engine = Engine.AUTO) -> Account:
     from kshare_pipeline.redrive.spark import redrive_with_spark
     from kshare_pipeline.session import spark_session
 
-    spark = spark_session("kshare redrive", options={"spark.ui.showConsoleProgress": "false"})
+    spark = spark_session("kshare redrive", master=master, options={"spark.ui.showConsoleProgress": "false"})
     try:
         return redrive_with_spark(request, spark)
     finally:

@@ -1,0 +1,169 @@
+"""`kshare redrive`: dead letters and archived records back to the topic they came from, each once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kshare.addresses import parse_address
+from kshare.failure import BAD_USE, CommandFailed
+
+if TYPE_CHECKING:
+    from kshare_pipeline.redrive.request import Account, RedriveRequest
+
+SERVERS = "bootstrap.servers"
+Texts = list[str] | None
+
+
+def redrive(
+    dead_letter_topics: Annotated[
+        Texts, typer.Argument(metavar="[DEAD_LETTER_TOPIC]...", help="Topics with dead letters (KIP-1191).")
+    ] = None,
+    offsets: Annotated[
+        Texts,
+        typer.Option(metavar="TOPIC:PARTITION:FIRST-LAST", help="Or these records, once more; repeatable."),
+    ] = None,
+    archived: Annotated[
+        Texts,
+        typer.Option(
+            metavar="GROUP",
+            help="Or what this share group archived without dead letters, as the delivery history says; repeatable.",
+        ),
+    ] = None,
+    reason: Annotated[
+        Texts, typer.Option(help="Only with this reason: rejected, delivery_count_limit; repeatable.")
+    ] = None,
+    group: Annotated[Texts, typer.Option(help="Only what this share group could not process; repeatable.")] = None,
+    topic: Annotated[Texts, typer.Option(help="Only records of this source topic; repeatable.")] = None,
+    key: Annotated[Texts, typer.Option(help="Only records with this key; repeatable.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only from this time on: 2026-11-21T18:00, UTC unless it says.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL",
+            help="Only where this is true, by Spark: delivery_count > 3 AND CAST(value AS STRING) LIKE '%eur%'. "
+            "Columns: from_topic, from_partition, from_offset, topic, partition, offset, group_id, reason, "
+            "delivery_count, time, key, value, headers.",
+        ),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="At most so many records a second.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Shows what would move, and moves nothing.")] = False,
+    engine: Annotated[str, typer.Option(help="auto, direct (this process), or spark (millions, --where).")] = "auto",
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster.")
+    ] = "localhost:9092",
+    kafka: Annotated[
+        Texts, typer.Option(metavar="NAME=VALUE", help="A config of the Kafka client; repeatable.")
+    ] = None,
+    kafka_file: Annotated[
+        Path | None, typer.Option(help="A file with such configs, one a line; for passwords.")
+    ] = None,
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+) -> None:
+    """Moves records that nobody could process back to their topic, each once, however often it is run."""
+    parse_address(bootstrap, what="--bootstrap")
+    try:
+        from kshare_pipeline.redrive.request import RedriveRequest, Selection
+    except ModuleNotFoundError as missing:
+        raise CommandFailed(f"kshare redrive needs the package kshare-pipeline: {missing}", BAD_USE) from missing
+    request = RedriveRequest(
+        properties=client_properties(bootstrap, kafka or [], kafka_file),
+        dead_letter_topics=tuple(dead_letter_topics or ()),
+        offsets=tuple(_offsets(offsets or [])),
+        archived_groups=tuple(archived or ()),
+        selection=Selection(
+            reasons=tuple(reason or ()),
+            groups=tuple(group or ()),
+            topics=tuple(topic or ()),
+            keys=tuple(text.encode() for text in key or ()),
+            since_ms=_time_ms("--since", since),
+            until_ms=_time_ms("--until", until),
+        ),
+        where=where,
+        rate=rate,
+        dry_run=dry_run,
+    )
+    account = run_redrive(request, engine, master)
+    show_account(account, Console(), dry_run=dry_run)
+    if account.problem_count:
+        raise CommandFailed(f"{account.problem_count} records could not be moved")
+
+
+def run_redrive(request: RedriveRequest, engine: str, master: str) -> Account:
+    """CommandFailed for whatever ends it."""
+    from kshare_pipeline.kafka.properties import InvalidOption
+    from kshare_pipeline.kafka.topics import KafkaUnavailable, UnknownTopic
+    from kshare_pipeline.redrive.engine import Engine, redrive
+    from kshare_pipeline.redrive.request import BadRequest, RedriveFailed
+
+    if engine not in list(Engine):
+        raise CommandFailed(f"--engine must be one of {', '.join(Engine)}, found {engine!r}", BAD_USE)
+    try:
+        return redrive(request, Engine(engine), master=master)
+    except (BadRequest, InvalidOption, UnknownTopic) as problem:
+        raise CommandFailed(str(problem), BAD_USE) from problem
+    except (RedriveFailed, KafkaUnavailable) as problem:
+        raise CommandFailed(str(problem)) from problem
+
+
+def client_properties(bootstrap: str, texts: list[str], file: Path | None) -> dict[str, str]:
+    """librdkafka's properties: the file's, then those of the command line."""
+    found = {SERVERS: bootstrap, "client.id": "kshare-cli", "log_level": "0"}
+    try:
+        lines = [] if file is None else file.read_text().splitlines()
+    except OSError as error:
+        raise CommandFailed(f"--kafka-file {file} cannot be read: {error.strerror}", BAD_USE) from None
+    entries = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    for origin, entry in [("--kafka-file", one) for one in entries] + [("--kafka", one) for one in texts]:
+        name, equals, value = entry.partition("=")
+        if not equals or not name.strip():
+            raise CommandFailed(f"{origin} must be NAME=VALUE, found an entry without a name or '='", BAD_USE)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _offsets(texts: list[str]) -> Any:
+    from kshare_pipeline.redrive.request import BadRequest, parse_offsets
+
+    try:
+        return [parse_offsets(text) for text in texts]
+    except BadRequest as problem:
+        raise CommandFailed(f"--offsets: {problem}", BAD_USE) from None
+
+
+def _time_ms(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandFailed(f"{option} must be a time like 2026-11-21T18:00:00, found {text!r}", BAD_USE) from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def show_account(account: Account, console: Console, *, dry_run: bool) -> None:
+    """Counts by source topic and reason, the first ones, and what cannot be moved."""
+    word = "would move" if dry_run else "moved"
+    if account.moved:
+        table = Table("to topic", "reason", word)
+        for topic in sorted(account.moved):
+            for reason, count in sorted(account.moved[topic].items()):
+                table.add_row(topic, Text(reason), str(count))
+        console.print(table)
+        first_ones = Table("from", "to", "group", "key", "value", title="the first ones", title_justify="left")
+        for one in account.first_ones:
+            first_ones.add_row(*(Text(one[name] or "") for name in ("from", "to", "group", "key", "value")))
+        console.print(first_ones)
+    for text, count in sorted(account.problems.items()):
+        console.print(f"not possible for {count}: {text}", markup=False, highlight=False)
+    line = f"{word} {account.moved_count} records; {account.already_moved} were moved by an earlier run"
+    console.print(line, highlight=False, soft_wrap=True)
