@@ -1,8 +1,10 @@
 """A role's public gRPC face, on grpcio: every method in unary form, health and reflection.
 
 It is for probes, grpcurl and clients of other languages: typed messages, a payload in the message's own `payload`
-field. Health says of each service, and of "" for all, whether it can do its work; of LIVENESS, that the store is open
-and the event loop runs, whatever the role waits for: who restarts a process by it does so only where that helps. The roles themselves use `Exchange` streams, which have a port of their own (exchange_server).
+field. The roles themselves use `Exchange` streams, which have a port of their own (exchange_server).
+
+Health says of each service, and of "" for all, whether it can do its work; of LIVENESS, that the store is open and the
+event loop runs, whatever the role waits for: who restarts a process by it does so only where that helps.
 """
 
 from __future__ import annotations
