@@ -53,7 +53,10 @@ class KshareCluster:
         variables: dict[str, str] | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """`variables` are added to the environment, which the roles inherit; `options` to the command line."""
+        """`variables` are added to the environment, which the roles inherit; `options` to the command line.
+
+        Where `settings` have listeners, the one at `port` is `bootstrap`.
+        """
         self._options = options
         self.folder = folder
         self._variables = variables or {}
@@ -87,7 +90,9 @@ class KshareCluster:
         config = self.folder / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
         command = [str(Path(sys.executable).parent / "kshare"), "up"]
-        command += ["--data-dir", str(self.folder / "data"), "--listen", self.bootstrap]
+        command += ["--data-dir", str(self.folder / "data")]
+        if "listeners" not in self._settings:
+            command += ["--listen", self.bootstrap]
         command += ["--ready-file", str(self.ready_file), "--config", str(config)]
         if self._single_process:
             command.append("--single-process")

@@ -26,6 +26,47 @@ CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required"
 _Stamp = tuple[object, ...]
 
 
+class HandshakeFailed(ssl.SSLError):
+    """A handshake that failed with the SSLError that is its cause; `alert` is what the other side should be told."""
+
+    def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
+        super().__init__(*error.args)
+        self.alert = alert
+
+
+class _Engine(ssl.SSLObject):
+    """One connection's TLS."""
+
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            raise HandshakeFailed(error, self.outgoing.read()) from error
+
+
+class ServerContext(ssl.SSLContext):
+    """A context whose handshakes fail with HandshakeFailed: asyncio and uvloop would drop the alert."""
+
+    sslobject_class = _Engine
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        engine = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        assert isinstance(engine, _Engine)
+        engine.outgoing = outgoing
+        return engine
+
+
 class TlsServer:
     """The context of one listener; InvalidConfig where its configs cannot be used."""
 
@@ -48,7 +89,7 @@ class TlsServer:
 def server_context(configs: TlsConfigs) -> tuple[ssl.SSLContext, float]:
     """A server's context, and when its first certificate expires, in seconds since 1970; InvalidConfig."""
     store = read_key_store(configs)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     _set_versions_and_suites(context, configs)
     _load_key_store(context, configs, store)

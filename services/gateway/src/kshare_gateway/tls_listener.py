@@ -24,13 +24,15 @@ from kshare_gateway.connection import ClientConnection
 from kshare_gateway.gateway import log
 from kshare_gateway.listeners import GatewayListener
 from kshare_gateway.measures import GatewayMeasures
-from kshare_servicekit.tls import TlsServer
+from kshare_servicekit.tls import HandshakeFailed, TlsServer
 from kshare_servicekit.tls_material import TlsConfigs
 
 HANDSHAKE_TIMEOUT_MS = 10_000
 SHUTDOWN_TIMEOUT_MS = 5_000
 """How long the end of a connection waits for the client to agree to it."""
 CERTIFICATE_CHECK_INTERVAL_MS = 1_000
+ALERT_TIMEOUT_MS = 1_000
+"""How long a client that is refused may take to read why."""
 ACCEPT_RETRY_MS = 1_000
 """After an accept that failed, as without a free file descriptor."""
 BACKLOG = 100
@@ -133,6 +135,7 @@ class TlsListener:
 
     async def _shake_hands(self, accepted: socket.socket, client_host: str) -> None:
         """After it the connection lives by itself."""
+        spare = accepted.dup()  # what fails closes its own before the client is told why
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._environment.new_connection,
@@ -143,11 +146,30 @@ class TlsListener:
             )
         except OSError as error:
             self._environment.measures.handshakes_failed += 1
+            if isinstance(error, HandshakeFailed) and error.alert:
+                await _tell(spare, error.alert)
             if not isinstance(error, ConnectionResetError | BrokenPipeError):  # the client did not just go away
                 log.warning("no TLS with %s at listener %s: %s", client_host, self.name, _reason(error))
+        finally:
+            spare.close()
+
+
+async def _tell(connection: socket.socket, alert: bytes) -> None:
+    """Sends the last word and waits until the client has read it: closing earlier would take it back."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(ALERT_TIMEOUT_MS / 1000):
+            await loop.sock_sendall(connection, alert)
+            connection.shutdown(socket.SHUT_WR)
+            while await loop.sock_recv(connection, 65_536):
+                pass
+    except OSError:  # the time is over, or the client has gone
+        return
 
 
 def _reason(error: OSError) -> str:
+    if isinstance(error, HandshakeFailed) and isinstance(error.__cause__, OSError):
+        return _reason(error.__cause__)
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     return error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
