@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -16,9 +14,9 @@ from kshare.commands.nodes import show_nodes
 from kshare.failure import CommandFailed
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import COORDINATOR, DESCRIBE_NODES
 from kshare_rpc.network import Service
+from support.grpc_serving import grpc_serving
 
 NODES = [
     pb.DescribeNodesResponse.DescribedNode(
@@ -34,30 +32,12 @@ NODES = [
 @contextmanager
 def serving(answer: pb.DescribeNodesResponse) -> Iterator[Address]:
     """A coordinator that gives this answer, served by an event loop in a thread of its own."""
-    started: list[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = []
-    is_up = threading.Event()
 
     async def describe(request: pb.DescribeNodesRequest, payload: memoryview) -> pb.DescribeNodesResponse:
         return answer
 
-    async def serve() -> None:
-        server = await GrpcNetwork().serve("127.0.0.1:0", [Service(COORDINATOR, {DESCRIBE_NODES: describe})])
-        stop = asyncio.Event()
-        started.append((server.address, asyncio.get_running_loop(), stop))
-        is_up.set()
-        await stop.wait()
-        await server.stop(0)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert is_up.wait(10)
-    address, loop, stop = started[0]
-    try:
-        host, _, port = address.rpartition(":")
-        yield Address(host, int(port))
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+    with grpc_serving(Service(COORDINATOR, {DESCRIBE_NODES: describe})) as address:
+        yield address
 
 
 def test_the_table_of_nodes() -> None:

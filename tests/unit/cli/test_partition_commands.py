@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -20,9 +18,9 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.main import app
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import COORDINATOR, DESCRIBE_PARTITIONS, DRAIN_LEADER, MOVE_PARTITIONS
 from kshare_rpc.network import Method, Service
+from support.grpc_serving import grpc_serving
 
 METHODS: dict[str, Method[Any, Any]] = {
     "DescribePartitions": DESCRIBE_PARTITIONS,
@@ -53,27 +51,8 @@ class Coordinator:
 @contextmanager
 def serving(coordinator: Coordinator) -> Iterator[Address]:
     """Served by an event loop in a thread of its own."""
-    started: list[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = []
-    is_up = threading.Event()
-
-    async def serve() -> None:
-        server = await GrpcNetwork().serve("127.0.0.1:0", [coordinator.service()])
-        stop = asyncio.Event()
-        started.append((server.address, asyncio.get_running_loop(), stop))
-        is_up.set()
-        await stop.wait()
-        await server.stop(0)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert is_up.wait(10)
-    address, loop, stop = started[0]
-    try:
-        host, _, port = address.rpartition(":")
-        yield Address(host, int(port))
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+    with grpc_serving(coordinator.service()) as address:
+        yield address
 
 
 def described(*leaders_of_orders: tuple[int, int | None]) -> pb.DescribePartitionsResponse:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -20,9 +18,9 @@ from kshare.commands.state.partitions import show_state_partitions
 from kshare.failure import BAD_USE, CommandFailed
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import COORDINATOR, DESCRIBE_STATE_PARTITIONS, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.network import Service
+from support.grpc_serving import grpc_serving
 
 Owner = pb.StatePartitionOwner
 ShareCoordinator = pb.DescribeStatePartitionsResponse.ShareCoordinator
@@ -71,30 +69,11 @@ class Catalog:
 @contextmanager
 def serving(catalog: Catalog) -> Iterator[Address]:
     """The catalog at an address, served by an event loop in a thread of its own."""
-    started: list[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = []
-    is_up = threading.Event()
-
-    async def serve() -> None:
-        service = Service(
-            COORDINATOR, {DESCRIBE_STATE_PARTITIONS: catalog.describe, DRAIN_SHARE_COORDINATOR: catalog.drain}
-        )
-        server = await GrpcNetwork().serve("127.0.0.1:0", [service])
-        stop = asyncio.Event()
-        started.append((server.address, asyncio.get_running_loop(), stop))
-        is_up.set()
-        await stop.wait()
-        await server.stop(0)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert is_up.wait(10)
-    address, loop, stop = started[0]
-    try:
-        host, _, port = address.rpartition(":")
-        yield Address(host, int(port))
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+    service = Service(
+        COORDINATOR, {DESCRIBE_STATE_PARTITIONS: catalog.describe, DRAIN_SHARE_COORDINATOR: catalog.drain}
+    )
+    with grpc_serving(service) as address:
+        yield address
 
 
 def test_the_tables_say_who_owns_what_and_who_is_there() -> None:

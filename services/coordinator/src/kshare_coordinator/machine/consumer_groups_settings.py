@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
+from kshare_coordinator.machine.group_intervals import GroupIntervals, Intervals
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_core.configs import Configs, effective_group_config
-
-
-class Intervals(NamedTuple):
-    """consumer.session.timeout.ms, consumer.heartbeat.interval.ms, consumer.assignment.interval.ms."""
-
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    assignment_interval_ms: int
+from kshare_core.configs import Configs
 
 
 class ConsumerGroupSettings:
-    """Answers from the broker configs, which may be dynamic; what was worked out is kept until one of them changes."""
+    """Answers from the broker configs, of which some may be dynamic."""
 
     def __init__(self, configs: Configs) -> None:
-        self._configs = configs
         self.is_enabled = "consumer" in _names(configs, "group.coordinator.rebalance.protocols")
         """Whether the protocol is served at all."""
         self.max_members = configs.integer("group.consumer.max.size")
@@ -34,32 +23,11 @@ class ConsumerGroupSettings:
         self.allows_downgrade = policy in ("bidirectional", "downgrade")
         """Whether a consumer group becomes a classic group when only members that use the classic protocol are left."""
         self.max_classic_members = configs.integer("group.max.size")
-        self._generation = configs.generation
-        self._broker = self._intervals({})
-        self._own: dict[str, tuple[Mapping[str, str], Intervals]] = {}
+        self._intervals = GroupIntervals(configs, "consumer")
 
     def intervals(self, state: CoordinatorState, group_id: str) -> Intervals:
         """The group's own configs within the broker's bounds, else the broker's."""
-        if self._configs.generation != self._generation:
-            self._generation = self._configs.generation
-            self._broker = self._intervals({})
-            self._own.clear()
-        texts = state.group_configs.get(group_id)
-        if texts is None:
-            self._own.pop(group_id, None)
-            return self._broker
-        known = self._own.get(group_id)
-        if known is None or known[0] is not texts:
-            known = self._own[group_id] = (texts, self._intervals(texts))
-        return known[1]
-
-    def _intervals(self, texts: Mapping[str, str]) -> Intervals:
-        effective = effective_group_config(self._configs, texts)
-        return Intervals(
-            session_timeout_ms=effective.integer("consumer.session.timeout.ms"),
-            heartbeat_interval_ms=effective.integer("consumer.heartbeat.interval.ms"),
-            assignment_interval_ms=effective.integer("consumer.assignment.interval.ms"),
-        )
+        return self._intervals.of(state, group_id)
 
 
 def _names(configs: Configs, name: str) -> tuple[str, ...]:

@@ -2,64 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kshare_core.errors import ErrorCode, KafkaError
-from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
-from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN
+from kshare_core.errors import KafkaError
+from kshare_gateway.handlers.described_groups import assignment, describe_groups, refused_groups
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CONSUMER_GROUP_DESCRIBE
 from kshare_wire.messages import Body, Message
-
-DescribedGroup = coordinator_pb2.ConsumerGroupDescribeResponse.DescribedGroup
 
 CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
 """Which protocol a member uses. Version 0 does not say it."""
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    with no_answer_as_kafka_says():
-        groups = await context.gateway.catalog.coordinators.call_owners(
-            request.group_ids,
-            CONSUMER_GROUP_DESCRIBE,
-            request_of=lambda group_ids: coordinator_pb2.ConsumerGroupDescribeRequest(group_ids=group_ids),
-            results_of=lambda answer: answer.groups,
-            refusal_of=_refused,
-            timeout_ms=CALL_TIMEOUT_MS,
-        )
-    return {"groups": [_group(group) for group in groups]}
+    return await describe_groups(
+        context,
+        request,
+        CONSUMER_GROUP_DESCRIBE,
+        request_of=coordinator_pb2.ConsumerGroupDescribeRequest,
+        described_group=coordinator_pb2.ConsumerGroupDescribeResponse.DescribedGroup,
+        member=_member,
+    )
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    groups = [
-        {
-            "error_code": error.code,
-            "error_message": error.message,
-            "group_id": group_id,
-            "authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
-        }
-        for group_id in request.group_ids
-    ]
-    return {"groups": groups}
-
-
-def _refused(group_id: str, code: ErrorCode, message: str) -> DescribedGroup:
-    return DescribedGroup(group_id=group_id, error_code=code, error_message=message)
-
-
-def _group(group: DescribedGroup) -> Body:
-    return {
-        "error_code": group.error_code,
-        "error_message": group.error_message or None,
-        "group_id": group.group_id,
-        "group_state": group.group_state,
-        "group_epoch": group.group_epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "assignor_name": group.assignor_name,
-        "members": [_member(member) for member in group.members],
-        "authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
-    }
+    return refused_groups(request, error)
 
 
 def _member(member: coordinator_pb2.ConsumerGroupDescribeResponse.Member) -> Body:
@@ -72,16 +38,7 @@ def _member(member: coordinator_pb2.ConsumerGroupDescribeResponse.Member) -> Bod
         "client_host": member.client_host,
         "subscribed_topic_names": list(member.subscribed_topic_names),
         "subscribed_topic_regex": member.subscribed_topic_regex,
-        "assignment": _assignment(member.assignment),
-        "target_assignment": _assignment(member.target_assignment),
+        "assignment": assignment(member.assignment),
+        "target_assignment": assignment(member.target_assignment),
         "member_type": CLASSIC_MEMBER_TYPE if member.uses_classic_protocol else CONSUMER_MEMBER_TYPE,
-    }
-
-
-def _assignment(topics: Iterable[coordinator_pb2.TopicPartitions]) -> Body:
-    return {
-        "topic_partitions": [
-            {"topic_id": topic.topic_id, "topic_name": topic.topic_name, "partitions": list(topic.partitions)}
-            for topic in topics
-        ]
     }

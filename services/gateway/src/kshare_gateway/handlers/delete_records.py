@@ -9,12 +9,13 @@ REQUEST_TIMED_OUT, and may be done later. What is for partitions that move waits
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.internal_topics import INTERNAL_TOPICS
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
+from kshare_gateway.handlers.partition_requests import Results, ask_until_served, partitions_of
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import DELETE_RECORDS
@@ -24,32 +25,20 @@ from kshare_wire.messages import Body, Message
 UNKNOWN_WATERMARK = -1
 
 _Wanted = leader_pb2.DeleteRecordsRequest.Partition
-_Key = tuple[str, int]
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    patience = context.gateway.moving.begin()
-    known = context.gateway.view.topics_by_name
-    keys = [
-        TopicPartition(known[name].topic_id, entry.partition_index)
-        for name, entry in _partitions(request)
-        if name in known
-    ]
-    while True:
-        await patience.until_served(keys)
-        results, codes = await _ask(context, request)
-        if not await patience.should_ask_again(codes):
-            return _body(request, results)
+    return _body(request, await ask_until_served(context, request, _ask))
 
 
-async def _ask(context: RequestContext, request: Message) -> tuple[dict[_Key, Body], dict[TopicPartition, int]]:
+async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict[TopicPartition, int]]:
     """The answers, and the error codes of the partitions that leaders were asked for."""
     gateway = context.gateway
     codes: dict[TopicPartition, int] = {}
-    results: dict[_Key, Body] = {}
+    results: Results = {}
     by_leader: dict[str, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
-    for name, entry in _partitions(request):
+    for name, entry in partitions_of(request):
         partition = entry.partition_index
         topic = gateway.view.topics_by_name.get(name)
         if topic is None:
@@ -79,15 +68,9 @@ async def _ask(context: RequestContext, request: Message) -> tuple[dict[_Key, Bo
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     refusals = {
         (name, entry.partition_index): _refusal(entry.partition_index, error.code)
-        for name, entry in _partitions(request)
+        for name, entry in partitions_of(request)
     }
     return _body(request, refusals)
-
-
-def _partitions(request: Message) -> Iterator[tuple[str, Message]]:
-    for topic in request.topics:
-        for entry in topic.partitions:
-            yield topic.name, entry
 
 
 async def _delete_at(
@@ -117,7 +100,7 @@ def _refusal(partition: int, code: int) -> Body:
     return {"partition_index": partition, "low_watermark": UNKNOWN_WATERMARK, "error_code": code}
 
 
-def _body(request: Message, results: dict[_Key, Body]) -> Body:
+def _body(request: Message, results: Results) -> Body:
     topics = [
         {
             "name": topic.name,

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.handlers.internal_topics import RecordSource, record_source, topic_named
+from kshare_gateway.handlers.partition_requests import Results, ask_until_served, partitions_of
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
@@ -26,33 +27,21 @@ _FIRST_VERSION_OF_TIME = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 _TIERED_TIMES = (-5, -6)
 
 _Wanted = leader_pb2.ListOffsetsRequest.Partition
-_Key = tuple[str, int]
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    patience = context.gateway.moving.begin()
-    known = context.gateway.view.topics_by_name
-    keys = [
-        TopicPartition(known[name].topic_id, entry.partition_index)
-        for name, entry in _partitions(request)
-        if name in known
-    ]
-    while True:
-        await patience.until_served(keys)
-        results, codes = await _ask(context, request)
-        if not await patience.should_ask_again(codes):
-            return _body(request, results)
+    return _body(request, await ask_until_served(context, request, _ask))
 
 
-async def _ask(context: RequestContext, request: Message) -> tuple[dict[_Key, Body], dict[TopicPartition, int]]:
+async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict[TopicPartition, int]]:
     """The answers, and the error codes of the partitions that leaders were asked for."""
     gateway = context.gateway
     codes: dict[TopicPartition, int] = {}
-    results: dict[_Key, Body] = {}
+    results: Results = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
-    counts = Counter((name, entry.partition_index) for name, entry in _partitions(request))
-    for name, entry in _partitions(request):
+    counts = Counter((name, entry.partition_index) for name, entry in partitions_of(request))
+    for name, entry in partitions_of(request):
         if counts[name, entry.partition_index] > 1:
             results[(name, entry.partition_index)] = _refusal(entry, ErrorCode.INVALID_REQUEST)
             continue
@@ -84,14 +73,8 @@ async def _ask(context: RequestContext, request: Message) -> tuple[dict[_Key, Bo
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return _body(
-        request, {(name, entry.partition_index): _refusal(entry, error.code) for name, entry in _partitions(request)}
+        request, {(name, entry.partition_index): _refusal(entry, error.code) for name, entry in partitions_of(request)}
     )
-
-
-def _partitions(request: Message) -> Iterator[tuple[str, Message]]:
-    for topic in request.topics:
-        for entry in topic.partitions:
-            yield topic.name, entry
 
 
 def _answer_now(context: RequestContext, entry: Message) -> Body | None:
@@ -133,7 +116,7 @@ def _refusal(entry: Message, code: int) -> Body:
     return {"partition_index": entry.partition_index, "error_code": code}
 
 
-def _body(request: Message, results: dict[_Key, Body]) -> Body:
+def _body(request: Message, results: Results) -> Body:
     topics = [
         {
             "name": topic.name,
