@@ -40,7 +40,7 @@ CONNECTIONS_CLOSED = counter(
 HANDSHAKES_FAILED = counter(
     "gateway_tls_handshakes_failed",
     "Connections to TLS listeners that ended before they were encrypted: no TLS, no certificate where one is "
-    "required, too slow, or gone. (Kafka: failed-authentication-total.)",
+    "required, too slow, or gone; failed-authentication-total of Kafka.",
 )
 CERTIFICATE_EXPIRY = gauge(
     "gateway_certificate_expiry_timestamp_seconds",
