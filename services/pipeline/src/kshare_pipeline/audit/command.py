@@ -28,8 +28,8 @@ class AuditRequest:
     bootstrap: str | None = None
     kafka_properties: Mapping[str, str] = field(default_factory=dict)
     """Of the client that reads from `bootstrap`."""
-    stretch: Stretch = Stretch()
-    limits: DeliveryCountLimits = DeliveryCountLimits()
+    stretch: Stretch = field(default_factory=Stretch)
+    limits: DeliveryCountLimits = field(default_factory=DeliveryCountLimits)
     output: Path | None = None
     """A folder for Parquet files with all findings and a summary of each share-partition (`job.RESULT_SCHEMA`)."""
     master: str = "local[*]"

@@ -1,7 +1,7 @@
 """The audit by Spark: events are sorted by share-partition, and each task audits one share-partition after the other.
 
-A task holds one `SharePartitionAuditor` and one batch of rows at a time, and Spark's sort spills to disk, so the length of
-the history does not matter. Its rows are findings, and one summary for each share-partition.
+A task holds one `SharePartitionAuditor` and one batch of rows at a time, and Spark's sort spills to disk, so the length
+of the history does not matter. Its rows are findings, and one summary for each share-partition.
 """
 
 from __future__ import annotations

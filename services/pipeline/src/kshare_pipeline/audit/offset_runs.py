@@ -88,7 +88,7 @@ class OffsetRuns:
         return self._runs[-1].last_offset + 1
 
     def extend(self, first_offset: int, last_offset: int, standing: Standing) -> None:
-        """Makes the runs reach from `first_offset`, or before, to `last_offset`, or behind; new ones have `standing`."""
+        """Makes the runs reach from `first_offset` or before to `last_offset` or behind; new ones have `standing`."""
         if not self._runs:
             self._insert(0, KnownRun(first_offset, last_offset, standing))
             return

@@ -1,8 +1,9 @@
-"""The audit of one share-partition: a pure machine that takes its events in order and proves the rules, or names the fault.
+"""The audit of one share-partition: a pure machine that takes its events in order, and proves the rules or names faults.
 
 Rules
-- An offset is acquired only while it is Available, by one member, with a delivery count one higher than before and within
-  the limit. An acquisition ends by one event (accepted, released, rejected, expired, archived), of that member and count.
+- An offset is acquired only while it is Available, by one member, with a delivery count one higher than before and
+  within the limit. An acquisition ends by one event (accepted, released, rejected, expired, archived), of that member
+  and count.
 - What was accepted, rejected or archived is never acquired or accepted again, and has at most one dead letter.
 - The start offset and the epochs only move forwards; only a new state epoch (an administrator altered or deleted the
   offsets) begins anew. The start offset passes nothing that has not ended.
@@ -36,7 +37,7 @@ from kshare_pipeline.audit.offset_runs import KnownRun, OffsetRuns, Standing
 from kshare_pipeline.audit.order import Continuity, OrderOfEvents
 
 DELIVERY_COUNT_LIMIT = 10
-"""The most that a group may set (group.share.max.delivery.count.limit), where nobody says what the group's limit was."""
+"""The most that a group may set (group.share.max.delivery.count.limit); for where nobody says what its limit was."""
 RUNS_LIMIT = 50_000
 """Behind so many runs, what is UNKNOWN is given up: a share-partition's window is smaller."""
 
@@ -73,6 +74,8 @@ class SharePartitionAuditor:
         self._told_start: HistoryEvent | None = None
         self._behind = Standing.UNKNOWN
         """What offsets behind the last run are: Available once the durable state was seen."""
+        self._may_have_reloaded = False
+        """Whether a `loaded` event may be among those that are missing since the last one."""
 
     # Input
 
@@ -134,11 +137,11 @@ class SharePartitionAuditor:
         for run in self._runs:
             if run.standing is Standing.ACQUIRED:
                 run.delivery_count -= 1
-            if not run.standing.is_ended or not (is_loaded or is_durable(run)):
+            if not run.standing.is_ended:
                 run.standing = Standing.UNKNOWN
                 run.member_id = None
-                self._runs.look_anew(run.first_offset)
         self._behind = Standing.UNKNOWN
+        self._may_have_reloaded = True
 
     def _open_offsets(self) -> tuple[int, int]:
         first = self._runs.first_open()
@@ -186,9 +189,10 @@ class SharePartitionAuditor:
                 self._fault(breach[0], _offsets(run), breach[1], *_events(run), event)
             self._set(run, Standing.ACQUIRED, event, delivery_count=count, member_id=event.member_id)
 
-    @staticmethod
-    def _breach_of_acquired(run: KnownRun, count: int) -> tuple[Rule, str] | None:
+    def _breach_of_acquired(self, run: KnownRun, count: int) -> tuple[Rule, str] | None:
         standing = run.standing
+        if self._may_have_reloaded and standing.is_ended and not is_durable(run):
+            return None
         if standing is Standing.ACCEPTED:
             return Rule.DELIVERED_AFTER_ACCEPT, "acquired after its accept was confirmed"
         if standing.is_ended:
@@ -324,6 +328,7 @@ class SharePartitionAuditor:
             self._compare(told, start, event, complete=complete)
         self._told_start = event
         self._behind = Standing.AVAILABLE
+        self._may_have_reloaded = False
 
     def _check_durable_start(self, start: int, event: HistoryEvent) -> None:
         told = self._told_start

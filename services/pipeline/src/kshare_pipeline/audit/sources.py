@@ -1,7 +1,8 @@
 """The history that is to be audited, as a DataFrame with the columns of the `events` table.
 
-Three places: the table of the pipeline service (`from_tables`), the topic itself (`from_topic`), or a file with one record
-value a line (`from_lines`). The latter two are read as the service would, and what is no history record is an error.
+Three places: the table of the pipeline service (`from_tables`), the topic itself (`from_topic`), or a file with one
+record value a line (`from_lines`). The latter two are read as the service would, and what is no history record is an
+error.
 """
 
 from __future__ import annotations
