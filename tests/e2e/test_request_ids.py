@@ -27,7 +27,7 @@ def test_an_acknowledgement_from_the_gateway_to_the_share_coordinator(tmp_path: 
             reader.take()
             reader.settle(ACCEPT)
     at_gateway = [line for line in lines_of(tmp_path, "gateway") if line["event"].startswith("ShareAcknowledge ")]
-    (acknowledged,) = [line for line in at_gateway if line.get("group") == group]
+    acknowledged = next(line for line in at_gateway if line.get("group") == group)
     request_id = acknowledged["request_id"]
     assert request_id.startswith("g1-")
     for role, call in (("leader", "Leader/ShareAcknowledge"), ("share-coordinator", "WriteShareGroupState")):

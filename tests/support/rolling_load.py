@@ -106,7 +106,8 @@ class RollingLoad:
         self._ended_at = 0.0
 
     def __enter__(self) -> RollingLoad:
-        for each in (*self._producers, *self._consumers, self._pool):
+        clients: list[Load | WorkerPool] = [*self._producers, *self._consumers, self._pool]
+        for each in clients:
             self._entered.enter_context(each)
         try:
             self._pool.run_until(lambda account: self._everybody_works(), FIRST_RECORDS_WITHIN_S)

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsC
 from kshare_servicekit.properties import parse_properties
 
 Settings = TypeVar("Settings", bound="ProcessSettings")
+AnySettings = TypeVar("AnySettings", bound="TraceSettings")
 
 
 class SettingsError(Exception):
@@ -111,9 +112,9 @@ class GatewayProcessSettings(ProcessSettings):
     )
 
 
-def read_settings(kind: type[Settings], arguments: Sequence[str], *, program: str) -> Settings:
+def read_settings(kind: type[AnySettings], arguments: Sequence[str], *, program: str) -> AnySettings:
     """Settings from flags, then the environment; SettingsError for a bad value, SystemExit for --help and bad flags."""
-    flags: CliSettingsSource[Settings] = CliSettingsSource(kind, cli_prog_name=program, cli_exit_on_error=True)
+    flags: CliSettingsSource[AnySettings] = CliSettingsSource(kind, cli_prog_name=program, cli_exit_on_error=True)
     try:
         return CliApp.run(kind, cli_args=list(arguments), cli_settings_source=flags)
     except ValidationError as error:
@@ -122,12 +123,7 @@ def read_settings(kind: type[Settings], arguments: Sequence[str], *, program: st
 
 def read_trace_settings() -> TraceSettings:
     """From the environment alone; SettingsError for a bad value."""
-    try:
-        return TraceSettings()
-    except ValidationError as error:
-        raise SettingsError(
-            "; ".join(_problem(TraceSettings, detail["loc"], detail) for detail in error.errors())
-        ) from error
+    return read_settings(TraceSettings, [], program="kshare up")
 
 
 def _problem(kind: type[BaseSettings], location: tuple[int | str, ...], detail: object) -> str:
