@@ -45,7 +45,7 @@ def log_call(path: str, request: Any, duration_s: float) -> None:
     if not _log.isEnabledFor(logging.DEBUG):
         return
     fields: dict[str, str | int] = {"duration_ms": round(duration_s * 1000)}
-    if group := getattr(request, "group_id", ""):
+    if group := getattr(request, "group_id", "") or getattr(getattr(request, "owner", None), "group_id", ""):
         fields["group"] = group
     found = [
         f"{topic_id_text(entry.topic_id)}-{entry.partition}"
