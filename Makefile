@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-kubernetes check bench bench-first-record bench-heartbeats bench-machine bench-share-coordinator model-slow simulate protos format
+.PHONY: setup demo up test test-kubernetes check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -65,6 +65,10 @@ bench-share-coordinator: setup
 # Subscribe to first record, the medians of ten, beside Apache Kafka's in the same run.
 bench-first-record: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.first_record $(BENCH)
+
+# What the delivery history costs: share-consume with it and without it, in rounds on two clusters.
+bench-delivery-history: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.delivery_history $(BENCH)
 
 # What heartbeats of 10 to 1,000 share groups cost the coordinator.
 bench-heartbeats: setup

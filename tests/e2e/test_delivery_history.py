@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -51,17 +52,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KshareCluster]
         yield running
 
 
-def has(kind: EventType, times: int = 1) -> object:
-    return lambda events: sum(event.event is kind for event in events) >= times
-
-
 def shorts(records: list[HistoryRecord]) -> list[tuple[object, ...]]:
     return [short(event) for event in events_of(records)]
 
 
-def unloaded(events: list[DeliveryEvent]) -> bool:
-    """The last event of a share-partition that nobody uses any more."""
-    return any(event.event is EventType.UNLOADED for event in events)
+def unloaded_times(times: int) -> Callable[[list[DeliveryEvent]], bool]:
+    """Whether the last event of a share-partition that nobody uses any more came so often."""
+    return lambda events: sum(event.event is EventType.UNLOADED for event in events) == times
+
+
+unloaded = unloaded_times(1)
 
 
 def test_each_outcome_is_told_in_order(cluster: KshareCluster) -> None:
@@ -114,7 +114,7 @@ def test_locks_that_run_out_and_sessions_that_end(cluster: KshareCluster) -> Non
     produce(bootstrap, topic, ["a"])
     with Reader(bootstrap, group, topic) as reader:
         reader.take()
-        wait_for_events(bootstrap, group, topic, lambda events: events[-1:] and events[-1].event is EventType.EXPIRED)
+        wait_for_events(bootstrap, group, topic, lambda events: any(one.event is EventType.EXPIRED for one in events))
     with Reader(bootstrap, group, topic) as reader:
         reader.take()
     records = wait_for_events(
@@ -171,7 +171,7 @@ def test_clients_read_the_topic_and_change_nothing_but_its_configs(cluster: Ksha
     producer.produce(HISTORY_TOPIC, b"{}", on_delivery=lambda error, message: errors.append(str(error)))
     assert producer.flush(20) == 0
     assert len(errors) == 1 and "INVALID_TOPIC" in errors[0].upper().replace(" ", "_"), errors
-    attempts = (
+    attempts: tuple[Callable[[], Any], ...] = (
         lambda: admin.delete_topics([HISTORY_TOPIC])[HISTORY_TOPIC],
         lambda: admin.create_topics([NewTopic(HISTORY_TOPIC, 1, 1)])[HISTORY_TOPIC],
         lambda: admin.create_partitions([NewPartitions(HISTORY_TOPIC, 9)])[HISTORY_TOPIC],
@@ -203,12 +203,8 @@ def test_nothing_is_told_of_who_reads_the_history(cluster: KshareCluster) -> Non
     produce(bootstrap, topic, ["b"])
     with Reader(bootstrap, group, topic) as reader:
         reader.accept(1)
-    wait_for_events(bootstrap, group, topic, lambda events: sum(map(is_unloaded, events)) == 2)
+    wait_for_events(bootstrap, group, topic, unloaded_times(2))
     assert [record for record in read_history(bootstrap) if record.group == watchers] == []
-
-
-def is_unloaded(event: DeliveryEvent) -> bool:
-    return event.event is EventType.UNLOADED
 
 
 def test_the_number_of_an_event_goes_on_when_the_share_partition_comes_back(cluster: KshareCluster) -> None:
@@ -218,9 +214,7 @@ def test_the_number_of_an_event_goes_on_when_the_share_partition_comes_back(clus
         produce(bootstrap, topic, ["a"])
         with Reader(bootstrap, group, topic) as reader:
             reader.accept(1)
-        records = wait_for_events(
-            bootstrap, group, topic, lambda events, number=number: sum(map(is_unloaded, events)) == number
-        )
+        records = wait_for_events(bootstrap, group, topic, unloaded_times(number))
     assert [record.sequence for record in records] == [
         sum(len(before.events) for before in records[:index]) for index in range(len(records))
     ]

@@ -11,6 +11,8 @@ from kshare_core.configs import Configs
 from kshare_core.configs.broker import BROKER_CONFIGS
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_leader.history.buffer import HistoryBuffer
+from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
 from kshare_leader.share.service import ShareService
@@ -21,6 +23,7 @@ from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
+from support.record_building import build_batch
 from support.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
@@ -38,6 +41,8 @@ class MemoryTopicLog:
         self.high_watermark = 0
         self.timestamps: list[TimestampOffset] = []
         self.aborted: list[AbortedTransaction] = []
+        self.appended_ms: int | None = None
+        """Where it is set, batches are real ones, of records of this time."""
         self.reads = 0
         self.fails = False
         self._open: dict[int, int] = {}
@@ -52,6 +57,8 @@ class MemoryTopicLog:
         """A batch; with a producer id, one of its transaction, which stays open until `end_transaction`."""
         base = self.high_watermark
         data = f"{base}-{base + count - 1};".encode().ljust(size, b".")
+        if self.appended_ms is not None:
+            data = build_batch([b""] * count, timestamps_ms=[self.appended_ms] * count)
         is_transactional = producer_id >= 0
         self._batches.append(StoredBatch(base, base + count - 1, data, is_control, is_transactional, producer_id))
         self.high_watermark += count
@@ -213,7 +220,9 @@ class Leader:
         partitions: int = 2,
         configs: dict[str, str] | None = None,
         measures: LeaderMeasures | None = None,
+        history: HistoryBuffer | None = None,
     ) -> None:
+        """`history` takes the delivery history, of leader NODE_ID with incarnation 17."""
         self.logs = Logs(partitions)
         self.channel = StateChannel()
         self.reports: list[str] = []
@@ -239,6 +248,15 @@ class Leader:
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
             measures=measures,
+            history=None
+            if history is None
+            else DeliveryHistory(
+                buffer=history,
+                view=lambda: self.view,
+                node_id=NODE_ID,
+                node_epoch=lambda: 17,
+                wall_now_ms=LoopClock().now_ms,
+            ),
         )
 
     def _channel_to(self, address: str) -> StateChannel:

@@ -57,7 +57,7 @@ class HeldPartition:
     def archiving(self, limit: int) -> list[ArchivingRun]:
         return self.machine.archiving(limit, delivery_count_limit=5)
 
-    def dead_letters_done(self, runs: Sequence[OffsetRun]) -> None:
+    def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
         for first, last in runs:
             self.machine.dead_letters_done(first, last)
         write = self.machine.next_write()
