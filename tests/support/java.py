@@ -16,6 +16,7 @@ from pathlib import Path
 from support.installation import alone, cache_folder
 
 POM = Path(__file__).resolve().parent.parent / "java/pom.xml"
+SPARK_KAFKA_POM = POM.with_name("spark-kafka-pom.xml")
 INSTALL_TIMEOUT_S = 600
 
 
@@ -56,11 +57,18 @@ def kafka_jars() -> Path:
     """A folder with Kafka's jars; filled once for each content of pom.xml."""
     with alone():
         _require_java()
-        return _kafka_jars()
+        return _jars(POM, "kafka-jars")
 
 
-def _kafka_jars() -> Path:
-    folder = cache_folder() / f"kafka-jars-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
+def spark_kafka_jars() -> list[Path]:
+    """Spark's own Kafka source and what it needs beside Spark."""
+    with alone():
+        _require_java()
+        return sorted(_jars(SPARK_KAFKA_POM, "spark-kafka-jars").iterdir())
+
+
+def _jars(pom: Path, name: str) -> Path:
+    folder = cache_folder() / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
     fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
@@ -70,8 +78,9 @@ def _kafka_jars() -> Path:
             "-q",
             "-B",
             "-f",
-            str(POM),
+            str(pom),
             "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
             f"-DoutputDirectory={fresh}",
         ],
         capture_output=True,
@@ -80,7 +89,7 @@ def _kafka_jars() -> Path:
         check=False,
     )
     if result.returncode:
-        raise MissingJava(f"Maven could not fetch Kafka's jars: {(result.stdout + result.stderr)[-2000:]}")
+        raise MissingJava(f"Maven could not fetch the jars of {pom.name}: {(result.stdout + result.stderr)[-2000:]}")
     try:
         fresh.rename(folder)
     except OSError:  # another process was quicker

@@ -1,7 +1,8 @@
 """The Spark formats `kshare` (a share group's records; writing) and `kshare-log` (a topic by plain offsets).
 
 `register(spark)` once for each SparkSession. Options of reading: `share_source.options`; of writing: `sink`; of the
-log: `log_source.options`.
+log: `log_source.options`. Spark's workers import this module for every task's format, so it imports what a task does not
+need only where it is needed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kshare_pipeline.log_source.data_source import LogDataSource
 from kshare_pipeline.share_source.batch_reader import ShareBatchReader
 from kshare_pipeline.share_source.columns import columns
-from kshare_pipeline.share_source.listener import ShareListener
 from kshare_pipeline.share_source.options import InvalidOption, ReadOptions, read_options
 from kshare_pipeline.share_source.stream_reader import ShareStreamReader
-from kshare_pipeline.sink.writers import KshareBatchWriter, KshareStreamWriter
 
 _LISTENER_ATTRIBUTE = "_kshare_listener"
 
@@ -44,9 +42,13 @@ class KshareDataSource(DataSource):
         return ShareStreamReader(self._read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from kshare_pipeline.sink.writers import KshareBatchWriter
+
         return KshareBatchWriter(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from kshare_pipeline.sink.writers import KshareStreamWriter
+
         return KshareStreamWriter(schema, self.options, overwrite)
 
     def _read_options(self, schema: StructType) -> ReadOptions:
@@ -59,6 +61,9 @@ class KshareDataSource(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Makes both formats known to a session, with the listener that accepts a query's last batch; twice is as once."""
+    from kshare_pipeline.log_source.data_source import LogDataSource
+    from kshare_pipeline.share_source.listener import ShareListener
+
     spark.dataSource.register(KshareDataSource)
     spark.dataSource.register(LogDataSource)
     if not hasattr(spark, _LISTENER_ATTRIBUTE):

@@ -1,0 +1,18 @@
+"""The SparkSession of a test process, with the project's formats; one for all tests of the process."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from kshare_pipeline.data_source import register
+from kshare_pipeline.session import spark_session
+
+OPTIONS = {"spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"}
+
+
+def shared_spark() -> SparkSession:
+    """The running session of this process, or a new one that ends with the process."""
+    spark = spark_session("kshare-tests", options=OPTIONS)
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
