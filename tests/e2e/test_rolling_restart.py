@@ -45,13 +45,13 @@ def test_with_two_coordinators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("times", "longest"),
     [
-        ([1.0, 2.0, 9.0, 11.0, 20.0], 9.0),
-        ([1.0, 2.0, 9.0, 11.0, 14.0, 29.0], 7.0),
-        ([1.0, 10.5], 19.5),
-        ([1.0], 29.0),
-        ([40.0], 25.0),
+        ([1.0, 2.0, 9.0, 11.0, 20.0], (9.0, 6.0)),
+        ([1.0, 2.0, 9.0, 11.0, 14.0, 29.0], (7.0, -3.0)),
+        ([1.0, 10.5], (19.5, 5.5)),
+        ([1.0], (29.0, -4.0)),
+        ([40.0], (25.0, 0.0)),
     ],
 )
-def test_what_a_pause_is(times: list[float], longest: float) -> None:
-    """Whatever overlaps with 5 to 12; the load ends at 30."""
+def test_what_a_pause_is(times: list[float], longest: tuple[float, float]) -> None:
+    """Whatever overlaps with 5 to 12, and when after 5 it began; the load ends at 30."""
     assert longest_gap(times, 5.0, 12.0, 30.0) == pytest.approx(longest)

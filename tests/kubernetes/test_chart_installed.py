@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,21 @@ def test_the_life_of_an_installation(cluster: Kubernetes) -> None:
     assert pool.account.finish() == []
     assert len(pool.account.accepted_at) + len(pool.account.unknown) == load.total
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+
+
+def test_the_api_server_takes_whatever_the_chart_can_render(cluster: Kubernetes) -> None:
+    """Strictly: a field that its kind does not have is refused. Kinds of others come from tests/kubernetes/crds."""
+    crds = sorted((Path(__file__).parent / "crds").glob("*.yaml"))
+    for crd in crds:
+        cluster.kubectl("apply", "--filename", str(crd))
+    for crd in crds:
+        cluster.kubectl("wait", "--for", "condition=Established", "--timeout", "30s", "--filename", str(crd))
+    for values in sorted((CHART / "ci").glob("*.yaml")):
+        rendered = cluster.helm("template", "strict", str(CHART), "--values", str(values), "--skip-tests")
+        arguments = ("--dry-run=server", "--validate=strict", "--filename", "-")
+        accepted = cluster.kubectl("apply", *arguments, given=rendered)
+        assert "(server dry run)" in accepted
+        assert len(accepted.splitlines()) == rendered.count("\nkind: ")
 
 
 @pytest.mark.timeout(900)

@@ -43,12 +43,19 @@ class ArrivalAccount(Account):
         super().__init__()
         self.arrivals: dict[int, list[float]] = {}
         self.arrivals_of_partitions: dict[int, list[float]] = {}
+        self._came_at: dict[int, list[tuple[float, int]]] = {}
 
     def add(self, batch: PolledBatch) -> None:
         super().add(batch)
         self.arrivals.setdefault(batch.worker, []).append(batch.came_at)
         for partition in {*batch.partitions}:
             self.arrivals_of_partitions.setdefault(partition, []).append(batch.came_at)
+        for number in batch.numbers:
+            self._came_at.setdefault(number, []).append((batch.came_at, batch.worker))
+
+    def deliveries_of(self, number: int) -> list[tuple[float, int]]:
+        """When, and to which worker."""
+        return self._came_at.get(number, [])
 
 
 class NumberedProducing(Load):
@@ -93,6 +100,7 @@ class RollingLoad:
             WorkerTask(bootstrap=bootstrap, topic=name, group=name, index=index, settings=settings or {})
             for index in range(WORKERS)
         ]
+        self._partitions = partitions
         self._pool = WorkerPool(tasks)
         self._pool.account = self._account = ArrivalAccount()
         self._producers = [
@@ -163,33 +171,43 @@ class RollingLoad:
             assert consumer.went_back == []
 
     @property
-    def pauses(self) -> dict[str, dict[str, float]]:
-        """Seconds, by what was done and by client."""
+    def pauses(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """How long, and how long after the stop it began, in seconds; by what was done and by client."""
         return {
             name: {client: longest_gap(times, *window, self._ended_at) for client, times in self._times().items()}
             for name, window in self._windows.items()
         }
 
-    def longest_wait_of_a_record(self) -> tuple[float, str]:
-        """From its producer's confirmation to its confirmed acceptance, in seconds; and when it was produced."""
+    def longest_waits_of_records(self) -> list[str]:
+        """The records that took longest from their producer's confirmation to their confirmed acceptance, in words."""
         waits = [
-            (self._account.accepted_at[number] - confirmed_at, self._when(confirmed_at))
+            (self._account.accepted_at[number] - confirmed_at, number, confirmed_at)
             for producer in self._producers
             for number, confirmed_at in producer.confirmed.items()
             if number in self._account.accepted_at
         ]
-        return max(waits)
+        return [
+            f"record {number} of partition {number // PRODUCERS % self._partitions} was produced "
+            f"{self._when(confirmed_at)}, and accepted {wait:.2f} s later; deliveries after "
+            + ", ".join(
+                f"{came_at - confirmed_at:.2f} s (worker {worker})"
+                for came_at, worker in self._account.deliveries_of(number)
+            )
+            for wait, number, confirmed_at in sorted(waits, reverse=True)[:3]
+        ]
 
     def _when(self, moment: float) -> str:
-        done = [name for name, (began, _) in self._windows.items() if began <= moment]
-        return f"since {done[-1]} was stopped" if done else "before anything was stopped"
+        done = [(name, began) for name, (began, _) in self._windows.items() if began <= moment]
+        return (
+            f"{moment - done[-1][1]:.2f} s after {done[-1][0]} was stopped" if done else "before anything was stopped"
+        )
 
     def longest_pause_of_consumers(self) -> tuple[float, str]:
         """Of all that was done, and during what to whom."""
         return max(
             (pause, f"{client} during {name}")
             for name, by_client in self.pauses.items()
-            for client, pause in by_client.items()
+            for client, (pause, _) in by_client.items()
             if not client.startswith("producer")
         )
 
@@ -200,20 +218,19 @@ class RollingLoad:
         assert pause < at_most_s, f"{whose}: {pause:.2f} s\n{self.table()}"
 
     def table(self) -> str:
-        """What was done, and the longest pause of each kind of client in seconds."""
+        """What was done, and the longest pause of each kind of client in seconds (and when after the stop it began)."""
         lines = []
         for name, by_client in self.pauses.items():
-            longest: dict[str, float] = {}
+            longest: dict[str, tuple[float, float]] = {}
             for client, pause in by_client.items():
                 kind = client.split()[0]
-                longest[kind] = max(pause, longest.get(kind, 0.0))
+                longest[kind] = max(pause, longest.get(kind, (0.0, 0.0)))
             began, ended = self._windows[name]
             lines.append(
                 f"{name:>24} in {ended - began:4.1f} s: "
                 + ", ".join(f"{kind} {pause:.2f}" for kind, pause in longest.items())
             )
-        wait, when = self.longest_wait_of_a_record()
-        return "\n".join([*lines, f"longest wait of a record: {wait:.2f} s, produced {when}"])
+        return "\n".join([*lines, *self.longest_waits_of_records()])
 
     def _times(self) -> dict[str, list[float]]:
         return {
@@ -230,11 +247,13 @@ class RollingLoad:
         }
 
 
-def longest_gap(times: Sequence[float], began: float, ended: float, load_ended: float) -> float:
+def longest_gap(times: Sequence[float], began: float, ended: float, load_ended: float) -> tuple[float, float]:
     """The longest time between two neighbours of `times` that overlaps with `began` to `ended`; sorted, in seconds.
 
-    What comes after the load's end counts as its end: from then on there need not be anything to get.
+    And how long after `began` it starts. What comes after the load's end counts as its end: from then on there need not
+    be anything to get.
     """
     moments = [moment for moment in times if moment < load_ended] or [began]
     pairs = zip(moments, [*moments[1:], load_ended], strict=True)
-    return max((after - before for before, after in pairs if before < ended and after > began), default=0.0)
+    gaps = [(after - before, before - began) for before, after in pairs if before < ended and after > began]
+    return max(gaps, default=(0.0, 0.0))

@@ -98,6 +98,9 @@ capabilities: {drop: [ALL]}
 
 {{- define "kshare.environment" -}}
 - {name: KSHARE_CONFIG, value: /etc/kshare/kshare.properties}
+{{- if .root.Values.configSecret }}
+- {name: KSHARE_CONFIG_SECRET, value: /etc/kshare-secret/kshare.properties}
+{{- end }}
 - {name: KSHARE_LOG_FORMAT, value: {{ .root.Values.logs.format }}}
 - {name: KSHARE_LOG_LEVEL, value: {{ .root.Values.logs.level }}}
 - {name: KSHARE_COORDINATOR_ADDRESS, value: {{ include "kshare.coordinatorAddresses" .root | quote }}}
@@ -147,6 +150,25 @@ scaleDown:
 {{- define "kshare.kedaAuthentication" -}}
 {{- with .Values.autoscaling.keda.triggerAuthentication -}}
 authenticationRef: {name: {{ . }}}
+{{- end -}}
+{{- end -}}
+
+{{/* Secrets as files: configs of every role, and at coordinators what etcd's TLS needs; a dict with root and role. */}}
+{{- define "kshare.secretMounts" -}}
+{{- if .root.Values.configSecret -}}
+- {name: config-secret, mountPath: /etc/kshare-secret, readOnly: true}
+{{ end -}}
+{{- if and (eq .role "coordinator") .root.Values.metadata.etcd.tlsSecret -}}
+- {name: etcd-tls, mountPath: /etc/kshare-etcd, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "kshare.secretVolumes" -}}
+{{- with .root.Values.configSecret -}}
+- {name: config-secret, secret: {secretName: {{ . }}}}
+{{ end -}}
+{{- if and (eq .role "coordinator") .root.Values.metadata.etcd.tlsSecret -}}
+- {name: etcd-tls, secret: {secretName: {{ .root.Values.metadata.etcd.tlsSecret }}}}
 {{- end -}}
 {{- end -}}
 
@@ -224,10 +246,16 @@ spec:
           volumeMounts:
             - {name: data, mountPath: /var/lib/kshare}
             - {name: config, mountPath: /etc/kshare, readOnly: true}
+            {{- with include "kshare.secretMounts" . }}
+            {{- . | trim | nindent 12 }}
+            {{- end }}
             - {name: tmp, mountPath: /tmp}
       volumes:
         - name: config
           configMap: {name: {{ include "kshare.fullname" .root }}}
+        {{- with include "kshare.secretVolumes" . }}
+        {{- . | trim | nindent 8 }}
+        {{- end }}
         - name: tmp
           emptyDir: {sizeLimit: 64Mi}
   volumeClaimTemplates:

@@ -100,6 +100,17 @@ def test_an_unknown_flag_ends_the_program(capsys: pytest.CaptureFixture[str]) ->
     assert "--nonsense" in capsys.readouterr().err
 
 
+def test_what_is_secret_comes_from_a_file_of_its_own(tmp_path: Path) -> None:
+    file, secret = tmp_path / "server.properties", tmp_path / "secret.properties"
+    file.write_text("num.partitions=3\nkshare.metadata.etcd.password=none\n")
+    secret.write_text("kshare.metadata.etcd.password=secret\n")
+    given = read(*NEEDED, "--config", str(file), "--config-secret", str(secret))
+    assert given.properties() == {"num.partitions": "3", "kshare.metadata.etcd.password": "secret"}
+    assert read(*NEEDED, "--config-secret", str(secret)).properties() == {"kshare.metadata.etcd.password": "secret"}
+    with pytest.raises(SettingsError, match="cannot read the config file /nowhere"):
+        read(*NEEDED, "--config", str(file), "--config-secret", "/nowhere").properties()
+
+
 def test_the_config_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("# ours\nnum.partitions=3\nkshare.x: é\n", encoding="utf-8")

@@ -8,7 +8,9 @@ new one, after a short back-off so that a dead address is not hammered.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import itertools
+import socket
 from collections.abc import Callable
 from typing import Any, Generic
 from urllib.parse import unquote
@@ -36,7 +38,10 @@ from kshare_rpc.network import (
 CALLS_PER_CHANNEL_LIMIT = 8_192
 """Calls under way that a channel takes; another one fails with ChannelUnavailable and nothing is sent."""
 RECONNECT_INTERVAL_MS = 100
-CONNECT_TIMEOUT_MS = 5_000
+RESOLVE_TIMEOUT_MS = 5_000
+CONNECT_TIMEOUT_MS = 1_000
+"""A process that is started again elsewhere, or after its address was gone for a while, is found by a new attempt: the
+kernel repeats one that got no answer only after 1, 3 and 7 s."""
 
 PACKAGE = "kshare.v1"
 REFUSED_PREFIX = "refused: "
@@ -195,14 +200,11 @@ class GrpcChannel:
 
     async def _connect(self) -> None:
         """Connects, sends what waits, and tries again as long as somebody waits."""
-        loop = asyncio.get_running_loop()
-        host, _, port = self._address.rpartition(":")
         while self._calls:
             service = next(iter(self._calls.values())).method.service
             exchange = ClientExchange(self._address, service, self._answered, self._lost)
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                    await loop.create_connection(lambda made=exchange: made, host.strip("[]"), int(port))  # type: ignore[misc]
+                await self._reach(exchange)
             except (OSError, TimeoutError) as error:
                 self._fail_all(f"cannot connect to {self._address}: {error or 'no answer in time'}")
                 await asyncio.sleep(RECONNECT_INTERVAL_MS / 1000)
@@ -217,6 +219,25 @@ class GrpcChannel:
                     exchange.send_message(frame)
             break
         self._connecting = None
+
+    async def _reach(self, exchange: ClientExchange) -> None:
+        """Connects to the first of the name's addresses that answers; OSError or TimeoutError."""
+        loop = asyncio.get_running_loop()
+        host, _, port = self._address.rpartition(":")
+        host = host.strip("[]")
+        hosts = [host]
+        if not _is_ip_address(host):
+            async with asyncio.timeout(RESOLVE_TIMEOUT_MS / 1000):
+                found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+            hosts = list(dict.fromkeys(str(place[0]) for *_, place in found))
+        for number, each in enumerate(hosts, 1):
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                    await loop.create_connection(lambda: exchange, each, int(port))
+                return
+            except (OSError, TimeoutError):
+                if number == len(hosts):
+                    raise
 
     def _lost(self, exchange: ClientExchange, reason: str) -> None:
         self._fail_all(f"the stream to {self._address} was lost: {reason}")
@@ -251,6 +272,14 @@ class GrpcChannel:
             if not call.future.done():
                 kind = ChannelUnavailable if call.frame is None else CallNotStarted
                 call.future.set_exception(kind(f"{call.method.path}: {text}"))
+
+
+def _is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _failure_kind(failure: str) -> type[CallFailed]:

@@ -81,6 +81,9 @@ class ProcessSettings(TraceSettings):
         None, description="The coordinator's host:port for gRPC; of several coordinators all, with commas between them."
     )
     config: Path | None = Field(None, description="A file of key=value lines under Kafka's and kshare's config names.")
+    config_secret: Path | None = Field(
+        None, description="A second file of that kind, for what may not be in the first; its lines go before that one's."
+    )
     ready_file: Path | None = Field(None, description="Written when the role serves: address=host:port and more lines.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
@@ -88,13 +91,16 @@ class ProcessSettings(TraceSettings):
     parent_pid: int = Field(0, description="End when this process is no longer the parent; 0: live on without it.")
 
     def properties(self) -> dict[str, str]:
-        """The content of the config file, empty without one; SettingsError where it cannot be read."""
-        if self.config is None:
-            return {}
-        try:
-            return parse_properties(self.config.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"cannot read the config file {self.config}: {error}") from error
+        """The content of the config files, empty without one; SettingsError where one cannot be read."""
+        found: dict[str, str] = {}
+        for path in (self.config, self.config_secret):
+            if path is None:
+                continue
+            try:
+                found |= parse_properties(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise SettingsError(f"cannot read the config file {path}: {error}") from error
+        return found
 
 
 class GatewayProcessSettings(ProcessSettings):
