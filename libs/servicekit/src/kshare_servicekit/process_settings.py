@@ -82,7 +82,7 @@ class ProcessSettings(TraceSettings):
     )
     config: Path | None = Field(None, description="A file of key=value lines under Kafka's and kshare's config names.")
     config_secret: Path | None = Field(
-        None, description="A second file of that kind, for what may not be in the first; its lines go before that one's."
+        None, description="A second such file, for what may not be in the first; its lines go before those."
     )
     ready_file: Path | None = Field(None, description="Written when the role serves: address=host:port and more lines.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
