@@ -209,6 +209,8 @@ class NaiveAudit:
 
     def know_beginning(self, offset: int) -> None:
         if self.floor is None:
+            if self.offsets:
+                self.fill(offset, min(self.offsets) - 1, "unknown")
             self.floor = min([offset, *self.offsets])
 
     def start_moved(self, event: HistoryEvent) -> None:

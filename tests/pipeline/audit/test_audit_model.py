@@ -107,7 +107,7 @@ def findings_of(audit: SharePartitionAudit) -> Counter[tuple[str, str, int]]:
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(histories())
 def test_runs_say_what_single_offsets_say(history: list[HistoryEvent]) -> None:
     audit = audit_events(PLACE, history, LIMIT)

@@ -305,7 +305,10 @@ class SharePartitionAuditor:
     def _know_beginning(self, offset: int) -> None:
         """All below `offset` has ended, so the stretch begins there, or with the first offset that was seen before."""
         if self._floor is None:
-            self._floor = min(offset, self._runs.first_offset) if self._runs else offset
+            if self._runs:
+                first = self._runs.first_offset
+                self._runs.extend(min(offset, first), first, Standing.UNKNOWN)
+            self._floor = self._runs.first_offset if self._runs else offset
             self._note_beginning(self._floor)
 
     def _note_beginning(self, offset: int) -> None:
