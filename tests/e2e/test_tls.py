@@ -96,7 +96,7 @@ def consumed(consumer: Any) -> list[bytes]:
     while len(found) < len(VALUES) and time.monotonic() < deadline:
         polled = consumer.poll(0.2)
         messages = [polled] if isinstance(polled, Message) else polled or []
-        found += [message.value() for message in messages if message.error() is None]
+        found += [message.value() or b"" for message in messages if message.error() is None]
     consumer.close()
     return found
 

@@ -12,6 +12,10 @@ from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, KSHARE_CONFIGS, T
 from kshare_core.configs.broker import BOUNDED_GROUP_CONFIGS, bound_names
 
 ROOT = Path(__file__).parents[3]
+OF_CLIENTS = "kshare_pipeline"
+"""A client of the gateways: its names are those of clients' configs."""
+GROUP_KINDS = ("share", "consumer")
+"""What stands for `{self._kind}` in names of groups' configs."""
 DESCRIPTIONS = "describe_configs.py"
 """Names configs to tell their synonyms; none has an effect by that."""
 IN_LARGER_UNITS = {
@@ -19,6 +23,8 @@ IN_LARGER_UNITS = {
     "log.roll.ms": ("log.roll.hours",),
     "log.roll.jitter.ms": ("log.roll.jitter.hours",),
 }
+WITHOUT_DOTS = re.compile(r"""configs(?:\[|\.is_set\()["']([a-z]+)["'][\])]""")
+OF_A_KIND = re.compile(r"""f"\{self\._kind\}((?:\.[a-z]+)+)\"""")
 NAME = re.compile(r"""["']([a-z]+(?:\.[a-z0-9]+)+)["']""")
 
 
@@ -31,10 +37,13 @@ def names_in_code() -> set[str]:
             package = path.relative_to(ROOT / folder).parts[2:4]
             if (
                 path.name != DESCRIPTIONS
+                and package[0] != OF_CLIENTS
                 and tables not in path.parents
                 and (package[0] != "kshare" or package[1] == "up")
             ):
-                found.update(NAME.findall(path.read_text(encoding="utf-8")))
+                text = path.read_text(encoding="utf-8")
+                found.update(NAME.findall(text), WITHOUT_DOTS.findall(text))
+                found.update(kind + rest for rest in OF_A_KIND.findall(text) for kind in GROUP_KINDS)
     return found
 
 

@@ -204,7 +204,9 @@ class GatewayNode:
 
     def _admit(self, connection: ClientConnection) -> str | None:
         measures = self._gateway.measures
-        refusal = self._refusal(of_itself=int(connection.listener in self._tls_listeners))
+        if connection.listener in self._tls_listeners:
+            self._tls_listeners[connection.listener].became_client(connection.connection_id)
+        refusal = self._refusal()
         if refusal is not None:
             measures.connections_refused += 1
             return refusal
@@ -212,13 +214,13 @@ class GatewayNode:
         self._connections[connection.connection_id] = connection
         return None
 
-    def _refusal(self, of_itself: int = 0) -> str | None:
-        """Why there can be no further connection now; those in their handshake count, but for `of_itself` of them."""
+    def _refusal(self) -> str | None:
+        """Why there can be no further connection now; those in their handshake count."""
         if self._is_stopping:
             return "the gateway is stopping"
         limit = self._configs.integer("max.connections")
         under_way = sum([listener.handshakes for listener in self._tls_listeners.values()])
-        if len(self._connections) + under_way - of_itself >= limit:
+        if len(self._connections) + under_way >= limit:
             return f"there are {limit} connections already (max.connections)"
         return None
 

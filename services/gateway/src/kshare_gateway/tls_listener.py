@@ -56,7 +56,8 @@ class TlsListener:
         self._environment = environment
         self._sockets: Sequence[socket.socket] = ()
         self._accepting: list[asyncio.Task[None]] = []
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._not_clients_yet: dict[int, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -67,7 +68,11 @@ class TlsListener:
     @property
     def handshakes(self) -> int:
         """Connections that are not clients yet."""
-        return len(self._handshakes)
+        return len(self._not_clients_yet)
+
+    def became_client(self, connection_id: int) -> None:
+        """The connection is through its handshake, and counted elsewhere."""
+        self._not_clients_yet.pop(connection_id, None)
 
     async def bind(self, host: str, port: int) -> int:
         """Opens the sockets, which take nobody yet; the first one's port. OSError."""
@@ -86,7 +91,7 @@ class TlsListener:
         """Ends what is not a client yet; clients stay."""
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [*self._accepting, *self._handshakes]
+        tasks = [*self._accepting, *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -123,22 +128,24 @@ class TlsListener:
             log.warning("a connection of %s to listener %s is refused: %s", client_host, self.name, refusal)
             accepted.close()
             return
-        work = self._shake_hands(accepted, client_host)
+        connection = self._environment.new_connection()
+        self._not_clients_yet[connection.connection_id] = None
+        work = self._shake_hands(accepted, client_host, connection)
         task = asyncio.get_running_loop().create_task(work, name="TLS handshake")
-        self._handshakes[task] = None
+        self._tasks[task] = None
         task.add_done_callback(self._handshake_done)
 
     def _handshake_done(self, task: asyncio.Task[None]) -> None:
-        del self._handshakes[task]
+        del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a handshake at listener %s failed unexpectedly: %s", self.name, error, exc_info=error)
 
-    async def _shake_hands(self, accepted: socket.socket, client_host: str) -> None:
+    async def _shake_hands(self, accepted: socket.socket, client_host: str, connection: ClientConnection) -> None:
         """After it the connection lives by itself."""
         spare = accepted.dup()  # what fails closes its own before the client is told why
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._environment.new_connection,
+                lambda: connection,
                 accepted,
                 ssl=self._tls.context,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_MS / 1000,
@@ -152,6 +159,7 @@ class TlsListener:
                 log.warning("no TLS with %s at listener %s: %s", client_host, self.name, _reason(error))
         finally:
             spare.close()
+            self.became_client(connection.connection_id)
 
 
 async def _tell(connection: socket.socket, alert: bytes) -> None:
