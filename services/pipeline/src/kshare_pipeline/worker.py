@@ -71,7 +71,7 @@ class PipelineWorker:
         self._tables = [events, quarantine]
         self._ingest = HistoryIngest(events, quarantine, touched)
         self._stream = HistoryStream(lambda: history_records(spark, self._options), self._ingest, layout)
-        self._refresh = MartRefresh(layout, events, touched)
+        self._refresh = MartRefresh(spark, layout, events, touched)
 
     def _start_spark(self) -> SparkSession:
         temporary = self._layout.temporary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import date, timedelta
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kshare_pipeline.marts.definitions import MARTS, day_of
@@ -16,9 +16,13 @@ ONE_DAY = timedelta(days=1)
 
 
 class MartRefresh:
-    """Keeps `marts/` in step with `events/`."""
+    """Keeps `marts/` in step with `events/`.
 
-    def __init__(self, layout: Layout, events: Table, touched: TouchedDays) -> None:
+    Times are written as microseconds of UTC (Spark's default is a type that only Spark and Hive have).
+    """
+
+    def __init__(self, spark: SparkSession, layout: Layout, events: Table, touched: TouchedDays) -> None:
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         self._layout = layout
         self._events = events
         self._touched = touched

@@ -53,7 +53,11 @@ def page(figures: Figures, now: datetime) -> str:
 
 def write_table(name: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table; cells that are numbers are on the right."""
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    first = rows[0] if rows else [""] * len(columns)
+    head = "".join(
+        f'<th class="n">{escape(column)}</th>' if isinstance(value, (int, float)) else f"<th>{escape(column)}</th>"
+        for column, value in zip(columns, first, strict=True)
+    )
     body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     table = f'<table data-table="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="wide">{table}</div>'
@@ -133,9 +137,7 @@ def _throughput(rows: Sequence[Row], interval: Interval, span: str) -> str:
 
 def _fairness(rows: Sequence[Row], interval: Interval, span: str) -> str:
     lines = [Line("Jain's index", line(rows, "fairness", interval, min))]
-    return line_chart(
-        "fairness", f"Fairness between members, worst minute of {span}", "1 = all accepted the same", lines
-    )
+    return line_chart("fairness", f"Fairness between members, worst minute of {span}", "of 1", lines)
 
 
 def _lag(rows: Sequence[Row], interval: Interval, span: str) -> list[str]:

@@ -36,6 +36,13 @@ class Added(NamedTuple):
     days: tuple[date, ...]
 
 
+class Joining(NamedTuple):
+    """The files of a day that are replaced, and by which."""
+
+    old: list[Path]
+    new: list[Path]
+
+
 class ParquetTable:
     """`key` identifies a row among those of the same `partition_by` values and `time_column`."""
 
@@ -135,27 +142,28 @@ class ParquetTable:
             folders.setdefault(file.parent, []).append(file)
         if max(map(len, folders.values()), default=0) <= most:
             return 0
-        old = [file for files in folders.values() for file in files]
+        joining = self.begin_joining(day)
+        self._finish_joining()
+        return len(joining.old) - len(joining.new)
+
+    def begin_joining(self, day: date) -> Joining:
+        """Writes the joined files of a day, hidden, and the journal; from here on the day is as they say."""
+        old = sorted(self._day(day).rglob("*.parquet"))
         staged = self._stage(self.read([day]))
         new = [self._target(file, "joined") for file in staged]
-        self._write_journal(staged, new, old)
-        self._finish_joining()
-        return len(old) - len(new)
-
-    def _write_journal(self, staged: Sequence[Path], new: Sequence[Path], old: Sequence[Path]) -> None:
-        """From here on the day is as the staged files say."""
         for file, target in zip(staged, new, strict=True):
             file.replace(_hidden(target))
             sync_folder(target.parent)
-        draft = self._folder / f"{_JOURNAL}.new"
         names = {"add": new, "remove": old}
         text = json.dumps(
             {name: [str(path.relative_to(self._folder)) for path in paths] for name, paths in names.items()}
         )
+        draft = self._folder / f"{_JOURNAL}.new"
         draft.write_text(text, encoding="utf-8")
         sync_file(draft)
         draft.replace(self._folder / _JOURNAL)
         sync_folder(self._folder)
+        return Joining(old, new)
 
     def _finish_joining(self) -> None:
         """What the journal says, if there is one; hidden files that no journal names are removed."""
