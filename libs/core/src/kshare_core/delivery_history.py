@@ -15,10 +15,10 @@ The event `loaded` then says what the durable state was, and so what became of e
 `loaded` comes after `unloaded`; a share-partition that another leader has now may have no `unloaded` of the former one.
 
 The events of one leader and share-partition have the order in which they took effect. Records of a former leader may
-come after the first ones of the next: `leader_epoch` is larger for the later, and `sequence` orders the rest. What must be durable to take effect (all but
-`acquired`, `renewed`, `released` with reason `not_delivered`, and `archived` of what the log does not have) is told
-when it is durable. What becomes of an acquisition that its leader forgets (a crash, `unloaded`) is not told: it is not
-held any more, and `loaded` says its state.
+come after the first ones of the next: `leader_epoch` is larger for the later, and `sequence` orders the rest.
+What must be durable to take effect (all but `acquired`, `renewed`, `released` with reason `not_delivered`, and
+`archived` of what the log does not have) is told when it is durable. What becomes of an acquisition that its leader
+forgets (a crash, `unloaded`) is not told: it is not held any more, and `loaded` says its state.
 
 An event is an object with `event`, `time_ms` and those of the other fields that it has (`DeliveryEvent`).
 `delivery_count` is always that of the delivery in question, so `released` has the count of the delivery that ended.
