@@ -228,7 +228,7 @@ class RollingLoad:
             began, ended = self._windows[name]
             lines.append(
                 f"{name:>24} in {ended - began:4.1f} s: "
-                + ", ".join(f"{kind} {pause:.2f}" for kind, pause in longest.items())
+                + ", ".join(f"{kind} {pause:.2f} ({after:+.1f})" for kind, (pause, after) in longest.items())
             )
         return "\n".join([*lines, *self.longest_waits_of_records()])
 
