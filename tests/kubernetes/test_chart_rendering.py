@@ -53,6 +53,11 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         ("leader.storage.size=much", "does not match pattern"),
         ("logs.level=loud", "value must be one of"),
         ("tracing.ratio=2", "maximum"),
+        ("tls.enabled=true", "tls.secretName is needed with tls.enabled, or tls.certManager.enabled"),
+        ("tls.enabled=true,tls.certManager.enabled=true", "tls.certManager.issuerRef.name is needed"),
+        ("tls.clientAuth=maybe", "value must be one of"),
+        ("tls.certManager.renewBefore=soon", "does not match pattern"),
+        ("tls.secretname=a", "additional properties 'secretname' not allowed"),
     ],
 )
 def test_values_that_are_refused(environment: dict[str, str], value: str, problem: str) -> None:

@@ -161,6 +161,9 @@ authenticationRef: {name: {{ . }}}
 {{- if and (eq .role "coordinator") .root.Values.metadata.etcd.tlsSecret -}}
 - {name: etcd-tls, mountPath: /etc/kshare-etcd, readOnly: true}
 {{- end -}}
+{{- if and (eq .role "gateway") .root.Values.tls.enabled -}}
+- {name: tls, mountPath: /etc/kshare-tls, readOnly: true}
+{{- end -}}
 {{- end -}}
 
 {{- define "kshare.secretVolumes" -}}
@@ -169,6 +172,40 @@ authenticationRef: {name: {{ . }}}
 {{ end -}}
 {{- if and (eq .role "coordinator") .root.Values.metadata.etcd.tlsSecret -}}
 - {name: etcd-tls, secret: {secretName: {{ .root.Values.metadata.etcd.tlsSecret }}}}
+{{- end -}}
+{{- if and (eq .role "gateway") .root.Values.tls.enabled -}}
+- {name: tls, secret: {secretName: {{ include "kshare.tlsSecret" .root }}, defaultMode: 0440}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the gateways' certificate. */}}
+{{- define "kshare.tlsSecret" -}}
+{{- if .Values.tls.secretName -}}
+{{ .Values.tls.secretName }}
+{{- else if .Values.tls.certManager.enabled -}}
+{{ include "kshare.fullname" . }}-gateway-tls
+{{- else -}}
+{{- fail "tls.secretName is needed with tls.enabled, or tls.certManager.enabled" }}
+{{- end -}}
+{{- end -}}
+
+{{/* What a gateway's process is told of its listeners with TLS. */}}
+{{- define "kshare.listeners" -}}
+{{ if .Values.tls.plaintext }}PLAINTEXT://0.0.0.0:9092,{{ end }}SSL://0.0.0.0:9093
+{{- end -}}
+
+{{/* What clients are told; a dict with root and sslAddress, where those of the SSL listener connect. */}}
+{{- define "kshare.advertisedListeners" -}}
+{{ if .root.Values.tls.plaintext }}PLAINTEXT://$(POD_IP):9092,{{ end }}SSL://{{ .sslAddress }}
+{{- end -}}
+
+{{/* Ports of a gateway that clients inside of the cluster connect to; a list of Service ports. */}}
+{{- define "kshare.clientPorts" -}}
+{{- if or (not .Values.tls.enabled) .Values.tls.plaintext -}}
+- {name: kafka, port: 9092, targetPort: kafka}
+{{ end -}}
+{{- if .Values.tls.enabled -}}
+- {name: kafka-tls, port: 9093, targetPort: kafka-tls}
 {{- end -}}
 {{- end -}}
 
