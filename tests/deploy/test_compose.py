@@ -1,23 +1,17 @@
-"""docker-compose.yml as its users start it: clients outside of the containers, containers that die, and scaling.
-
-Compose is driven by testcontainers. The images are built from this working tree.
-"""
+"""docker-compose.yml as its users start it: clients outside of the containers, containers that die, and scaling."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from testcontainers.compose import DockerCompose
 
 from support.administration import create_topic, read_from_earliest
-from support.apache_kafka import free_port
+from support.compose_stack import Stack, running_stack
 from support.delivery import RELEASE, Reader, new_group, new_topic, produce, wait_for
-from support.docker import ROOT, docker, images, prometheus_image
+from support.docker import docker
 from support.prometheus import PrometheusAnswers
 from support.rolling_load import RollingLoad
 from support.workload import WorkerPool, WorkerTask, produce_numbered
@@ -26,90 +20,9 @@ PARTITIONS = 12
 STEP = 600
 STATE_PARTITIONS = 50
 LONGEST_PAUSE_S = 5.0
-START_TIMEOUT_S = 180
 
 pytestmark = pytest.mark.timeout(1_200)
 """Whichever test comes first builds the images, and a Docker where there is none."""
-
-
-class Stack:
-    """The compose project of a test; `bootstraps` are its gateways as seen from outside."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.environment = environment
-        self.bootstraps = [f"127.0.0.1:{environment[name]}" for name in ("KSHARE_PORT_1", "KSHARE_PORT_2")]
-
-    def compose(self, *arguments: str, timeout_s: float = START_TIMEOUT_S) -> str:
-        return docker("compose", *arguments, environment=self.environment, timeout_s=timeout_s)
-
-    def containers(self, service: str) -> list[str]:
-        """Their names."""
-        lines = self.compose("ps", "--all", "--format", "json", service).splitlines()
-        return sorted(json.loads(line)["Name"] for line in lines)
-
-    def kill(self, container: str) -> None:
-        """As a crash: the process gets no word of it."""
-        docker("kill", container, environment=self.environment)
-
-    def start(self, container: str) -> None:
-        docker("start", container, environment=self.environment)
-
-    def restart(self, container: str) -> None:
-        """Returns when it is healthy."""
-        docker("restart", "--time", "30", container, environment=self.environment)
-        health = ("inspect", "--format", "{{.State.Health.Status}}", container)
-        wait_for(
-            lambda: docker(*health, environment=self.environment).strip() == "healthy", f"{container} is healthy", 60
-        )
-
-    def kshare(self, *arguments: str) -> str:
-        return self.compose("run", "--rm", "--no-deps", "-T", "kshare", *arguments)
-
-    def scale(self, service: str, count: int) -> None:
-        """Without touching the other services."""
-        self.compose("up", "--detach", "--wait", "--no-recreate", "--no-build", "--scale", f"{service}={count}")
-
-    def loads(self) -> list[int]:
-        """How many state partitions each share coordinator has, the fewest first."""
-        return sorted(int(row[2]) for row in rows(self.kshare("state", "partitions")) if row[1] in ("live", "draining"))
-
-    def node_ids(self) -> dict[str, int]:
-        """Of the share coordinators, by container."""
-        return {
-            container: int(docker("exec", container, "cat", "node-id", environment=self.environment))
-            for container in self.containers("share-coordinator")
-        }
-
-
-def rows(table: str) -> list[list[str]]:
-    """The cells of the lines of a table that the kshare command printed."""
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if "│" in line]
-
-
-@contextmanager
-def running_stack() -> Iterator[Stack]:
-    environment, tag = images()
-    environment = {
-        **environment,
-        "COMPOSE_PROJECT_NAME": f"kshare-test-{os.getpid()}",
-        "KSHARE_TAG": tag,
-        "KSHARE_PORT_1": str(free_port()),
-        "KSHARE_PORT_2": str(free_port()),
-        "KSHARE_ADVERTISED_HOST": "127.0.0.1",
-        "PROMETHEUS_IMAGE": prometheus_image(),
-        "PROMETHEUS_PORT": str(free_port()),
-    }
-    os.environ.update(environment)  # testcontainers hands the process's own on
-    stack = Stack(environment)
-    compose = DockerCompose(str(ROOT), pull=False, build=False, wait=True, keep_volumes=False)
-    try:
-        compose.start()
-        yield stack
-    except BaseException:
-        print(stack.compose("logs", "--tail", "40"))
-        raise
-    finally:
-        stack.compose("--profile", "tools", "--profile", "observability", "down", "--volumes", "--timeout", "20")
 
 
 @pytest.fixture(scope="module")

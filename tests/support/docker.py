@@ -95,14 +95,14 @@ def images() -> tuple[dict[str, str], str]:
 
 
 @cache
-def prometheus_image() -> str:
-    """The name of an image of Prometheus: PROMETHEUS_IMAGE, or one that is built from Debian's package."""
+def debian_image(name: str) -> str:
+    """Of "prometheus" or "etcd": what PROMETHEUS_IMAGE or ETCD_IMAGE names, or one built from Debian's package."""
     environment = docker_environment()
-    if "PROMETHEUS_IMAGE" in environment:
-        return environment["PROMETHEUS_IMAGE"]
+    if given := environment.get(f"{name.upper()}_IMAGE"):
+        return given
     with alone("docker"):
-        _build("deploy/images/prometheus.Dockerfile", "kshare/prometheus:test", environment)
-    return "kshare/prometheus:test"
+        _build(f"deploy/images/{name}.Dockerfile", f"kshare/{name}:test", environment)
+    return f"kshare/{name}:test"
 
 
 def _build(file: str, name: str, environment: Mapping[str, str], *arguments: str) -> None:

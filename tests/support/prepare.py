@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support.docker import images, prometheus_image
+from support.docker import debian_image, images
 from support.etcd import require_etcd
 from support.java import kafka_jars
 from support.prometheus import binary
@@ -20,7 +20,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "Java and Kafka's jars": kafka_jars,
     "etcd": require_etcd,
     "Prometheus": lambda: binary("prometheus"),
-    "Docker and kshare's images": lambda: (images(), prometheus_image()),
+    "Docker and kshare's images": lambda: (images(), debian_image("prometheus"), debian_image("etcd")),
 }
 
 

@@ -1,0 +1,27 @@
+"""deploy/compose/etcd.yml: two coordinators that share their metadata in an etcd, each started again in turn."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from support.compose_stack import running_stack
+from support.docker import debian_image
+from support.rolling_load import RollingLoad
+
+PARTITIONS = 6
+LONGEST_PAUSE_S = 5.0
+
+
+@pytest.mark.timeout(1_200)
+def test_coordinators_and_etcd_are_restarted_one_at_a_time() -> None:
+    files = ("docker-compose.yml", "deploy/compose/etcd.yml")
+    with running_stack(files, {"ETCD_IMAGE": debian_image("etcd")}) as stack:
+        assert stack.kshare("nodes").count("leader") >= 2
+        with RollingLoad(stack.bootstraps, PARTITIONS) as load:
+            for service in ("coordinator", "coordinator-2", "etcd"):
+                (container,) = stack.containers(service)
+                load.during(service, partial(stack.restart, container))
+            load.finish()
+        load.check_pauses(LONGEST_PAUSE_S)

@@ -1,0 +1,107 @@
+"""docker-compose.yml as a project of its own, with clients outside of the containers, for tests.
+
+Compose is driven by testcontainers. The images are built from this working tree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from testcontainers.compose import DockerCompose
+
+from support.apache_kafka import free_port
+from support.delivery import wait_for
+from support.docker import ROOT, debian_image, docker, images
+
+START_TIMEOUT_S = 180
+
+
+class Stack:
+    """The compose project of a test; `bootstraps` are its gateways as seen from outside."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.bootstraps = [f"127.0.0.1:{environment[name]}" for name in ("KSHARE_PORT_1", "KSHARE_PORT_2")]
+
+    def compose(self, *arguments: str, timeout_s: float = START_TIMEOUT_S) -> str:
+        return docker("compose", *arguments, environment=self.environment, timeout_s=timeout_s)
+
+    def containers(self, service: str) -> list[str]:
+        """Their names."""
+        lines = self.compose("ps", "--all", "--format", "json", service).splitlines()
+        return sorted(json.loads(line)["Name"] for line in lines)
+
+    def kill(self, container: str) -> None:
+        """As a crash: the process gets no word of it."""
+        docker("kill", container, environment=self.environment)
+
+    def start(self, container: str) -> None:
+        docker("start", container, environment=self.environment)
+
+    def restart(self, container: str) -> None:
+        """Returns when it is healthy."""
+        docker("restart", "--time", "30", container, environment=self.environment)
+        health = ("inspect", "--format", "{{.State.Health.Status}}", container)
+        wait_for(
+            lambda: docker(*health, environment=self.environment).strip() == "healthy", f"{container} is healthy", 60
+        )
+
+    def kshare(self, *arguments: str) -> str:
+        return self.compose("run", "--rm", "--no-deps", "-T", "kshare", *arguments)
+
+    def scale(self, service: str, count: int) -> None:
+        """Without touching the other services."""
+        self.compose("up", "--detach", "--wait", "--no-recreate", "--no-build", "--scale", f"{service}={count}")
+
+    def loads(self) -> list[int]:
+        """How many state partitions each share coordinator has, the fewest first."""
+        return sorted(int(row[2]) for row in rows(self.kshare("state", "partitions")) if row[1] in ("live", "draining"))
+
+    def node_ids(self) -> dict[str, int]:
+        """Of the share coordinators, by container."""
+        return {
+            container: int(docker("exec", container, "cat", "node-id", environment=self.environment))
+            for container in self.containers("share-coordinator")
+        }
+
+
+def rows(table: str) -> list[list[str]]:
+    """The cells of the lines of a table that the kshare command printed."""
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if "│" in line]
+
+
+@contextmanager
+def running_stack(
+    files: Sequence[str] = ("docker-compose.yml",), variables: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """Started from these files; `variables` are what they take from the environment."""
+    environment, tag = images()
+    environment = {
+        **environment,
+        **(variables or {}),
+        "COMPOSE_FILE": ":".join(files),
+        "COMPOSE_PROJECT_NAME": f"kshare-test-{os.getpid()}",
+        "KSHARE_TAG": tag,
+        "KSHARE_PORT_1": str(free_port()),
+        "KSHARE_PORT_2": str(free_port()),
+        "KSHARE_ADVERTISED_HOST": "127.0.0.1",
+        "PROMETHEUS_IMAGE": debian_image("prometheus"),
+        "PROMETHEUS_PORT": str(free_port()),
+    }
+    before = dict(os.environ)
+    os.environ.update(environment)  # testcontainers hands the process's own on
+    stack = Stack(environment)
+    compose = DockerCompose(str(ROOT), compose_file_name=list(files), pull=False, build=False, wait=True)
+    try:
+        compose.start()
+        yield stack
+    except BaseException:
+        print(stack.compose("logs", "--tail", "40"))
+        raise
+    finally:
+        stack.compose("--profile", "tools", "--profile", "observability", "down", "--volumes", "--timeout", "20")
+        os.environ.clear()
+        os.environ.update(before)
