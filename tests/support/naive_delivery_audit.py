@@ -281,20 +281,7 @@ class NaiveAudit:
         self, offset: int, one: Offset, state: str, count: int, event: HistoryEvent, *, follows: bool
     ) -> None:
         if one.state not in OPEN:
-            is_back = state == "available"
-            if one.is_log_matter:
-                if is_back:
-                    self.take_over(offset, state, count, event)
-                else:
-                    one.loaded_archiving = state == "archiving"
-                return
-            is_other = (one.state == "accepted" and state in ("archived", "archiving")) or (
-                one.state not in ("accepted", "done") and state == "accepted"
-            )
-            if is_back or is_other:
-                self.fault("end_forgotten", offset)
-                self.take_over(offset, state, count if is_back else one.count, event)
-            one.loaded_archiving = state == "archiving"
+            self.compare_ended(offset, one, state, count, event)
             return
         if state == "available":
             lowest = one.count - (one.state == "acquired")
@@ -315,6 +302,23 @@ class NaiveAudit:
         else:
             self.unproven("unseen", offset)
         self.take_over(offset, state, one.count, event)
+
+    def compare_ended(self, offset: int, one: Offset, state: str, count: int, event: HistoryEvent) -> None:
+        is_back = state == "available"
+        if one.is_log_matter:
+            if is_back:
+                self.take_over(offset, state, count, event)
+            else:
+                one.loaded_archiving = state == "archiving"
+            return
+        is_other = (one.state == "accepted" and state in ("archived", "archiving")) or (
+            one.state not in ("accepted", "done") and state == "accepted"
+        )
+        if is_back or is_other:
+            self.fault("end_forgotten", offset)
+            self.take_over(offset, state, count if is_back else one.count, event)
+        else:
+            one.loaded_archiving = state == "archiving"
 
     def take_over(self, offset: int, state: str, count: int, event: HistoryEvent) -> None:
         archiving = state == "archiving"

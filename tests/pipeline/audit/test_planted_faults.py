@@ -59,7 +59,8 @@ def test_a_calm_history_is_sound_and_whole(calm_history: list[HistoryRecord]) ->
         assert audit.first_offset == 0
         assert sum(audit.offsets.values()) == audit.end_offset > 0
         assert set(audit.offsets) <= {"accepted", "rejected", "dead_lettered"} | {
-            f"archived: {reason}" for reason in ("missing_in_log", "rejected", "delivery_count_limit", "below_log_start")
+            f"archived: {reason}"
+            for reason in ("missing_in_log", "rejected", "delivery_count_limit", "below_log_start")
         }
 
 

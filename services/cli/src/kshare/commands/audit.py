@@ -1,4 +1,4 @@
-"""`kshare audit`: proves the correctness rules over a stretch of delivery history, with Spark, or names what broke them."""
+"""`kshare audit`: proves the rules of delivery over a stretch of history by Spark, or names what broke them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ def audit(
         Path | None, typer.Option(help="Writes all findings and the account of each share-partition here, as Parquet.")
     ] = None,
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    spark: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of Spark; repeatable.")
+    ] = None,
     show: Annotated[int, typer.Option(min=1, help="How many faults and unproven stretches to show.")] = 100,
 ) -> None:
     """Proves the rules of delivery over a stretch of history; exit code 1 where one was broken, 2 for bad input."""
@@ -63,6 +66,7 @@ def audit(
             limits=DeliveryCountLimits(delivery_count_limit, _limits(group_limit)),
             output=output,
             master=master,
+            spark_options=_pairs("--spark", spark),
             show=show,
         )
     )

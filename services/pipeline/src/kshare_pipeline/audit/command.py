@@ -10,13 +10,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kshare_pipeline.audit.direct import BadHistory
-from kshare_pipeline.audit.findings import Outcome
 from kshare_pipeline.audit.job import AuditResult, DeliveryCountLimits, audit_table, collect
 from kshare_pipeline.audit.sources import Stretch, from_lines, from_tables, from_topic
 from kshare_pipeline.session import spark_session
 
 SHOWN_FINDINGS = 100
-OPEN_OUTCOMES = (Outcome.ACQUIRED, Outcome.AVAILABLE)
+QUIET = {"spark.ui.showConsoleProgress": "false"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +32,14 @@ class AuditRequest:
     output: Path | None = None
     """A folder for Parquet files with all findings and a summary of each share-partition (`job.RESULT_SCHEMA`)."""
     master: str = "local[*]"
+    spark_options: Mapping[str, str] = field(default_factory=dict)
     show: int = SHOWN_FINDINGS
 
 
 def run_audit(request: AuditRequest, write_line: Callable[[str], None]) -> bool:
     """Whether the history has no fault; raises BadHistory for what cannot be read."""
-    spark = spark_session("kshare audit", master=request.master)
+    spark = spark_session("kshare audit", master=request.master, options={**QUIET, **request.spark_options})
+    spark.sparkContext.setLogLevel("ERROR")
     try:
         results = audit_table(request.stretch.of(_events(spark, request)), request.limits)
         if request.output is not None:

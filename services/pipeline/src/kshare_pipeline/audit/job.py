@@ -108,9 +108,8 @@ def collect(results: DataFrame, *, show: int) -> AuditResult:
     """Runs the audit; at most `show` findings of each severity come to the driver, faults by place."""
     kept = results.persist(StorageLevel.DISK_ONLY)
     try:
-        summaries = kept.where(F.col("severity").isNull())
         return AuditResult(
-            Totals(summaries.count(), _sums(summaries, "numbers"), _sums(summaries, "offsets")),
+            _totals(kept.where(F.col("severity").isNull())),
             _first(kept, Severity.FAULT, show),
             _first(kept, Severity.UNPROVEN, show),
         )
@@ -118,9 +117,15 @@ def collect(results: DataFrame, *, show: int) -> AuditResult:
         kept.unpersist()
 
 
-def _sums(summaries: DataFrame, column: str) -> dict[str, int]:
-    rows = summaries.select(F.explode(column).alias("name", "number")).groupBy("name").agg(F.sum("number")).collect()
-    return {row[0]: row[1] for row in sorted(rows)}
+def _totals(summaries: DataFrame) -> Totals:
+    sums: dict[str, dict[str, int]] = {"numbers": {}, "offsets": {}}
+    named = F.array(*(F.struct(F.lit(name).alias("name"), F.col(name).alias("counts")) for name in sums))
+    each = summaries.select(F.explode(named).alias("one")).select(
+        "one.name", F.explode("one.counts").alias("of", "count")
+    )
+    for row in sorted(each.groupBy("name", "of").agg(F.sum("count")).collect()):
+        sums[row[0]][row[1]] = row[2]
+    return Totals(sums["numbers"].pop("share_partitions", 0), sums["numbers"], sums["offsets"])
 
 
 def _first(results: DataFrame, severity: Severity, show: int) -> list[Finding]:
@@ -213,6 +218,6 @@ def _result_rows(audit: SharePartitionAudit) -> Iterator[dict[str, Any]]:
         **place,
         "first_offset": audit.first_offset,
         "last_offset": audit.end_offset - 1,
-        "numbers": audit.numbers(),
+        "numbers": {"share_partitions": 1, **audit.numbers()},
         "offsets": {str(outcome): count for outcome, count in audit.offsets.items()},
     }

@@ -1,4 +1,4 @@
-"""The audit of one share-partition: a pure machine that takes its events in order, and proves the rules or names faults.
+"""The audit of one share-partition: a pure machine that takes its events in order and names each fault.
 
 Rules
 - An offset is acquired only while it is Available, by one member, with a delivery count one higher than before and
@@ -76,6 +76,11 @@ class SharePartitionAuditor:
         """What offsets behind the last run are: Available once the durable state was seen."""
         self._may_have_reloaded = False
         """Whether a `loaded` event may be among those that are missing since the last one."""
+
+    @property
+    def runs_known(self) -> int:
+        """How many runs are in memory."""
+        return len(self._runs)
 
     # Input
 
