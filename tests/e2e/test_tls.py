@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, ShareConsumer
+from typer.testing import CliRunner
 
+from kshare.main import app
 from support.administration import create_topic, read_from_earliest
 from support.apache_kafka import free_port
 from support.certificates import Authority
@@ -215,3 +217,25 @@ def test_what_is_no_tls_is_closed(secured: Secured) -> None:
         time.sleep(0.05)
     assert len(list(files.iterdir())) < open_files
     assert secured.cluster.role_pid("gateway") == pid
+
+
+def test_the_commands_of_kshare(secured: Secured) -> None:
+    certificate, topic = client_certificate(secured), f"tls-{uuid.uuid4().hex[:8]}"
+    config = secured.folder / "client.properties"
+    config.write_text(
+        f"security.protocol=ssl\nssl.ca.location={secured.authority_file}\n"
+        f"ssl.certificate.location={certificate}\nssl.key.location={certificate}\n"
+    )
+    runner = CliRunner()
+    given = ["--bootstrap", f"localhost:{secured.mutual_port}", "--command-config", str(config)]
+    read_from_earliest(secured.cluster.bootstrap, topic)
+    for command, shown in (
+        (["topics", "create", topic], "created topic"),
+        (["produce", topic, "one"], "produced 1 records"),
+        (["topics", "list"], topic),
+        (["consume", topic, "--group", topic, "--max", "1"], "one"),
+        (["groups", "list"], topic),
+        (["groups", "describe", topic], "state"),
+    ):
+        result = runner.invoke(app, [*command, *given])
+        assert result.exit_code == 0 and shown in result.stdout, (command, result.output, result.exception)

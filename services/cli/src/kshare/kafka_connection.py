@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from kio.serial.errors import SerialError
 from kio.static.primitive import i8, i32
 
 from kshare.addresses import Address, parse_address
+from kshare.client_properties import NO_PROPERTIES, Properties, tls_context
 from kshare.failure import CommandFailed
 
 MAX_RESPONSE_BYTES = 100 * 1024 * 1024
@@ -39,15 +41,26 @@ class ConnectionFailed(CommandFailed):
 
 
 class KafkaConnection:
-    """One connection to one broker; a context manager."""
+    """One connection to one broker, with TLS where `properties` say so; a context manager."""
 
-    def __init__(self, address: Address, *, timeout_s: float = 10) -> None:
+    def __init__(self, address: Address, *, timeout_s: float = 10, properties: Properties = NO_PROPERTIES) -> None:
         self._address = address
         self._correlation_id = 0
+        tls = tls_context(properties)
         try:
             self._socket = socket.create_connection(address, timeout=timeout_s)
         except (OSError, UnicodeError) as error:
             raise ConnectionFailed(f"cannot connect to {address}: {error}") from None
+        if tls is not None:
+            self._encrypt(tls)
+
+    def _encrypt(self, tls: ssl.SSLContext) -> None:
+        plain = self._socket
+        try:
+            self._socket = tls.wrap_socket(plain, server_hostname=self._address.host)
+        except OSError as error:
+            plain.close()
+            raise ConnectionFailed(f"no TLS with {self._address}: {error}") from None
 
     def __enter__(self) -> KafkaConnection:
         return self
@@ -102,33 +115,35 @@ class KafkaConnection:
         return response
 
 
-def read_metadata(address: Address, *, timeout_s: float = 5) -> MetadataResponse:
+def read_metadata(
+    address: Address, *, timeout_s: float = 5, properties: Properties = NO_PROPERTIES
+) -> MetadataResponse:
     """Brokers and topics, as any client sees them."""
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
-    with KafkaConnection(address, timeout_s=timeout_s) as connection:
+    with KafkaConnection(address, timeout_s=timeout_s, properties=properties) as connection:
         return connection.call(request, MetadataResponse)
 
 
-def list_groups(bootstrap: str) -> list[ListedGroup]:
+def list_groups(bootstrap: str, properties: Properties = NO_PROPERTIES) -> list[ListedGroup]:
     """All groups of all brokers, by id (ListGroups v5)."""
     first = parse_address(bootstrap, what="--bootstrap")
-    brokers = [Address(broker.host, broker.port) for broker in read_metadata(first).brokers]
+    brokers = [Address(broker.host, broker.port) for broker in read_metadata(first, properties=properties).brokers]
     found: dict[str, ListedGroup] = {}
     for address in brokers or [first]:
-        with KafkaConnection(address) as connection:
+        with KafkaConnection(address, properties=properties) as connection:
             response = connection.call(ListGroupsRequest(), ListGroupsResponse)
         refuse(response.error_code, "listing groups")
         found.update({group.group_id: group for group in response.groups})
     return sorted(found.values(), key=lambda group: group.group_id)
 
 
-def describe_share_group(bootstrap: str, group_id: str) -> DescribedGroup:
+def describe_share_group(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> DescribedGroup:
     """A share group with its members (ShareGroupDescribe v1), asked of its coordinator."""
-    with KafkaConnection(parse_address(bootstrap, what="--bootstrap")) as connection:
+    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
         find = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=(group_id,))
         (coordinator,) = connection.call(find, FindCoordinatorResponse).coordinators
     refuse(coordinator.error_code, f"finding the coordinator of group {group_id}", coordinator.error_message)
-    with KafkaConnection(Address(coordinator.host, coordinator.port)) as connection:
+    with KafkaConnection(Address(coordinator.host, coordinator.port), properties=properties) as connection:
         describe = ShareGroupDescribeRequest(group_ids=(GroupId(group_id),), include_authorized_operations=False)
         (group,) = connection.call(describe, ShareGroupDescribeResponse).groups
     refuse(group.error_code, f"describing group {group_id}", group.error_message)

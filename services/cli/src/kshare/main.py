@@ -10,6 +10,7 @@ import typer
 from confluent_kafka import AcknowledgeType, Message
 from rich.console import Console
 
+from kshare.client_properties import read_properties
 from kshare.commands.audit import audit
 from kshare.commands.consume import consume as run_consume
 from kshare.commands.groups import show_group, show_groups
@@ -41,6 +42,13 @@ app.add_typer(state_app, name="state")
 app.command()(audit)
 app.command()(redrive)
 
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        help="A property file for the connection, in librdkafka's names: security.protocol=ssl, ssl.ca.location, ...",
+    ),
+]
 Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster.")]
 
 
@@ -117,22 +125,23 @@ def topics_create(
     partitions: Annotated[int | None, typer.Option(min=1, help="Without it the broker's num.partitions.")] = None,
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; repeatable.")] = None,
     bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Creates a topic."""
-    create_topic(bootstrap, name, partitions, config or [])
+    create_topic(bootstrap, name, partitions, config or [], read_properties(command_config))
     typer.echo(f"created topic {name}")
 
 
 @topics_app.command("list")
-def topics_list(bootstrap: Bootstrap = LOCAL) -> None:
+def topics_list(bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
     """Shows all topics."""
-    show_topics(bootstrap, Console())
+    show_topics(bootstrap, Console(), read_properties(command_config))
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, bootstrap: Bootstrap = LOCAL) -> None:
+def topics_delete(name: str, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
     """Deletes a topic and its records."""
-    delete_topic(bootstrap, name)
+    delete_topic(bootstrap, name, read_properties(command_config))
     typer.echo(f"deleted topic {name}")
 
 
@@ -142,10 +151,11 @@ def produce(
     values: Annotated[list[str] | None, typer.Argument(help="Without any: one value a line from stdin.")] = None,
     key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
     bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Writes records."""
     lines = (line.rstrip("\n") for line in sys.stdin)
-    count = run_produce(bootstrap, topic, key, values or lines)
+    count = run_produce(bootstrap, topic, key, values or lines, read_properties(command_config))
     typer.echo(f"produced {count} records to {topic}")
 
 
@@ -159,6 +169,7 @@ def consume(
     max_records: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
     timeout: Annotated[float | None, typer.Option(min=0, help="Stop when none came for so many seconds.")] = None,
     bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Takes records as a member of a share group and acknowledges each."""
     answer = _one_answer(accept, release, reject)
@@ -171,6 +182,7 @@ def consume(
         limit=max_records,
         timeout_s=timeout,
         show=lambda message: typer.echo(_line(message)),
+        properties=read_properties(command_config),
     )
     word = {AcknowledgeType.ACCEPT: "accepted", AcknowledgeType.RELEASE: "released", AcknowledgeType.REJECT: "rejected"}
     typer.echo(f"{word[answer]} {count} records", err=True)
@@ -203,15 +215,15 @@ def _text(raw: str | bytes | None) -> str:
 
 
 @groups_app.command("list")
-def groups_list(bootstrap: Bootstrap = LOCAL) -> None:
+def groups_list(bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
     """Shows all groups."""
-    show_groups(bootstrap, Console())
+    show_groups(bootstrap, Console(), read_properties(command_config))
 
 
 @groups_app.command("describe")
-def groups_describe(group: str, bootstrap: Bootstrap = LOCAL) -> None:
+def groups_describe(group: str, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
     """Shows a share group's state, epoch, members and their assignments."""
-    show_group(bootstrap, group, Console())
+    show_group(bootstrap, group, Console(), read_properties(command_config))
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer
 
 from kshare.addresses import parse_address
+from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.commands.topics import kafka_failure
 from kshare.failure import CommandFailed
 
@@ -27,6 +28,7 @@ def consume(
     limit: int | None,
     timeout_s: float | None,
     show: Callable[[Message], None],
+    properties: Properties = NO_PROPERTIES,
 ) -> int:
     """Shows and acknowledges at most `limit` records, until none has come for `timeout_s`; returns how many.
 
@@ -36,6 +38,7 @@ def consume(
     try:
         consumer = ShareConsumer(
             {
+                **properties,
                 "bootstrap.servers": bootstrap,
                 "client.id": "kshare-cli",
                 "group.id": group,

@@ -6,20 +6,21 @@ from kio.schema.share_group_describe.v1.response import Member
 from rich.console import Console
 from rich.table import Table
 
+from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.kafka_connection import describe_share_group, list_groups
 
 
-def show_groups(bootstrap: str, console: Console) -> None:
+def show_groups(bootstrap: str, console: Console, properties: Properties = NO_PROPERTIES) -> None:
     """A table of all groups."""
     table = Table("group", "type", "state")
-    for group in list_groups(bootstrap):
+    for group in list_groups(bootstrap, properties):
         table.add_row(group.group_id, group.group_type or group.protocol_type, group.group_state)
     console.print(table)
 
 
-def show_group(bootstrap: str, group_id: str, console: Console) -> None:
+def show_group(bootstrap: str, group_id: str, console: Console, properties: Properties = NO_PROPERTIES) -> None:
     """State and epochs of a share group, and a table of its members with what is assigned to them."""
-    group = describe_share_group(bootstrap, group_id)
+    group = describe_share_group(bootstrap, group_id, properties)
     console.print(f"group       {group.group_id}")
     console.print(f"state       {group.group_state}")
     console.print(

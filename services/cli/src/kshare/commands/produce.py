@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from kshare.addresses import parse_address
+from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.commands.topics import kafka_failure
 from kshare.failure import CommandFailed
 
@@ -15,19 +16,24 @@ DELIVERY_TIMEOUT_MS = 30_000
 OnDelivery = Callable[[KafkaError | None, Message], None]
 
 
-def produce(bootstrap: str, topic: str, key: str | None, values: Iterable[str]) -> int:
+def produce(
+    bootstrap: str, topic: str, key: str | None, values: Iterable[str], properties: Properties = NO_PROPERTIES
+) -> int:
     """Sends all values and waits until each is stored; returns how many. CommandFailed names the first that failed."""
     parse_address(bootstrap, what="--bootstrap")
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "client.id": "kshare-cli",
-            "enable.idempotence": True,
-            "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
-            "linger.ms": 5,
-            "log_level": 0,
-        }
-    )
+    settings = {
+        **properties,
+        "bootstrap.servers": bootstrap,
+        "client.id": "kshare-cli",
+        "enable.idempotence": True,
+        "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+        "linger.ms": 5,
+        "log_level": 0,
+    }
+    try:
+        producer = Producer(settings)
+    except KafkaException as error:
+        raise kafka_failure(f"producing to {topic}", error) from None
     stored = 0
     failures: list[KafkaError] = []
 

@@ -12,23 +12,27 @@ from rich.console import Console
 from rich.table import Table
 
 from kshare.addresses import parse_address
+from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.failure import BAD_USE, CommandFailed
 
 TIMEOUT_S = 15.0
 TIMEOUTS = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
 
 
-def admin_client(bootstrap: str) -> AdminClient:
+def admin_client(bootstrap: str, properties: Properties = NO_PROPERTIES) -> AdminClient:
     """A client that gives up rather than hangs when nobody is there."""
     parse_address(bootstrap, what="--bootstrap")
-    return AdminClient(
-        {
-            "bootstrap.servers": bootstrap,
-            "client.id": "kshare-cli",
-            "socket.timeout.ms": 10_000,
-            "log_level": 0,
-        }
-    )
+    settings = {
+        **properties,
+        "bootstrap.servers": bootstrap,
+        "client.id": "kshare-cli",
+        "socket.timeout.ms": 10_000,
+        "log_level": 0,
+    }
+    try:
+        return AdminClient(settings)
+    except KafkaException as error:
+        raise kafka_failure("making a client", error) from None
 
 
 def kafka_failure(what: str, error: KafkaException) -> CommandFailed:
@@ -55,28 +59,34 @@ def _one_result(futures: Mapping[str, Future[None]]) -> None:
     future.result(TIMEOUT_S + 5)
 
 
-def create_topic(bootstrap: str, name: str, partitions: int | None, configs: Sequence[str]) -> None:
+def create_topic(
+    bootstrap: str,
+    name: str,
+    partitions: int | None,
+    configs: Sequence[str],
+    properties: Properties = NO_PROPERTIES,
+) -> None:
     """Creates a topic; without `partitions` the broker's num.partitions counts."""
     topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
-    admin = admin_client(bootstrap)  # it must outlive its futures
+    admin = admin_client(bootstrap, properties)  # it must outlive its futures
     try:
         _one_result(admin.create_topics([topic], **TIMEOUTS))
     except KafkaException as error:
         raise kafka_failure(f"creating topic {name}", error) from None
 
 
-def delete_topic(bootstrap: str, name: str) -> None:
-    admin = admin_client(bootstrap)
+def delete_topic(bootstrap: str, name: str, properties: Properties = NO_PROPERTIES) -> None:
+    admin = admin_client(bootstrap, properties)
     try:
         _one_result(admin.delete_topics([name], **TIMEOUTS))
     except KafkaException as error:
         raise kafka_failure(f"deleting topic {name}", error) from None
 
 
-def show_topics(bootstrap: str, console: Console) -> None:
+def show_topics(bootstrap: str, console: Console, properties: Properties = NO_PROPERTIES) -> None:
     """A table of all topics, their ids left out."""
     try:
-        metadata = admin_client(bootstrap).list_topics(timeout=TIMEOUT_S)
+        metadata = admin_client(bootstrap, properties).list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:
         raise kafka_failure(f"listing topics at {bootstrap}", error) from None
     table = Table("topic", "partitions", "without leader")
