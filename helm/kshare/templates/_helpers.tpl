@@ -34,12 +34,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* All coordinators, each by its own name: any may be the active one. */}}
+{{/*
+All coordinators, each by a Service of its own: any may be the active one. The address of a Service stays while pods come
+and go; a pod's name would be remembered with its old address for some seconds.
+*/}}
 {{- define "kshare.coordinatorAddresses" -}}
 {{- $name := printf "%s-coordinator" (include "kshare.fullname" .) -}}
 {{- $addresses := list -}}
 {{- range $ordinal := until (int .Values.coordinator.replicas) -}}
-{{- $addresses = append $addresses (printf "%s-%d.%s.%s.svc:9190" $name $ordinal $name $.Release.Namespace) -}}
+{{- $addresses = append $addresses (printf "%s-%d.%s.svc:9190" $name $ordinal $.Release.Namespace) -}}
 {{- end -}}
 {{- join "," $addresses -}}
 {{- end -}}
@@ -264,7 +267,9 @@ spec:
             {{- include "kshare.environment" . | nindent 12 }}
             - name: POD_NAME
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
-            - {name: KSHARE_ADVERTISED_ADDRESS, value: "$(POD_NAME).{{ $name }}.{{ .root.Release.Namespace }}.svc:9190"}
+            {{- if eq .role "coordinator" }}
+            - {name: KSHARE_ADVERTISED_ADDRESS, value: "$(POD_NAME).{{ .root.Release.Namespace }}.svc:9190"}
+            {{- end }}
             {{- if .drains }}
             - {name: KSHARE_SCALE_DOWN_TIMEOUT_S, value: "{{ sub .values.terminationGracePeriodSeconds 30 }}"}
             {{- end }}
