@@ -103,7 +103,7 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int) -> list[OffsetRang
     pieces: list[OffsetRange] = []
     for one in found:
         length = one.end_offset - one.first_offset
-        count = min(length, max(1, -(-length * min_partitions // total)))
+        count = max(1, min(length, -(-length * min_partitions // total)))
         marks = [one.first_offset + length * index // count for index in range(count + 1)]
         pieces.extend(one._replace(first_offset=low, end_offset=high) for low, high in pairwise(marks))
     return pieces
