@@ -49,6 +49,8 @@ _CHECKED_FROM = 21
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 _END_TRANSACTION = struct.Struct(">BBBBBhhBhiB")
 _MAX_TIMESTAMP_AT = 35
+_ATTRIBUTES_AND_TIMES = struct.Struct(">hiqq")
+_ATTRIBUTES_AT = 21
 
 
 class BatchHeader(NamedTuple):
@@ -122,6 +124,13 @@ def read_header(records: bytes | memoryview, position: int = 0) -> BatchHeader:
     if header.size > remaining:
         raise _corrupt(f"a record batch was cut off: it has {header.size} bytes, of which {remaining} are there")
     return header
+
+
+def first_record_time_ms(batch: bytes | memoryview) -> int:
+    """The time of the first record of a stored batch by its timestamp type; NO_TIMESTAMP where it has none."""
+    attributes, _, first_ms, max_ms = _ATTRIBUTES_AND_TIMES.unpack_from(batch, _ATTRIBUTES_AT)
+    time_ms: int = max_ms if attributes & TIMESTAMP_TYPE_MASK else first_ms
+    return time_ms
 
 
 def read_headers(records: bytes | memoryview) -> list[BatchHeader]:

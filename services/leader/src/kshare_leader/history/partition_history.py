@@ -31,7 +31,7 @@ from kshare_leader.machine.facts import DeliveryFact
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.transitions import ArchivingReason, Event
 from kshare_leader.ports import StoredBatch
-from kshare_wire.record_batches import read_header
+from kshare_wire.record_batches import first_record_time_ms
 
 REASONS = {
     ArchivingReason.REJECTED: REASON_REJECTED,
@@ -199,8 +199,7 @@ def append_time_ms(batches: Sequence[StoredBatch], offset: int) -> int | None:
     index = bisect_left(batches, offset, key=_last_offset)
     if index == len(batches):
         return None
-    header = read_header(batches[index].data)
-    time_ms = header.max_timestamp_ms if header.is_log_append_time else header.first_timestamp_ms
+    time_ms = first_record_time_ms(batches[index].data)
     return time_ms if time_ms >= 0 else None
 
 
