@@ -1,9 +1,9 @@
-"""Reading a topic with Structured Streaming: the share source on kshare beside Spark's own Kafka source on Apache Kafka.
+"""Structured Streaming from a topic: the share source on kshare beside Spark's own Kafka source on Apache Kafka.
 
 `make bench-spark`. The same Spark, the same records of 1 KB in 16 partitions, one after the other in the same run, a
 noop sink, AvailableNow; each system is warmed up with a small topic first. A rate is records by the time from the
-query's start to its end: for the share source with all records accepted. Told is the median of the rounds; the target is
-half of Kafka's. Share groups lock at most 10,000 records of a partition, which bounds the share source's batches.
+query's start to its end: for the share source with all records accepted. Told is the median of the rounds; the target
+is half of Kafka's. Share groups lock at most 10,000 records of a partition, which bounds the share source's batches.
 """
 
 from __future__ import annotations

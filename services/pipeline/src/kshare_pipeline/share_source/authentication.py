@@ -36,8 +36,10 @@ def _scram(digest: Callable[..., hashlib._Hash], username: str, password: str, n
     first_bare = f"n={name},r={nonce}"
     server_first = yield f"n,,{first_bare}".encode()
     fields = _fields(server_first)
-    if not fields["r"].startswith(nonce) or fields["r"] == nonce:
+    if not fields.get("r", "").startswith(nonce) or fields["r"] == nonce:
         raise AuthenticationFailed("the broker's SCRAM nonce does not continue ours")
+    if not fields.keys() >= {"s", "i"} or not fields["i"].isdecimal():
+        raise AuthenticationFailed("the broker's SCRAM message has no salt and number of iterations")
     if int(fields["i"]) < LEAST_ITERATIONS:
         raise AuthenticationFailed(
             f"the broker asks for {fields['i']} SCRAM iterations; {LEAST_ITERATIONS} are the least"
@@ -51,7 +53,7 @@ def _scram(digest: Callable[..., hashlib._Hash], username: str, password: str, n
     proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
     server_final = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
     expected = hmac.digest(hmac.digest(salted, b"Server Key", hash_name), signed, hash_name)
-    if not hmac.compare_digest(base64.b64decode(_fields(server_final)["v"]), expected):
+    if not hmac.compare_digest(base64.b64decode(_fields(server_final).get("v", "")), expected):
         raise AuthenticationFailed("the broker does not know the password: its SCRAM signature is wrong")
 
 

@@ -45,8 +45,12 @@ class ControlServer:
         self._path = folder() / session
         self._handle = handle
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(str(self._path))
-        self._socket.listen()
+        try:
+            self._socket.bind(str(self._path))
+            self._socket.listen()
+        except OSError:
+            self._socket.close()
+            raise
         self._thread = threading.Thread(target=self._serve, name="kshare-control", daemon=True)
         self._thread.start()
 

@@ -27,9 +27,6 @@ logger = logging.getLogger(__name__)
 RENEW_AFTER = 1 / 3
 LONGEST_REST_S = 1.0
 SHORTEST_REST_S = 0.005
-ASSIGNMENT_WAIT_S = 10.0
-"""How long a first batch waits for the group's assignment."""
-ASSIGNMENT_PAUSE_S = 0.05
 LARGEST_GATHERING = 1 / 4
 """Of the lock's time, that acquiring one batch may take."""
 FURTHER_WAIT_MS = 0
@@ -149,7 +146,7 @@ class Keeper:
         wait_ms: int,
     ) -> tuple[RunMap, int]:
         started = time.monotonic()
-        self._join()
+        self._member.join()
         taken = 0
         wait = wait_ms
         while True:
@@ -170,13 +167,6 @@ class Keeper:
         lock_s = self._member.lock_timeout_ms / 1000
         deadline_ms = round((time.time() + started - time.monotonic() + lock_s) * 1000)
         return self.ledger.begin(), deadline_ms
-
-    def _join(self) -> None:
-        deadline = time.monotonic() + ASSIGNMENT_WAIT_S
-        self._member.beat_if_due()
-        while not self._member.has_assignment and time.monotonic() < deadline:
-            time.sleep(ASSIGNMENT_PAUSE_S)
-            self._member.beat_if_due()
 
     def _take(self, found: Acquired, ends: dict[tuple[str, int], int] | None) -> None:
         self._accept(self.ledger.acquired(found.runs))

@@ -34,6 +34,9 @@ OPEN_EPOCH, CLOSE_EPOCH = 0, -1
 RECORD_LIMIT_MODE = 1
 FETCH_RECORDS = 10_000
 """Records that one fetch asks for at most; a partition has at most as many locks."""
+ASSIGNMENT_WAIT_S = 10.0
+"""How long a first fetch waits for the group's assignment."""
+ASSIGNMENT_PAUSE_S = 0.05
 ATTEMPTS = 20
 """Of an acknowledgement whose leader moves or is away, RETRY_PAUSE_S apart, so 4 s and what its requests take."""
 RETRY_PAUSE_S = 0.2
@@ -87,6 +90,7 @@ class Member:
         self._clock = clock
         self._epoch = JOIN_EPOCH
         self._next_beat: float | None = None
+        self._failure = ""
         self._assigned: dict[tuple[str, int], str] = {}
         """Topic names by (topic id, partition)."""
         self._sessions: dict[int, _Session] = {}
@@ -97,9 +101,24 @@ class Member:
         """When the next heartbeat is due, on the clock; None before the first, with which the member joins."""
         return self._next_beat
 
-    @property
-    def has_assignment(self) -> bool:
-        return bool(self._assigned)
+    def join(self) -> None:
+        """Joins where that is not done, and waits for the assignment. ClusterError, also where a topic is missing."""
+        if self._assigned:
+            self.beat_if_due()
+            return
+        self._cluster.topics(self._topics)
+        joined_by = self._clock() + self._cluster.properties.api_timeout_ms / 1000
+        assigned_by = self._clock() + ASSIGNMENT_WAIT_S
+        self.beat_if_due()
+        while not self._assigned:
+            now = self._clock()
+            if self._epoch > JOIN_EPOCH and now >= assigned_by:
+                return
+            if self._epoch == JOIN_EPOCH and now >= joined_by:
+                waited = self._cluster.properties.api_timeout_ms
+                raise ClusterError(f"share group {self._group_id} cannot be joined in {waited} ms: {self._failure}")
+            time.sleep(ASSIGNMENT_PAUSE_S)
+            self.beat_if_due()
 
     def beat_if_due(self) -> None:
         """One heartbeat where it is due; a coordinator that is away is tried again with the next call."""
@@ -110,6 +129,7 @@ class Member:
             self._beat()
         except (ConnectionFailed, TryAgain) as error:
             logger.warning("share group %s: heartbeat: %s", self._group_id, error)
+            self._failure = str(error)
             self._next_beat = self._clock() + RETRY_PAUSE_S
 
     def acquire(

@@ -58,18 +58,25 @@ def read_runs(options: ReadOptions, runs: RunMap, lock_deadline_ms: int) -> Iter
         cluster = _clusters[options.client] = Cluster(options.client)
     for place, found in runs.items():
         rows = _Rows(place, options.include_headers, lock_deadline_ms)
-        for records in _fetched(cluster, options, place, found):
+        for position, records in _fetched(cluster, options, place, found):
             for header in _whole_batches(records):
                 if not header.is_control:
-                    rows.add(records, header, found)
+                    rows.add(records, header, found, position)
                 if rows.is_full:
                     yield rows.take()
         if rows:
             yield rows.take()
 
 
-def _fetched(cluster: Cluster, options: ReadOptions, place: Place, runs: list[Run]) -> Iterator[memoryview]:
-    """Record batches that together hold the runs."""
+def close_connections() -> None:
+    """Closes what this process keeps for its next task."""
+    for cluster in _clusters.values():
+        cluster.close()
+    _clusters.clear()
+
+
+def _fetched(cluster: Cluster, options: ReadOptions, place: Place, runs: list[Run]) -> Iterator[tuple[int, memoryview]]:
+    """Record batches that together hold the runs, with the offset from which on they are asked for."""
     position = runs[0].first
     for run in runs:
         position = max(position, run.first)
@@ -83,7 +90,7 @@ def _fetched(cluster: Cluster, options: ReadOptions, place: Place, runs: list[Ru
                 continue
             records = memoryview(data.records)
             last = max(header.last_offset for header in _whole_batches(records))
-            yield records
+            yield position, records
             position = max(position, last + 1)
 
 
@@ -175,9 +182,13 @@ class _Rows:
     def is_full(self) -> bool:
         return len(self._offsets) >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
 
-    def add(self, records: memoryview, header: BatchHeader, runs: list[Run]) -> None:
-        """The records of a batch that are in the runs."""
-        within = [run for run in runs if run.first <= header.last_offset and run.last >= header.base_offset]
+    def add(self, records: memoryview, header: BatchHeader, runs: list[Run], start: int) -> None:
+        """The records of a batch that are in the runs, from offset `start` on: a batch is stored and sent whole."""
+        within = [
+            run._replace(first=max(run.first, start))
+            for run in runs
+            if run.first <= header.last_offset and run.last >= max(start, header.base_offset)
+        ]
         if not within:
             return
         check_crc(records, header)
