@@ -43,6 +43,7 @@ class ArrivalAccount(Account):
         super().__init__()
         self.arrivals: dict[int, list[float]] = {}
         self.arrivals_of_partitions: dict[int, list[float]] = {}
+        self._batches: list[PolledBatch] = []
         self._came_at: dict[int, list[tuple[float, int]]] = {}
 
     def add(self, batch: PolledBatch) -> None:
@@ -50,8 +51,14 @@ class ArrivalAccount(Account):
         self.arrivals.setdefault(batch.worker, []).append(batch.came_at)
         for partition in {*batch.partitions}:
             self.arrivals_of_partitions.setdefault(partition, []).append(batch.came_at)
+        self._batches.append(batch)
         for number in batch.numbers:
             self._came_at.setdefault(number, []).append((batch.came_at, batch.worker))
+
+    def batches_with(self, problems: Sequence[str]) -> list[PolledBatch]:
+        """All that is known of the first record that a problem names."""
+        number = int(problems[0].split()[1])
+        return [batch for batch in self._batches if number in batch.numbers]
 
     def deliveries_of(self, number: int) -> list[tuple[float, int]]:
         """When, and to which worker."""
@@ -163,7 +170,8 @@ class RollingLoad:
         account = self._account
         self._pool.run_until(lambda _: wanted <= {*account.accepted_at, *account.unknown}, DONE_WITHIN_S)
         self._pool.run_for(1.0)
-        assert account.finish() == []
+        problems = account.finish()
+        assert not problems, "\n".join([*problems[:10], self.table(), *map(str, account.batches_with(problems))])
         assert {*account.accepted_at, *account.unknown} == wanted, "a record that was not confirmed"
         for consumer in self._consumers:
             consumer.wait_for([f"{number:012d}".ljust(RECORD_BYTES, ".") for number in wanted])
