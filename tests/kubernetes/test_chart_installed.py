@@ -7,13 +7,17 @@ upgrade, a rollback, and an uninstall with a new installation on the same volume
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from support.administration import create_topic, read_from_earliest
+from support.certificates import Authority
 from support.delivery import wait_for
 from support.kubernetes import CHART, RELEASE, Kubernetes, kubernetes
 from support.rolling_load import RollingLoad
@@ -169,6 +173,46 @@ def test_rollouts_pause_nobody(cluster: Kubernetes) -> None:
         load.finish()
     load.check_pauses(LONGEST_PAUSE_S)
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+
+
+@pytest.mark.timeout(600)
+def test_tls_at_a_node_port(cluster: Kubernetes, tmp_path: Path) -> None:
+    """A Secret with a certificate for the node's address; clients from outside get in with TLS, and not without."""
+    authority = Authority("tests")
+    authority.write(tmp_path / "ca.pem")
+    authority.issue("gateway", cluster.node).write_directory(tmp_path / "secret")
+    files = (f"--cert={tmp_path}/secret/tls.crt", f"--key={tmp_path}/secret/tls.key")
+    cluster.kubectl("create", "secret", "tls", "gateway-certificate", *files)
+    installation = Installation(cluster)
+    installation.values["gateway"] = {
+        "replicas": 1,
+        "external": {"type": "nodePort", "host": cluster.node, "port": PORT},
+    }
+    installation.values["tls"] = {"enabled": True, "secretName": "gateway-certificate"}
+    installation.install()
+    cluster.helm("test", RELEASE, "--timeout", "120s")
+    address = f"{cluster.node}:{PORT}"
+    settings: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": address,
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    admin = AdminClient(settings)
+    brokers = admin.list_topics(timeout=30).brokers.values()
+    assert [f"{broker.host}:{broker.port}" for broker in brokers] == [address]
+    topic = f"tls-{uuid.uuid4().hex[:8]}"
+    producer = Producer(settings)
+    producer.produce(topic, b"a record")
+    assert producer.flush(30) == 0
+    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    message = consumer.poll(30)
+    assert message is not None and message.value() == b"a record"
+    consumer.close()
+    with pytest.raises(KafkaException):
+        AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=5)
+    cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+    cluster.kubectl("delete", "secret", "gateway-certificate")
 
 
 def check_scaling(installation: Installation, load: Load) -> None:

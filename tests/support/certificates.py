@@ -87,10 +87,11 @@ class Authority:
         path.write_text(self.pem)
         return path
 
-    def issue(self, name: str) -> Issued:
-        """For a server on this machine, or a client."""
+    def issue(self, name: str, *addresses: str) -> Issued:
+        """For a server on this machine, and at these IP addresses, or a client."""
         key = generate_private_key(SECP256R1())
-        hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        numbers = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", *addresses)]
+        hosts = [x509.DNSName("localhost"), *numbers]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
             _builder(_name(name), self._name, key)
