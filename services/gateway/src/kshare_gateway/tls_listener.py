@@ -128,9 +128,15 @@ class TlsListener:
             log.warning("a connection of %s to listener %s is refused: %s", client_host, self.name, refusal)
             accepted.close()
             return
+        try:
+            spare = accepted.dup()
+        except OSError as error:
+            log.error("listener %s cannot take a connection: %s", self.name, error)
+            accepted.close()
+            return
         connection = self._environment.new_connection()
         self._not_clients_yet[connection.connection_id] = None
-        work = self._shake_hands(accepted, client_host, connection)
+        work = self._shake_hands(accepted, spare, client_host, connection)
         task = asyncio.get_running_loop().create_task(work, name="TLS handshake")
         self._tasks[task] = None
         task.add_done_callback(self._handshake_done)
@@ -140,9 +146,13 @@ class TlsListener:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a handshake at listener %s failed unexpectedly: %s", self.name, error, exc_info=error)
 
-    async def _shake_hands(self, accepted: socket.socket, client_host: str, connection: ClientConnection) -> None:
-        """After it the connection lives by itself."""
-        spare = accepted.dup()  # what fails closes its own before the client is told why
+    async def _shake_hands(
+        self, accepted: socket.socket, spare: socket.socket, client_host: str, connection: ClientConnection
+    ) -> None:
+        """After it the connection lives by itself.
+
+        `spare` is the same socket: a handshake that fails closes its own before the client is told why.
+        """
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,
