@@ -127,12 +127,13 @@ def kubernetes() -> Iterator[Kubernetes]:
     environment["PATH"] = f"{cache() / 'bin'}:{environment['PATH']}"
     environment["KUBECONFIG"] = str(cache() / "run/cfg/admin.kubeconfig")
     _, tag = images()
-    run(str(SHARED / "k8snode.sh"), "up", environment=environment)
-    try:
-        _import_images(environment, tag)
-        yield Kubernetes(environment, "10.250.0.2", "kshare", tag, "local")
-    finally:
-        run(str(SHARED / "k8snode.sh"), "down", environment=environment)
+    with alone("kubernetes-node"):  # there can be one on a machine
+        try:
+            run(str(SHARED / "k8snode.sh"), "up", environment=environment)
+            _import_images(environment, tag)
+            yield Kubernetes(environment, "10.250.0.2", "kshare", tag, "local")
+        finally:
+            run(str(SHARED / "k8snode.sh"), "down", environment=environment)
 
 
 def _import_images(environment: Mapping[str, str], tag: str) -> None:
