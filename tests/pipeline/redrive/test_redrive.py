@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from kshare_core.delivery_history import DeliveryEvent, EventType
 from kshare_leader.machine.transitions import ArchivingReason
 from kshare_pipeline.kafka.topics import KafkaUnavailable, Partition, UnknownTopic, topic_ids
 from kshare_pipeline.redrive.candidates import Candidate
@@ -35,7 +36,8 @@ from kshare_pipeline.redrive.request import (
 )
 from kshare_pipeline.redrive.sources import NO_SUCH_OFFSET
 from support.administration import alter_group, create_topic
-from support.delivery import REJECT, SETTINGS, Reader, new_topic, produce
+from support.delivery import ACCEPT, REJECT, SETTINGS, Reader, new_group, new_topic, produce
+from support.delivery_history import HISTORY_ON, wait_for_events
 from support.kshare_cluster import KshareCluster
 from support.plain_records import Headers, Letter, committed_records, write_letters
 
@@ -44,7 +46,7 @@ ENABLED = {"errors_deadletterqueue_group_enable": "true"}
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with KshareCluster(tmp_path_factory.mktemp("kshare"), SETTINGS, single_process=True) as running:
+    with KshareCluster(tmp_path_factory.mktemp("kshare"), {**SETTINGS, **HISTORY_ON}, single_process=True) as running:
         yield running.bootstrap
 
 
@@ -218,6 +220,37 @@ def test_given_offsets_are_appended_again_once(bootstrap: str) -> None:
     )
     assert (second.moved_count, second.already_moved) == (1, 3)
     assert values(bootstrap, topic)[-1] == "v3"
+
+
+def test_records_that_a_group_archived_come_back_as_its_history_tells(bootstrap: str) -> None:
+    topic = new_topic(bootstrap)
+    group = new_group(bootstrap)
+    produce(bootstrap, topic, [f"v{number}" for number in range(6)])
+    with Reader(bootstrap, group, topic) as reader:
+        taken = 0
+        while taken < 6:
+            messages = reader.take()
+            taken += len(messages)
+            for message in messages:
+                reader.consumer.acknowledge(message, REJECT if (message.offset() or 0) % 2 else ACCEPT)
+            assert reader.commit() == {}
+    wait_for_events(bootstrap, group, topic, lambda events: _archived_count(events) == 3)
+    request = replace(request_of(bootstrap), archived_groups=(group,))
+    shown = redrive_directly(replace(request, dry_run=True))
+    account = redrive_directly(request)
+    assert shown.moved == account.moved == {topic: {"rejected": 3}}
+    assert account.first_ones[0]["group"] == group
+    assert values(bootstrap, topic)[6:] == ["v1", "v3", "v5"]
+    assert redrive_directly(request).already_moved == 3
+    assert redrive_directly(replace(request, archived_groups=("nobody",))) == Account()
+
+
+def _archived_count(events: list[DeliveryEvent]) -> int:
+    return sum(
+        (event.last_offset or 0) - (event.first_offset or 0) + 1
+        for event in events
+        if event.event is EventType.ARCHIVED
+    )
 
 
 def test_a_run_that_was_killed_moves_the_rest_when_it_is_run_again(bootstrap: str, tmp_path: Path) -> None:

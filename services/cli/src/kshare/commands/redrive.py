@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from kshare.addresses import parse_address
+from kshare.client_properties import Properties, read_properties
 from kshare.failure import BAD_USE, CommandFailed
 
 if TYPE_CHECKING:
     from kshare_pipeline.redrive.request import Account, RedriveRequest
 
-SERVERS = "bootstrap.servers"
 Texts = list[str] | None
 
 
@@ -64,8 +64,9 @@ def redrive(
     kafka: Annotated[
         Texts, typer.Option(metavar="NAME=VALUE", help="A config of the Kafka client; repeatable.")
     ] = None,
-    kafka_file: Annotated[
-        Path | None, typer.Option(help="A file with such configs, one a line; for passwords.")
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", help="A property file with such configs: security.protocol=ssl and so on."),
     ] = None,
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
 ) -> None:
@@ -76,7 +77,7 @@ def redrive(
     except ModuleNotFoundError as missing:
         raise CommandFailed(f"kshare redrive needs the package kshare-pipeline: {missing}", BAD_USE) from missing
     request = RedriveRequest(
-        properties=client_properties(bootstrap, kafka or [], kafka_file),
+        properties=client_properties(bootstrap, kafka or [], read_properties(command_config)),
         dead_letter_topics=tuple(dead_letter_topics or ()),
         offsets=tuple(_offsets(offsets or [])),
         archived_groups=tuple(archived or ()),
@@ -115,19 +116,14 @@ def run_redrive(request: RedriveRequest, engine: str, master: str) -> Account:
         raise CommandFailed(str(problem)) from problem
 
 
-def client_properties(bootstrap: str, texts: list[str], file: Path | None) -> dict[str, str]:
-    """librdkafka's properties: the file's, then those of the command line."""
-    found = {SERVERS: bootstrap, "client.id": "kshare-cli", "log_level": "0"}
-    try:
-        lines = [] if file is None else file.read_text().splitlines()
-    except OSError as error:
-        raise CommandFailed(f"--kafka-file {file} cannot be read: {error.strerror}", BAD_USE) from None
-    entries = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    for origin, entry in [("--kafka-file", one) for one in entries] + [("--kafka", one) for one in texts]:
-        name, equals, value = entry.partition("=")
-        if not equals or not name.strip():
-            raise CommandFailed(f"{origin} must be NAME=VALUE, found an entry without a name or '='", BAD_USE)
-        found[name.strip()] = value.strip()
+def client_properties(bootstrap: str, texts: list[str], given: Properties) -> dict[str, str]:
+    """librdkafka's properties: those of --command-config, then those of --kafka."""
+    found = {"client.id": "kshare-cli", "log_level": "0", **given, "bootstrap.servers": bootstrap}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise CommandFailed("--kafka must be NAME=VALUE, found an entry without a name or without =", BAD_USE)
+        found[name] = value
     return found
 
 
