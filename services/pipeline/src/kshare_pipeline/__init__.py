@@ -4,6 +4,7 @@
 |---|---|
 | `data_source` | the Spark format `kshare`: registers the share source and the sink |
 | `share_source/` | read and readStream through a share group: acquired ranges are the offsets; locks are renewed |
+| `kafka/` | ranges of plain offsets with confluent-kafka, without Spark |
 | `log_source/` | the format `kshare-log`: a topic by plain offsets, for the history and for redrive |
 | `sink/` | write and writeStream into topics |
 | `session` | a SparkSession of this machine, with these formats |
