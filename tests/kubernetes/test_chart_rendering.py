@@ -58,6 +58,12 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         ("tls.clientAuth=maybe", "value must be one of"),
         ("tls.certManager.renewBefore=soon", "does not match pattern"),
         ("tls.secretname=a", "additional properties 'secretname' not allowed"),
+        ("pipeline.retentionDays=0", "minimum"),
+        ("pipeline.config.group\\.id=x", "does not match pattern"),
+        (
+            "pipeline.enabled=true,tls.enabled=true,tls.plaintext=false,tls.secretName=a",
+            "pipeline.bootstrapServers is needed without tls.plaintext",
+        ),
     ],
 )
 def test_values_that_are_refused(environment: dict[str, str], value: str, problem: str) -> None:
