@@ -19,6 +19,7 @@ from kshare.commands.nodes import show_nodes
 from kshare.commands.partitions_command_line import partitions_app
 from kshare.commands.produce import produce as run_produce
 from kshare.commands.redrive import redrive
+from kshare.commands.report import report
 from kshare.commands.state.command_line import Coordinator, DataDir, state_app
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.topics import create_topic, delete_topic, show_topics
@@ -41,6 +42,7 @@ app.add_typer(partitions_app, name="partitions")
 app.add_typer(state_app, name="state")
 app.command()(audit)
 app.command()(redrive)
+app.command()(report)
 
 CommandConfig = Annotated[
     Path | None,

@@ -18,8 +18,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--data-dir", type=Path, required=True, help="the pipeline service's folder")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
     parser.add_argument("--group", action="append", default=[], help="only this group; repeatable")
-    parser.add_argument("--from", dest="first", type=date.fromisoformat, help="the first day, YYYY-MM-DD")
-    parser.add_argument("--to", dest="last", type=date.fromisoformat, help="the last day, YYYY-MM-DD")
+    parser.add_argument("--since", dest="first", type=date.fromisoformat, help="the first day, YYYY-MM-DD")
+    parser.add_argument("--until", dest="last", type=date.fromisoformat, help="the last day, YYYY-MM-DD")
     given = parser.parse_args(arguments)
     try:
         write_report(

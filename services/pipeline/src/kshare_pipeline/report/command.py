@@ -23,6 +23,9 @@ def write_report(
 ) -> None:
     """Writes the page to `output` as a whole; NoMarts where there is nothing to show, OSError where it cannot."""
     text = page(read_figures(Layout(data_dir), groups=groups, first=first, last=last), now)
+    if output.exists() and not output.is_file():  # such as /dev/stdout
+        output.write_text(text, encoding="utf-8")
+        return
     output.parent.mkdir(parents=True, exist_ok=True)
     draft = output.with_name(f".{output.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")

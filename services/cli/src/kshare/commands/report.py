@@ -1,0 +1,39 @@
+"""`kshare report`: the marts of the pipeline service as one HTML page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kshare.failure import BAD_USE, CommandFailed
+
+
+def report(
+    data_dir: Annotated[Path, typer.Option(help="The data folder of the pipeline service.")],
+    output: Annotated[Path, typer.Option(help="The page, which needs nothing else.")] = Path("report.html"),
+    group: Annotated[list[str] | None, typer.Option(help="Only this share group; repeatable.")] = None,
+    since: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The first UTC day.")] = None,
+    until: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The last UTC day.")] = None,
+) -> None:
+    """Writes what happened to the records of share groups as an HTML page with charts."""
+    try:
+        from kshare_pipeline.report.command import write_report
+        from kshare_pipeline.report.figures import NoMarts
+    except ModuleNotFoundError as missing:
+        text = f"kshare report needs the package kshare-pipeline, and {missing.name} is not installed"
+        raise CommandFailed(text, BAD_USE) from missing
+    try:
+        write_report(
+            data_dir,
+            output,
+            now=datetime.now(UTC),
+            groups=group or [],
+            first=since.date() if since else None,
+            last=until.date() if until else None,
+        )
+    except (NoMarts, OSError) as problem:
+        raise CommandFailed(str(problem), BAD_USE) from problem
+    typer.echo(f"wrote {output}")
