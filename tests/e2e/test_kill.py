@@ -1,4 +1,7 @@
-"""Roles killed and paused under load, one by one and all at once: nothing lost, nothing accepted twice."""
+"""Roles killed and paused under load, one by one and all at once: nothing lost, nothing accepted twice.
+
+The leader tells its delivery history, and the audit finds no broken rule in it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from support.administration import create_topic, read_from_earliest
+from support.delivery_history import HISTORY_ON
 from support.kshare_cluster import ROLES, KshareCluster
+from support.sound_history import assert_history_is_sound
 from support.state_of_group import wait_until_drained
 from support.workload import Account, WorkerPool, WorkerTask, produce_numbered
 
@@ -18,6 +23,8 @@ WORKERS = 4
 RECORDS = 60_000
 STEP = RECORDS // 6
 DELIVERY_COUNT_LIMIT = 5
+ENDS = [len(range(partition, RECORDS, PARTITIONS)) for partition in range(PARTITIONS)]
+"""Of the partitions' logs."""
 PAUSE_S = 12.0
 """Longer than a node's lease (kshare.node.lease.ms)."""
 
@@ -41,8 +48,7 @@ def finish(pool: WorkerPool, cluster: KshareCluster) -> None:
     the group's start offsets tell that the record was not lost.
     """
     pool.run_until(accepted(RECORDS), timeout_s=150)
-    ends = [len(range(partition, RECORDS, PARTITIONS)) for partition in range(PARTITIONS)]
-    wait_until_drained(cluster, "workers", "load", ends, timeout_s=60)
+    wait_until_drained(cluster, "workers", "load", ENDS, timeout_s=60)
 
 
 def assert_all_is_done(account: Account) -> None:
@@ -69,7 +75,7 @@ class _Producing(threading.Thread):
 
 @pytest.mark.timeout(280)
 def test_each_role_killed_in_turn(tmp_path: Path) -> None:
-    with KshareCluster(tmp_path) as cluster:
+    with KshareCluster(tmp_path, HISTORY_ON) as cluster:
         create_topic(cluster.bootstrap, "load", PARTITIONS)
         read_from_earliest(cluster.bootstrap, "workers")
         producing = _Producing(cluster.bootstrap)
@@ -84,6 +90,7 @@ def test_each_role_killed_in_turn(tmp_path: Path) -> None:
             finish(pool, cluster)
         producing.join(10)
         assert producing.failure is None
+        assert_history_is_sound(cluster.bootstrap, "workers", "load", ENDS, DELIVERY_COUNT_LIMIT)
         log = cluster.log_text()
     assert_all_is_done(pool.account)
     for role, pid in killed.items():
@@ -92,7 +99,7 @@ def test_each_role_killed_in_turn(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(280)
 def test_everything_killed_at_once(tmp_path: Path) -> None:
-    with KshareCluster(tmp_path) as cluster:
+    with KshareCluster(tmp_path, HISTORY_ON) as cluster:
         create_topic(cluster.bootstrap, "load", PARTITIONS)
         read_from_earliest(cluster.bootstrap, "workers")
         producing = _Producing(cluster.bootstrap)
@@ -104,12 +111,13 @@ def test_everything_killed_at_once(tmp_path: Path) -> None:
             finish(pool, cluster)
         producing.join(10)
         assert producing.failure is None
+        assert_history_is_sound(cluster.bootstrap, "workers", "load", ENDS, DELIVERY_COUNT_LIMIT)
     assert_all_is_done(pool.account)
 
 
 @pytest.mark.timeout(280)
 def test_each_role_paused_for_longer_than_its_lease(tmp_path: Path) -> None:
-    with KshareCluster(tmp_path) as cluster:
+    with KshareCluster(tmp_path, HISTORY_ON) as cluster:
         create_topic(cluster.bootstrap, "load", PARTITIONS)
         read_from_earliest(cluster.bootstrap, "workers")
         producing = _Producing(cluster.bootstrap)
@@ -122,4 +130,5 @@ def test_each_role_paused_for_longer_than_its_lease(tmp_path: Path) -> None:
             finish(pool, cluster)
         producing.join(10)
         assert producing.failure is None
+        assert_history_is_sound(cluster.bootstrap, "workers", "load", ENDS, DELIVERY_COUNT_LIMIT)
     assert_all_is_done(pool.account)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import Enum
 
 from kshare_pipeline.audit.events import HistoryEvent
 
@@ -18,26 +18,22 @@ ENDED_RUNS_KEPT = 1_000
 
 
 class Standing(Enum):
-    """What is known of an offset."""
+    """What is known of an offset; the first three have not ended."""
 
-    AVAILABLE = auto()
-    ACQUIRED = auto()
-    ACCEPTED = auto()
-    REJECTED = auto()
-    ARCHIVED = auto()
-    """With a reason; where that is the log's, it need not be durable (`loaded_state.UNSTORED_REASONS`)."""
-    DEAD_LETTERED = auto()
-    DONE = auto()
-    """The durable state says so, and nothing says how."""
-    UNKNOWN = auto()
+    AVAILABLE = 1
+    ACQUIRED = 2
+    UNKNOWN = 3
     """Not ended as far as is known; its delivery count was at least `delivery_count` and events may be missing."""
+    ACCEPTED = 4
+    REJECTED = 5
+    ARCHIVED = 6
+    """With a reason; where that is the log's, it need not be durable (`loaded_state.UNSTORED_REASONS`)."""
+    DEAD_LETTERED = 7
+    DONE = 8
+    """The durable state says so, and nothing says how."""
 
-    @property
-    def is_ended(self) -> bool:
-        return self not in _OPEN
-
-
-_OPEN = frozenset({Standing.AVAILABLE, Standing.ACQUIRED, Standing.UNKNOWN})
+    def __init__(self, number: int) -> None:
+        self.is_ended = number > 3
 
 
 @dataclass(slots=True)
@@ -119,6 +115,17 @@ class OffsetRuns:
         index = self._index_of_first_open()
         return self._runs[index] if index < len(self._runs) else None
 
+    def open_before(self, offset: int) -> list[KnownRun]:
+        """The runs before an offset that have not ended; one that reaches beyond it is cut in two."""
+        self._cut(offset)
+        index = self._index_of_first_open()
+        found: list[KnownRun] = []
+        while index < len(self._runs) and self._firsts[index] < offset:
+            if not self._runs[index].standing.is_ended:
+                found.append(self._runs[index])
+            index += 1
+        return found
+
     def forget_ended(self) -> list[KnownRun]:
         """Takes out ended runs from the front where there are many, and returns them."""
         if len(self._runs) <= 2 * ENDED_RUNS_KEPT:
@@ -129,15 +136,6 @@ class OffsetRuns:
         forgotten = self._runs[:count]
         del self._runs[:count], self._firsts[:count]
         return forgotten
-
-    def take_before(self, offset: int) -> list[KnownRun]:
-        """Takes out all runs before an offset, and returns them."""
-        if not self._runs or offset <= self.first_offset:
-            return []
-        count = self._cut(min(offset, self.end_offset))
-        taken = self._runs[:count]
-        del self._runs[:count], self._firsts[:count]
-        return taken
 
     def _index_of_first_open(self) -> int:
         index = bisect_right(self._firsts, self.ended_before - 1) - 1 if self.ended_before > 0 else 0

@@ -293,10 +293,8 @@ class SharePartitionAuditor:
             assert end is not None
             if end < start:
                 self._runs.extend(end, start - 1, self._behind)
-        if self._runs and self._runs.first_offset < start:
-            for run in self._runs.carve(self._runs.first_offset, start - 1):
-                if not run.standing.is_ended:
-                    self._passed_by_start(run, event)
+        for run in self._runs.open_before(start):
+            self._passed_by_start(run, event)
 
     def _passed_by_start(self, run: KnownRun, event: HistoryEvent) -> None:
         if run.standing is Standing.UNKNOWN:

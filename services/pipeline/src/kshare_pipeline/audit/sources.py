@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -61,7 +62,8 @@ def from_topic(spark: SparkSession, bootstrap: str, properties: Mapping[str, str
         "kafka.isolation.level": "read_committed",
         **{f"kafka.{name}": value for name, value in (properties or {}).items()},
     }
-    return _parsed(spark.read.format(LogDataSource.name()).options(**options).load(), HISTORY_TOPIC)
+    records = spark.read.format(LogDataSource.name()).options(**options).load()
+    return _parsed(records.persist(StorageLevel.DISK_ONLY), HISTORY_TOPIC)  # the topic grows; it is read once
 
 
 def from_lines(spark: SparkSession, file: Path) -> DataFrame:
