@@ -21,7 +21,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_without_faults_everything_is_told(seed: int) -> None:
     run = HistoryRun(replace(draw_plan(seed), fault_count=0), faults=[])
     outcome = run.run()
@@ -31,7 +31,7 @@ def test_without_faults_everything_is_told(seed: int) -> None:
     assert rules.counts[EventType.ACCEPTED] and rules.counts[EventType.ACQUIRED]
 
 
-@pytest.mark.parametrize("seed", [5, 6, 7, 8])
+@pytest.mark.parametrize("seed", [5, 6, 7])
 def test_with_faults_what_is_told_is_true(seed: int) -> None:
     run = HistoryRun(replace(draw_plan(seed), fault_count=10))
     outcome = run.run()

@@ -11,6 +11,7 @@ from kshare_core.delivery_history import HISTORY_TOPIC, EventType, HistoryRecord
 from kshare_core.errors import ErrorCode
 from kshare_leader.history.buffer import HistoryBuffer
 from kshare_leader.measures import HistoryCounts
+from kshare_rpc.generated.kshare.v1 import leader_pb2
 from support.delivery_history import short
 from support.share_service import TOPIC, UNAVAILABLE, Leader, fetch_partition, run
 
@@ -244,6 +245,28 @@ def test_a_start_offset_by_reset_is_told_with_it() -> None:
         told.leader.log().append(2)
         assert await waiting == [(31, 32, 1)]
         await told.leader.service.stop()
+
+    scenario(test)
+
+
+def test_an_administrators_new_start_is_loaded_with_another_state_epoch() -> None:
+    async def test() -> None:
+        told = Told()
+        leader = told.leader
+        await leader.acquire("m1")
+        assert await leader.acknowledge("m1", 0, 29, ACCEPT) == 0
+        told.take()
+        leader.channel.initialize(0, 20)
+        leader.channel.states[TOPIC, 0].state_epoch = 4
+        request = leader_pb2.DropSharePartitionsRequest(group_id="group")
+        request.partitions.add(topic_id=TOPIC, partition=0)
+        await leader.service.drop_share_partitions(request, memoryview(b""))
+        assert await leader.acquire("m1") == [(20, 29, 1)]
+        before, after = told.take()
+        assert (before.state_epoch, before.sequence, len(before.events)) == (3, 4, 1)
+        assert (after.state_epoch, after.sequence) == (4, 5)
+        assert [short(event)[:2] for event in after.events] == [("loaded", 20), ("acquired", 20)]
+        await leader.service.stop()
 
     scenario(test)
 
