@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from kshare_core.delivery_history import DeliveryEvent, HistoryRecord
 from kshare_pipeline.audit.direct import audit_records
@@ -10,15 +11,15 @@ from kshare_pipeline.audit.findings import Severity, SharePartitionAudit
 from support.delivery_history import read_history, wait_for_events
 
 
-def _start_offset(events: list[DeliveryEvent]) -> int:
-    """The newest that was told."""
-    return max((event.start_offset for event in events if event.start_offset is not None), default=-1)
+def _starts_at(offset: int, events: list[DeliveryEvent]) -> bool:
+    """Whether the newest start offset that was told is this one."""
+    return max((event.start_offset for event in events if event.start_offset is not None), default=-1) == offset
 
 
 def whole_history(bootstrap: str, group: str, topic: str, ends: Sequence[int]) -> list[HistoryRecord]:
     """The history, as soon as it tells that each share-partition starts at the end of its log."""
     for partition, end in enumerate(ends):
-        wait_for_events(bootstrap, group, topic, lambda events, end=end: _start_offset(events) == end, partition)
+        wait_for_events(bootstrap, group, topic, partial(_starts_at, end), partition)
     return read_history(bootstrap)
 
 

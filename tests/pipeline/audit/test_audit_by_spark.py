@@ -17,7 +17,7 @@ from kshare.failure import BAD_USE, FAILED, CommandFailed
 from kshare.main import app
 from kshare_core.delivery_history import DeliveryEvent, DurableRun, EventType, HistoryRecord, encode_history_record
 from kshare_pipeline.audit.command import AuditRequest, run_audit
-from kshare_pipeline.audit.direct import BadHistory, audit_records
+from kshare_pipeline.audit.direct import BadHistory, audit_records, records_of_lines
 from kshare_pipeline.audit.job import DeliveryCountLimits, audit_table, collect
 from kshare_pipeline.audit.sources import Stretch, from_lines, from_tables
 from kshare_pipeline.tables.layout import Layout
@@ -173,12 +173,17 @@ def test_bad_input_is_refused(spark: SparkSession, arguments: list[str], words: 
     assert words in str(failure)
 
 
-@pytest.mark.parametrize("line", [b"nonsense", b'{"version": 2, "events": []}', b'{"version": 1, "events": [{}]}'])
-def test_what_is_no_history_is_refused(spark: SparkSession, tmp_path: Path, line: bytes) -> None:
+def test_what_is_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
-    file.write_bytes(encode_history_record(history_of("a")[0]) + b"\n" + line + b"\n")
-    with pytest.raises(BadHistory):
+    file.write_bytes(encode_history_record(history_of("a")[0]) + b'\n{"version": 2, "events": []}\n')
+    with pytest.raises(BadHistory, match="version 2"):
         run_audit(AuditRequest(lines=file), print)
+
+
+@pytest.mark.parametrize("line", [b"nonsense", b'{"version": 2, "events": []}', b'{"version": 1, "events": [{}]}'])
+def test_what_is_no_history_is_refused_in_memory(line: bytes) -> None:
+    with pytest.raises(BadHistory, match="line 2"):
+        list(records_of_lines([encode_history_record(history_of("a")[0]), line]))
 
 
 def test_an_empty_history_proves_nothing(spark: SparkSession, tmp_path: Path) -> None:
