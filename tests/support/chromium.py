@@ -1,57 +1,27 @@
 """A headless Chromium for tests: Debian's package chromium-headless-shell, or another Chromium on the PATH.
 
-Where none is there and this runs as root on Debian, it is installed; else MissingChromium says what to do.
+Where none is there and this runs as root on Debian, it is installed; else Missing says what to do.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-from support.installation import alone
+from support.installation import alone, debian_program
 
 NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
 PACKAGE = "chromium-headless-shell"
-INSTALL_TIMEOUT_S = 300
 OPEN_TIMEOUT_S = 60
 VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
-
-
-class MissingChromium(RuntimeError):
-    """No Chromium is here and none could be installed; the text says what to do."""
 
 
 def require_chromium() -> str:
     """The path of a Chromium; installs it where it is missing and that is possible."""
     with alone():
-        found = _on_path()
-        if found:
-            return found
-        if os.geteuid() != 0 or not shutil.which("apt-get"):
-            raise MissingChromium(f"this test needs a Chromium on the PATH (Debian: {PACKAGE})")
-        for command in (["update"], ["install", "-y", "--no-install-recommends", PACKAGE]):
-            result = subprocess.run(
-                ["apt-get", "-q", *command],
-                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-                capture_output=True,
-                text=True,
-                timeout=INSTALL_TIMEOUT_S,
-                check=False,
-            )
-            if result.returncode:
-                raise MissingChromium(f"apt-get {' '.join(command)} failed: {result.stderr[-2000:]}")
-        found = _on_path()
-        if not found:
-            raise MissingChromium(f"apt-get installed {PACKAGE}, but there is still no Chromium on the PATH")
-        return found
-
-
-def _on_path() -> str | None:
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+        return debian_program(NAMES, PACKAGE)
 
 
 @dataclass

@@ -1,77 +1,28 @@
 """A real etcd for tests: one process with its data in a folder of its own, on free ports of 127.0.0.1.
 
 `etcd` is Debian's package etcd-server. Where it is missing and this runs as root on Debian, it is installed, without
-its service being started; else MissingEtcd says what to do.
+its service being started; else Missing says what to do.
 """
 
 from __future__ import annotations
 
 import http.client
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from support.installation import alone
+from support.installation import alone, debian_program
 
-INSTALL_TIMEOUT_S = 600
 START_TIMEOUT_S = 30
-POLICY = Path("/usr/sbin/policy-rc.d")
-"""Where it exists and returns 101, Debian's packages start no services."""
-
-
-class MissingEtcd(RuntimeError):
-    """etcd is not here and could not be installed; the text says what to do."""
-
-
-@contextmanager
-def _no_services() -> Iterator[None]:
-    """A package that is installed meanwhile starts nothing."""
-    if POLICY.exists():
-        yield
-        return
-    POLICY.write_text("#!/bin/sh\nexit 101\n")
-    POLICY.chmod(0o755)
-    try:
-        yield
-    finally:
-        POLICY.unlink()
 
 
 def require_etcd() -> str:
     """The path of `etcd`; installs it where it is missing and that is possible."""
     with alone():
-        found = shutil.which("etcd")
-        if found:
-            return found
-        if os.geteuid() != 0 or not shutil.which("apt-get"):
-            raise MissingEtcd("this test needs etcd (3.4 or later, Debian: etcd-server) on the PATH")
-        with _no_services():
-            _install()
-        found = shutil.which("etcd")
-        if not found:
-            raise MissingEtcd("apt-get installed etcd-server, but there is still no etcd on the PATH")
-        return found
-
-
-def _install() -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", "etcd-server"]):
-        result = subprocess.run(
-            ["apt-get", "-q", *command],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_TIMEOUT_S,
-            check=False,
-        )
-        if result.returncode:
-            raise MissingEtcd(f"apt-get {' '.join(command)} failed: {result.stderr[-2000:]}")
+        return debian_program(["etcd"], "etcd-server")
 
 
 def _free_ports(count: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 `kafka_classpath()` returns a class path with Kafka 4.3.1's clients, broker and tools. What is missing is installed:
 Java and Maven by apt-get where this runs as root on Debian, the jars by Maven from Maven Central into the user's cache.
-Where that is not possible, MissingJava says what to install.
+Where that is not possible, Missing says what to install.
 """
 
 from __future__ import annotations
@@ -13,15 +13,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from support.installation import alone, cache_folder
+from support.installation import INSTALL_TIMEOUT_S, Missing, alone, cache_folder, debian_program
 
 POM = Path(__file__).resolve().parent.parent / "java/pom.xml"
 SPARK_KAFKA_POM = POM.with_name("spark-kafka-pom.xml")
-INSTALL_TIMEOUT_S = 600
-
-
-class MissingJava(RuntimeError):
-    """Java 17 or Maven is not here and could not be installed; the text says what to do."""
 
 
 def require_java() -> str:
@@ -31,26 +26,9 @@ def require_java() -> str:
 
 
 def _require_java() -> str:
-    if shutil.which("java") and shutil.which("javac") and shutil.which("mvn"):
-        return str(shutil.which("java"))
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise MissingJava("this test needs java (17 or later), javac and mvn on the PATH")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", "openjdk-17-jdk-headless", "maven"]):
-        result = subprocess.run(
-            ["apt-get", "-q", *command],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_TIMEOUT_S,
-            check=False,
-        )
-        if result.returncode:
-            raise MissingJava(f"apt-get {' '.join(command)} failed: {result.stderr[-2000:]}")
-    found = shutil.which("java")
-    if not found:
-        raise MissingJava("apt-get installed openjdk-17-jdk-headless, but there is still no java on the PATH")
-    return found
+    for program in ("javac", "mvn"):
+        debian_program([program], "openjdk-17-jdk-headless", "maven")
+    return debian_program(["java"], "openjdk-17-jdk-headless")
 
 
 def kafka_jars() -> Path:
@@ -89,7 +67,7 @@ def _jars(pom: Path, name: str) -> Path:
         check=False,
     )
     if result.returncode:
-        raise MissingJava(f"Maven could not fetch the jars of {pom.name}: {(result.stdout + result.stderr)[-2000:]}")
+        raise Missing(f"Maven could not fetch the jars of {pom.name}: {(result.stdout + result.stderr)[-2000:]}")
     try:
         fresh.rename(folder)
     except OSError:  # another process was quicker

@@ -1,6 +1,6 @@
 """Prometheus and promtool for tests: those on the PATH, else Debian's package, unpacked into the user's cache.
 
-The package is not installed, so no service of it starts. Where neither is possible, MissingPrometheus says what to do.
+The package is not installed, so no service of it starts. Where neither is possible, Missing says what to do.
 """
 
 from __future__ import annotations
@@ -18,14 +18,9 @@ from types import TracebackType
 from typing import Any
 
 from support.apache_kafka import free_port
-from support.installation import alone, cache_folder
+from support.installation import INSTALL_TIMEOUT_S, Missing, alone, cache_folder
 
 START_TIMEOUT_S = 30
-INSTALL_TIMEOUT_S = 300
-
-
-class MissingPrometheus(RuntimeError):
-    """The text says what is missing."""
 
 
 def binary(name: str) -> str:
@@ -43,7 +38,7 @@ def binary(name: str) -> str:
 
 def _unpack(cache: Path) -> None:
     if not shutil.which("apt-get") or os.geteuid() != 0:
-        raise MissingPrometheus("this test needs prometheus and promtool on the PATH (Debian's package prometheus)")
+        raise Missing("this test needs prometheus and promtool on the PATH (Debian's package prometheus)")
     cache.mkdir(parents=True, exist_ok=True)
     for command in (["apt-get", "-q", "update"], ["apt-get", "-q", "download", "prometheus"]):
         subprocess.run(command, cwd=cache, check=True, capture_output=True, timeout=INSTALL_TIMEOUT_S)
