@@ -7,13 +7,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 from google.protobuf.message import Message
 
+from kshare_core.configs import process_configs
+from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.methods import LIST_GROUPS, LIST_OFFSETS, PRODUCE, RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import CallFailed, CallTimeout, Channel, ChannelUnavailable, Handler, Network, Server, Service
+from kshare_servicekit.rpc_tls import exchange_tls
+from support.certificates import Authority
 
 TIMEOUT_MS = 10_000
 ADDRESS = "127.0.0.1:0"
@@ -77,15 +82,28 @@ Scene = Callable[[Network, Leader, Server, Channel], Awaitable[None]]
 Play = Callable[[Scene], None]
 
 
-@pytest.fixture(params=["grpc", "in process"])
-def play(request: pytest.FixtureRequest) -> Play:
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ExchangeTls:
+    folder, authority = tmp_path_factory.mktemp("tls"), Authority("roles")
+    texts = {
+        "kshare.rpc.ssl.keystore.location": str(authority.issue("role").write_combined(folder / "role.pem")),
+        "kshare.rpc.ssl.truststore.location": str(authority.write(folder / "ca.pem")),
+    }
+    found = exchange_tls(process_configs(texts)[0])
+    assert found is not None
+    return found
+
+
+@pytest.fixture(params=["grpc", "grpc with TLS", "grpc with TLS on uvloop", "in process"])
+def play(request: pytest.FixtureRequest, tls: ExchangeTls) -> Play:
     """Runs a scene with a network, a served leader and a channel to it."""
 
     async def run(scene: Scene) -> None:
         leader = Leader()
         network: Network
-        if request.param == "grpc":
-            network = GrpcNetwork(on_handler_error=leader.on_handler_error)
+        if "grpc" in request.param:
+            used = tls if "TLS" in request.param else None
+            network = GrpcNetwork(on_handler_error=leader.on_handler_error, tls=used)
         else:
             network = InProcessNetwork(on_handler_error=leader.on_handler_error)
         server = await network.serve(ADDRESS, [leader.service()])
@@ -96,7 +114,11 @@ def play(request: pytest.FixtureRequest) -> Play:
             await channel.close()
             await server.stop(0)
 
-    return lambda scene: asyncio.run(run(scene))
+    def played(scene: Scene) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if "uvloop" in request.param else None) as runner:
+            runner.run(run(scene))
+
+    return played
 
 
 async def acknowledge(channel: Channel) -> int:

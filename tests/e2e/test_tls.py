@@ -1,10 +1,12 @@
 """TLS listeners with real clients: confluent-kafka, Apache Kafka's own, and connections by hand.
 
 The cluster listens three times: PLAINTEXT, SSL, and MUTUAL, which is TLS that takes no client without a certificate.
+Its roles have TLS between them, too.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import time
@@ -79,6 +81,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.mutual.ssl.client.auth": "required",
         "listener.name.mutual.ssl.truststore.type": "PEM",
         "listener.name.mutual.ssl.truststore.location": str(folder / "ca.pem"),
+    }
+    settings |= {
+        "kshare.rpc.ssl.keystore.location": str(authority.issue("role").write_combined(folder / "role.pem")),
+        "kshare.rpc.ssl.truststore.location": str(folder / "ca.pem"),
     }
     with KshareCluster(folder / "kshare", settings, port=ports[0]) as cluster:
         yield Secured(cluster, ports[1], ports[2], authority, folder)
@@ -239,3 +245,21 @@ def test_the_commands_of_kshare(secured: Secured) -> None:
     ):
         result = runner.invoke(app, [*command, *given])
         assert result.exit_code == 0 and shown in result.stdout, (command, result.output, result.exception)
+
+
+def test_roles_have_tls_between_them(secured: Secured) -> None:
+    data = ["--data-dir", str(secured.cluster.folder / "data")]
+    variables = {"KSHARE_CONFIG": str(secured.cluster.folder / "server.properties")}
+    for command in (["nodes"], ["state", "partitions"]):
+        result = CliRunner().invoke(app, [*command, *data], env=variables)
+        assert result.exit_code == 0 and "127.0.0.1:" in result.stdout, (result.output, result.exception)
+    without = CliRunner().invoke(app, ["nodes", *data])
+    assert without.exit_code != 0
+    ports = json.loads((secured.cluster.folder / "data" / "ports.json").read_text())
+    for role in ("coordinator", "share-coordinator", "leader"):
+        with TlsConnection(ports[role], secured.authority_file) as stranger:
+            try:
+                is_answered = stranger.is_answered()
+            except OSError:
+                is_answered = False
+            assert not is_answered

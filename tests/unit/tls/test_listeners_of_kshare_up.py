@@ -90,7 +90,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--listeners", "SSL://:1"], "A TLS listener needs a certificate"),
+        (["--listeners", "SSL://:1"], "TLS needs a certificate"),
         (["--listeners", "x"], "listeners has 'x'"),
         (["--listeners", "PLAINTEXT://:1", "--advertised-host", "a"], "advertised.listeners says what clients"),
     ],

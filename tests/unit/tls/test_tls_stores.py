@@ -81,7 +81,7 @@ def wrong_stores(folder: Path) -> dict[str, tuple[TlsConfigs, str]]:
     (folder / "empty").mkdir()
     pem, p12 = {"keystore_type": "PEM"}, {"keystore_type": "PKCS12", "keystore_location": str(folder / "store.p12")}
     return {
-        "none": (tls(), "needs a certificate: ssl.keystore.location, or ssl.keystore.key with"),
+        "none": (tls(), "TLS needs a certificate: ssl.keystore.location, or ssl.keystore.key with"),
         "JKS by default": (tls(keystore_location=good), "ssl.keystore.type is JKS; allowed are PEM and PKCS12"),
         "missing file": (tls(**pem, keystore_location="/nowhere.pem"), "/nowhere.pem cannot be read: No such file"),
         "empty directory": (tls(**pem, keystore_location=str(folder / "empty")), "tls.key cannot be read"),

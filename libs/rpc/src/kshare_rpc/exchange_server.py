@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import ssl
 from collections import deque
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,7 @@ import h2.events
 import h2.exceptions
 
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
+from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.frames import FrameError, decode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
@@ -146,8 +148,9 @@ class ServerExchange(Http2Exchange):
 class ExchangeListener:
     """The listening socket and its connections."""
 
-    def __init__(self, calls: CallServer) -> None:
+    def __init__(self, calls: CallServer, tls: ssl.SSLContext | None = None) -> None:
         self._calls = calls
+        self._tls = tls
         self._connections: dict[ServerExchange, None] = {}
         self._server: asyncio.Server | None = None
 
@@ -157,7 +160,12 @@ class ExchangeListener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: ServerExchange(self._calls, self._connections), host.strip("[]"), int(port)
+                lambda: ServerExchange(self._calls, self._connections),
+                host.strip("[]"),
+                int(port),
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=None if self._tls is None else SHUTDOWN_TIMEOUT_S,
             )
         except OSError as error:
             text = f"cannot listen on {address!r}: the port is taken, or the host is not this machine's ({error})"

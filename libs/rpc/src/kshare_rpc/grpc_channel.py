@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import itertools
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any, Generic
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ from google.protobuf.message import DecodeError
 from kshare_core.log_fields import current_request_id
 from kshare_core.tracing import current_traceparent
 from kshare_rpc.call_statistics import CallStatistics
+from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.http2_exchange import Http2Exchange, MessageReader, status_text
@@ -134,8 +136,11 @@ class _Call(Generic[Response]):
 class GrpcChannel:
     """A `Channel` over one stream; see the module's text."""
 
-    def __init__(self, address: str, statistics: CallStatistics | None = None) -> None:
+    def __init__(
+        self, address: str, statistics: CallStatistics | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._address = address
+        self._tls = tls
         self._statistics = statistics or CallStatistics()
         self._calls: dict[int, _Call[Any]] = {}
         self._correlation_ids = itertools.count(1)
@@ -233,7 +238,15 @@ class GrpcChannel:
         for number, each in enumerate(hosts, 1):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                    await loop.create_connection(lambda: exchange, each, int(port))
+                    await loop.create_connection(
+                        lambda: exchange,
+                        each,
+                        int(port),
+                        ssl=self._tls,
+                        server_hostname=None if self._tls is None else host,
+                        ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_TIMEOUT_S,
+                        ssl_shutdown_timeout=None if self._tls is None else SHUTDOWN_TIMEOUT_S,
+                    )
                 return
             except (OSError, TimeoutError):
                 if number == len(hosts):

@@ -13,6 +13,7 @@ from kshare_core.tracing import Tracer
 from kshare_rpc.call_server import CallServer, HandlerError, log_handler_error
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.exchange_server import ExchangeListener
+from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_channel import GrpcChannel
 from kshare_rpc.network import Service
 from kshare_rpc.operations_server import OperationsServer
@@ -29,13 +30,16 @@ class GrpcNetwork:
         on_handler_error: HandlerError = log_handler_error,
         statistics: CallStatistics | None = None,
         tracer: Tracer | None = None,
+        tls: ExchangeTls | None = None,
     ) -> None:
         """`operations_listen`: where unary calls, health and reflection are served (port 0: any free one).
 
         `advertised_address`: what a server says its address is, where others do not reach it at the one that it
-        listens on, as in a container. `tracer` records the calls that are part of a trace.
+        listens on, as in a container. `tracer` records the calls that are part of a trace. `tls` encrypts the streams;
+        operations are health and reflection only then.
         """
         self._tracer = tracer
+        self._tls = tls
         self.statistics = statistics or CallStatistics()
         self._operations_listen = operations_listen
         self._advertised_address = advertised_address
@@ -44,11 +48,11 @@ class GrpcNetwork:
         """Where the newest server's operations face listens; None before there is one."""
 
     def connect(self, address: str) -> GrpcChannel:
-        return GrpcChannel(address, self.statistics)
+        return GrpcChannel(address, self.statistics, None if self._tls is None else self._tls.client)
 
     async def serve(self, address: str, services: Sequence[Service]) -> GrpcServer:
         """Listens on `address` (port 0: any free one); OSError where that is not possible."""
-        server = GrpcServer(services, self._on_handler_error, self.statistics, self._tracer)
+        server = GrpcServer(services, self._on_handler_error, self.statistics, self._tracer, self._tls)
         await server.start(address, self._operations_listen)
         if self._advertised_address is not None:
             server.advertise(self._advertised_address)
@@ -72,10 +76,11 @@ class GrpcServer:
         on_handler_error: HandlerError,
         statistics: CallStatistics,
         tracer: Tracer | None,
+        tls: ExchangeTls | None = None,
     ) -> None:
         self._calls = CallServer(services, on_handler_error, statistics, tracer)
-        self._exchange = ExchangeListener(self._calls)
-        self._operations = OperationsServer(self._calls)
+        self._exchange = ExchangeListener(self._calls, None if tls is None else tls.server)
+        self._operations = OperationsServer(self._calls, serves_methods=tls is None)
         self._is_called = False
         self.operations_address = ""
 

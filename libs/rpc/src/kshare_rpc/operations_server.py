@@ -42,15 +42,17 @@ _SERVER_OPTIONS = (
 class OperationsServer:
     """See the module's text."""
 
-    def __init__(self, calls: CallServer) -> None:
+    def __init__(self, calls: CallServer, *, serves_methods: bool = True) -> None:
+        """Without methods there are health and reflection only."""
         self._calls = calls
+        self._serves_methods = serves_methods
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
         self._health = health.aio.HealthServicer()
         self._health_task: asyncio.Task[None] | None = None
 
     async def start(self, address: str) -> str:
         """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError where it cannot."""
-        served = [service for service in self._calls.services if service.handlers]
+        served = [service for service in self._calls.services if service.handlers and self._serves_methods]
         for service in served:
             name = f"{PACKAGE}.{service.name}"
             self._server.add_generic_rpc_handlers((self._rpc_handlers(name, service),))

@@ -19,7 +19,9 @@ from typing import Protocol, runtime_checkable
 import structlog
 import uvloop
 
+from kshare_core.configs import InvalidConfig, process_configs
 from kshare_core.errors import KafkaError, StorageFailure
+from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, Network, Server
 from kshare_runtime.clock import system_environment
@@ -28,6 +30,7 @@ from kshare_servicekit import logs
 from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_servicekit.metrics import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
+from kshare_servicekit.rpc_tls import exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 
 STOP_GRACE_MS = 5_000
@@ -146,6 +149,7 @@ class _Process:
                 advertised_address=self._settings.advertised_address,
                 on_handler_error=self._log_handler_error,
                 tracer=self._tracer,
+                tls=self._exchange_tls(),
             )
             self._metrics.add_network(network.statistics)
             node = self._build(replace(system_environment(self._settings.data_dir), tracer=self._tracer), network)
@@ -177,6 +181,12 @@ class _Process:
             await self._health_server.stop(0)
         self._log.info("stopped")
         return STARTED
+
+    def _exchange_tls(self) -> ExchangeTls | None:
+        try:
+            return exchange_tls(process_configs(self._settings.properties())[0])
+        except InvalidConfig as error:
+            raise SettingsError(f"{self._settings.config}: {error}") from error
 
     async def _operations_address(self, network: GrpcNetwork, node: Node) -> str:
         """Where health is served; a role that no other role calls (a gateway) has no server of its own yet."""

@@ -21,10 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.network import CallFailed, Channel
+from kshare_servicekit.rpc_tls import exchange_tls_of_variables
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_TIMEOUT_S = 120.0
@@ -72,7 +74,7 @@ def read_stateful_set(name: str, account: Path = ACCOUNT, server: str | None = N
 
 async def drain(role: str, node_id: int, coordinators: Sequence[str], timeout_s: float) -> None:
     """Returns when the node is empty; HookFailed where it is not in time."""
-    network = GrpcNetwork()
+    network = GrpcNetwork(tls=_exchange_tls())
     channels = [network.connect(address) for address in coordinators]
     deadline = time.monotonic() + timeout_s
     problem = "no coordinator was asked"
@@ -96,6 +98,14 @@ async def drain(role: str, node_id: int, coordinators: Sequence[str], timeout_s:
     finally:
         for channel in channels:
             await channel.close()
+
+
+def _exchange_tls() -> ExchangeTls | None:
+    """As the role itself is told (KSHARE_CONFIG)."""
+    try:
+        return exchange_tls_of_variables()
+    except (OSError, ValueError) as error:
+        raise HookFailed(f"the roles' certificates cannot be used: {error}") from error
 
 
 async def _ask(role: str, node_id: int, channel: Channel) -> tuple[int, str]:

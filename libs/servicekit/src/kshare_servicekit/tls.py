@@ -86,6 +86,43 @@ class TlsServer:
         return True
 
 
+class MutualTls:
+    """Contexts of both sides where each shows a certificate: TLS 1.3, with one keystore and one truststore.
+
+    InvalidConfig where they cannot be used. Where names are not checked, any certificate of the truststore's will do.
+    """
+
+    def __init__(self, configs: TlsConfigs, *, checks_names: bool) -> None:
+        self._configs = configs
+        self._checks_names = checks_names
+        self._stamp = _stamp(configs)
+        self.server, self.client = self._make()
+
+    def renew(self) -> bool:
+        """As `TlsServer.renew`."""
+        stamp = _stamp(self._configs)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        self.server, self.client = self._make()
+        return True
+
+    def _make(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        store, trusted = read_key_store(self._configs), read_trust_store(self._configs)
+        if trusted is None:
+            name = self._configs.name("ssl.truststore.location")
+            raise InvalidConfig(f"{name} is missing: it must name the authorities of the other side's certificates")
+        server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = self._checks_names
+        for context in (server, client):
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            _load_key_store(context, self._configs, store)
+            context.load_verify_locations(cadata=trusted)
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            context.verify_mode = ssl.CERT_REQUIRED
+        return server, client
+
+
 def server_context(configs: TlsConfigs) -> tuple[ssl.SSLContext, float]:
     """A server's context, and when its first certificate expires, in seconds since 1970; InvalidConfig."""
     store = read_key_store(configs)

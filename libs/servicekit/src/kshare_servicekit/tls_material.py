@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
-from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.configs import Configs, ConfigValue, InvalidConfig
 
 PEM, PKCS12 = "PEM", "PKCS12"
 DIRECTORY_CERTIFICATE, DIRECTORY_KEY = "tls.crt", "tls.key"
@@ -39,26 +39,34 @@ Loaded = TypeVar("Loaded")
 class TlsConfigs:
     """The `ssl.*` configs of one listener: those with its prefix go before the plain ones.
 
-    `prefix` is "listener.name.<listener>.", or empty for none.
+    `prefix` is "listener.name.<listener>.", or empty for none. Where it does not fall back, there are only those with
+    the prefix, and what the table does not have is empty.
     """
 
-    def __init__(self, configs: Configs, prefix: str = "") -> None:
+    def __init__(self, configs: Configs, prefix: str = "", *, falls_back: bool = True) -> None:
         self._configs = configs
         self._prefix = prefix
+        self._falls_back = falls_back
 
     def name(self, name: str) -> str:
         """What the user called the config that counts."""
         own_name = self._prefix + name
+        if not self._falls_back:
+            return own_name
         return own_name if own_name in self._configs.table and self._configs.is_set(own_name) else name
 
     def text(self, name: str) -> str:
         """The value; empty where there is none."""
-        value = self._configs[self.name(name)]
+        value = self._value(name)
         return value if isinstance(value, str) else ""
 
     def texts(self, name: str) -> tuple[str, ...]:
-        value = self._configs[self.name(name)]
+        value = self._value(name)
         return value if isinstance(value, tuple) else ()
+
+    def _value(self, name: str) -> ConfigValue:
+        found = self.name(name)
+        return self._configs[found] if found in self._configs.table else None
 
     def path(self, name: str) -> Path | None:
         text = self.text(name)
@@ -143,7 +151,7 @@ def _stored_key(configs: TlsConfigs) -> tuple[PrivateKeyTypes, list[Certificate]
     path = configs.path(name)
     if path is None:
         wanted = f"{configs.name(name)}, or ssl.keystore.key with ssl.keystore.certificate.chain,"
-        raise InvalidConfig(f"A TLS listener needs a certificate: {wanted} must be given")
+        raise InvalidConfig(f"TLS needs a certificate: {wanted} must be given")
     kind = _store_type(configs, "ssl.keystore.type")
     if path.is_dir():
         _must_be_pem(configs, kind, "ssl.keystore.type", name)

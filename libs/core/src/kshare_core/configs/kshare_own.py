@@ -138,6 +138,28 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "with another's.",
     ),
     string(
+        "kshare.rpc.ssl.keystore.location",
+        "",
+        text="A file with a role's key and certificate, in PEM also a directory with tls.crt and tls.key; given, "
+        "streams between roles are TLS, and both ends must show one. All roles need it, and what calls them.",
+    ),
+    string("kshare.rpc.ssl.keystore.type", "PEM", text="PEM or PKCS12."),
+    password("kshare.rpc.ssl.keystore.password", "", text="Opens a keystore of type PKCS12."),
+    password("kshare.rpc.ssl.key.password", "", text="Opens an encrypted private key in PEM."),
+    string(
+        "kshare.rpc.ssl.truststore.location",
+        "",
+        text="A file with the authorities that sign the roles' certificates.",
+    ),
+    string("kshare.rpc.ssl.truststore.type", "PEM", text="PEM or PKCS12."),
+    password("kshare.rpc.ssl.truststore.password", "", text="Opens a truststore of type PKCS12."),
+    string(
+        "kshare.rpc.ssl.endpoint.identification.algorithm",
+        "https",
+        choices=("https", ""),
+        text="https: a certificate must have the host that is called; empty: any of the truststore's will do.",
+    ),
+    string(
         "kshare.metadata.etcd.ca.location",
         "",
         text="PEM file with the certificates of those that may sign etcd's; given, the connection is TLS.",

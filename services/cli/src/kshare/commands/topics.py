@@ -22,7 +22,7 @@ TIMEOUTS = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
 def admin_client(bootstrap: str, properties: Properties = NO_PROPERTIES) -> AdminClient:
     """A client that gives up rather than hangs when nobody is there."""
     parse_address(bootstrap, what="--bootstrap")
-    settings = {
+    settings: dict[str, str | int | float | bool] = {
         **properties,
         "bootstrap.servers": bootstrap,
         "client.id": "kshare-cli",

@@ -38,6 +38,7 @@ from kshare_gateway.listeners import GatewayListener, configured_listeners
 from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
+from kshare_servicekit.rpc_tls import exchange_tls
 
 LOCAL = "localhost:9092"
 READY_POLL_S = 0.05
@@ -123,9 +124,10 @@ def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
 
 
 def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, ...]:
-    """Those of the config `listeners`, their certificates looked at; CommandFailed."""
+    """Those of the config `listeners`; all certificates are looked at, those between roles too. CommandFailed."""
     try:
         listeners = configured_listeners(configs, own_host)
+        exchange_tls(configs)
         if any(listener.is_tls for listener in listeners):
             from kshare_servicekit.tls import server_context  # loads a library that few need
             from kshare_servicekit.tls_material import TlsConfigs

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import TracedNetwork
 from kshare_rpc.network import Channel, Server, Service
@@ -17,9 +18,11 @@ from kshare_rpc.network import Channel, Server, Service
 class ReachableNetwork:
     """A `Network`; `on_served(address, operations_address)` is told where the node can be reached."""
 
-    def __init__(self, inner: TracedNetwork, on_served: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, inner: TracedNetwork, on_served: Callable[[str, str], None], tls: ExchangeTls | None = None
+    ) -> None:
         self._inner = inner
-        self._outer = GrpcNetwork(statistics=inner.statistics)
+        self._outer = GrpcNetwork(statistics=inner.statistics, tls=tls)
         self._on_served = on_served
 
     def connect(self, address: str) -> Channel:

@@ -32,6 +32,7 @@ from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics import Metrics
 from kshare_servicekit.process_settings import SettingsError, read_trace_settings
+from kshare_servicekit.rpc_tls import exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
@@ -162,7 +163,7 @@ class SingleProcess:
             text = f"address={address}\noperations_address={operations_address}\n"
             write_atomically(self._directory.ready_file(node.name), text)
 
-        return ReachableNetwork(network.traced(self._tracers.get(node.name)), served)
+        return ReachableNetwork(network.traced(self._tracers.get(node.name)), served, exchange_tls(self._configs))
 
     def _environment(self, node: PlannedNode) -> Environment:
         return replace(system_environment(node.data_dir(self._directory.path)), tracer=self._tracers.get(node.name))

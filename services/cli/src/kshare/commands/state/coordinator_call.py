@@ -6,9 +6,9 @@ import asyncio
 
 from kshare.addresses import Address
 from kshare.commands.state.coordinator_address import CoordinatorAddress
+from kshare.commands.state.role_network import role_network
 from kshare.failure import CommandFailed
 from kshare_rpc.coordinator_calls import is_refused
-from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, Method, Request, Response
 
 CALL_TIMEOUT_MS = 5_000
@@ -41,7 +41,7 @@ def ask(address: Address, method: Method[Request, Response], request: Request) -
     """What one coordinator answers."""
 
     async def call() -> Response:
-        channel = GrpcNetwork().connect(str(address))
+        channel = role_network().connect(str(address))
         try:
             answer, _ = await channel.call(method, request, timeout_ms=CALL_TIMEOUT_MS)
         finally:

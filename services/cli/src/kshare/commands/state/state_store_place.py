@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kshare.addresses import Address, parse_address
+from kshare.commands.state.role_network import role_network
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.plan import SHARE_COORDINATOR, PlannedNode
 from kshare_core.errors import StorageFailure
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import BACKUP_STATE
 from kshare_rpc.network import CallFailed
 from kshare_runtime.rocks_store import RocksStore, is_open_elsewhere
@@ -64,7 +64,7 @@ def back_up(address: Address, name: str) -> Path:
     """The directory of a new backup on the node's machine; CommandFailed."""
 
     async def call() -> messages.BackupStateResponse:
-        channel = GrpcNetwork().connect(str(address))
+        channel = role_network().connect(str(address))
         try:
             request = messages.BackupStateRequest(name=name)
             answer, _ = await channel.call(BACKUP_STATE, request, timeout_ms=BACKUP_TIMEOUT_MS)

@@ -1,0 +1,104 @@
+"""Mutual TLS between roles from the configs `kshare.rpc.ssl.*`.
+
+With a keystore every stream between roles is TLS 1.3, and both ends show a certificate that the other's truststore
+vouches for; who has none gets no further. All roles, and the commands that call them, need the same configs. Files are
+looked at again for each new connection, so that renewed certificates are in use from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from kshare_core.configs import Configs, InvalidConfig, process_configs
+from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_servicekit.properties import parse_properties
+
+CONFIG_VARIABLES = ("KSHARE_CONFIG", "KSHARE_CONFIG_SECRET")
+"""Name the files that commands of other processes read, as the roles' own flags do."""
+_STORE_CONFIGS = (
+    "kshare.rpc.ssl.keystore.location",
+    "kshare.rpc.ssl.keystore.type",
+    "kshare.rpc.ssl.keystore.password",
+    "kshare.rpc.ssl.key.password",
+    "kshare.rpc.ssl.truststore.location",
+    "kshare.rpc.ssl.truststore.type",
+    "kshare.rpc.ssl.truststore.password",
+)
+_PREFIX = "kshare.rpc."
+_log = structlog.stdlib.get_logger("kshare")
+
+
+class _NewestContext(ssl.SSLContext):
+    """Stands for whatever context is the newest when a connection begins."""
+
+    newest: Callable[[], ssl.SSLContext]
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return self.newest().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+
+def exchange_tls(configs: Configs) -> ExchangeTls | None:
+    """What the configs ask for; None without a keystore. InvalidConfig where it cannot be used."""
+    if not configs.text("kshare.rpc.ssl.keystore.location"):
+        given = [name for name in _STORE_CONFIGS if configs.is_set(name)]
+        if given:
+            text = f"{given[0]} is given without kshare.rpc.ssl.keystore.location"
+            raise InvalidConfig(f"{text}, which switches TLS between roles on")
+        return None
+    pair = _RenewedPair(configs)
+    return ExchangeTls(
+        _standing_for(ssl.PROTOCOL_TLS_SERVER, pair.server), _standing_for(ssl.PROTOCOL_TLS_CLIENT, pair.client)
+    )
+
+
+def exchange_tls_of_variables(environment: Mapping[str, str] = os.environ) -> ExchangeTls | None:
+    """As the files that CONFIG_VARIABLES name say; OSError or ValueError (InvalidConfig is one)."""
+    properties: dict[str, str] = {}
+    for name in CONFIG_VARIABLES:
+        if environment.get(name):
+            properties |= parse_properties(Path(environment[name]).read_text(encoding="utf-8"))
+    return exchange_tls(process_configs(properties)[0])
+
+
+def _standing_for(protocol: int, newest: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    context = _NewestContext(protocol)
+    context.newest = newest
+    return context
+
+
+class _RenewedPair:
+    """The contexts of both sides; InvalidConfig where they cannot be made the first time."""
+
+    def __init__(self, configs: Configs) -> None:
+        from kshare_servicekit.tls import MutualTls  # loads a library that few need
+        from kshare_servicekit.tls_material import TlsConfigs
+
+        checks_names = configs.text("kshare.rpc.ssl.endpoint.identification.algorithm") == "https"
+        self._tls = MutualTls(TlsConfigs(configs, _PREFIX, falls_back=False), checks_names=checks_names)
+
+    def server(self) -> ssl.SSLContext:
+        self._renew()
+        return self._tls.server
+
+    def client(self) -> ssl.SSLContext:
+        self._renew()
+        return self._tls.client
+
+    def _renew(self) -> None:
+        try:
+            if self._tls.renew():
+                _log.info("new certificates between roles, for connections from now on")
+        except InvalidConfig as problem:
+            _log.error("the former certificates between roles are kept", reason=str(problem))
