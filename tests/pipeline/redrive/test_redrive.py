@@ -215,6 +215,9 @@ def test_given_offsets_are_appended_again_once(bootstrap: str) -> None:
     assert [(record.value, record.headers) for record in moved] == [
         (f"v{number}".encode(), moved_from(topic, number)) for number in (1, 2, 5)
     ]
+    overlapping = (GivenOffsets(topic, 0, 1, 2), GivenOffsets(topic, 0, 2, 2), GivenOffsets(topic, 0, 2, 1_000_000))
+    shown = redrive_directly(replace(request, offsets=overlapping, dry_run=True))
+    assert (shown.moved_count, shown.already_moved) == (5, 3), "3, 4 and the three that were appended"
     second = redrive_directly(
         replace(request, offsets=(GivenOffsets(topic, 0, 1, 3), given[1]._replace(last_offset=5)))
     )

@@ -15,7 +15,7 @@ from kshare_core.delivery_history import DeliveryEvent, EventType, HistoryRecord
 from kshare_pipeline.kafka.topics import Partition
 from kshare_pipeline.redrive.archived_runs import _History, _Place, without
 from kshare_pipeline.redrive.candidates import dead_letter, headers_of_moved
-from kshare_pipeline.redrive.ledger import SEGMENT_OFFSETS, MovedOffsets, note_key, note_value, parse_note
+from kshare_pipeline.redrive.ledger import SEGMENT_OFFSETS, MovedOffsets, joined, note_key, note_value, parse_note
 from kshare_pipeline.redrive.originals import SPAN_GAP_OFFSETS, spans
 from kshare_pipeline.redrive.pace import Pace
 from kshare_pipeline.redrive.request import (
@@ -27,6 +27,7 @@ from kshare_pipeline.redrive.request import (
     Selection,
     parse_offsets,
 )
+from kshare_pipeline.redrive.sources import RECORDS, SourceRange, Span, spans_of
 
 OFFSETS = st.integers(0, 3 * SEGMENT_OFFSETS)
 
@@ -166,9 +167,31 @@ def test_spans_have_every_offset_and_no_long_gap(offsets: list[int]) -> None:
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)).map(lambda run: (run[0], run[0] + run[1])), max_size=5),
 )
 def test_without_leaves_what_nobody_has(run: tuple[int, int], taken: list[tuple[int, int]]) -> None:
-    left = [offset for first, last in without(run, sorted(taken)) for offset in range(first, last + 1)]
+    left = [offset for first, last in without(run, joined(taken)) for offset in range(first, last + 1)]
     others = {offset for first, last in taken for offset in range(first, last + 1)}
     assert left == [offset for offset in range(run[0], run[1] + 1) if offset not in others]
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 700), st.integers(1, 30)), max_size=12)
+
+
+@given(RANGES)
+def test_ranges_that_lie_close_are_read_together_and_none_is_lost(steps: list[tuple[int, int, int]]) -> None:
+    ranges: list[SourceRange] = []
+    ends = {0: 0, 1: 0}
+    for partition, gap, length in steps:
+        first = ends[partition] + gap
+        ends[partition] = first + length
+        ranges.append(SourceRange(RECORDS, "orders", partition, first, first + length, "g", "rejected", 1, 5))
+    ranges.sort(key=lambda one: one[1:4])
+    found = spans_of(ranges)
+    assert [one for span in found for one in Span.from_json(span.to_json()).ranges] == ranges
+    for span in found:
+        assert len({one.place for one in span.ranges}) == 1
+        for before, after in pairwise(span.ranges):
+            assert after.first_offset - before.end_offset <= SPAN_GAP_OFFSETS
+    for one, other in pairwise(found):
+        assert one.place != other.place or other.offsets.first_offset - one.offsets.end_offset > SPAN_GAP_OFFSETS
 
 
 def history(group: str, *events: DeliveryEvent) -> HistoryRecord:

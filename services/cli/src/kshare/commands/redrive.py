@@ -21,54 +21,66 @@ if TYPE_CHECKING:
 Texts = list[str] | None
 
 
+DeadLetterTopics = Annotated[
+    Texts, typer.Argument(metavar="[DEAD_LETTER_TOPIC]...", help="Topics with dead letters (KIP-1191).")
+]
+Offsets = Annotated[
+    Texts, typer.Option(metavar="TOPIC:PARTITION:FIRST-LAST", help="Or these records, once more; repeatable.")
+]
+Archived = Annotated[
+    Texts,
+    typer.Option(
+        metavar="GROUP",
+        help="Or what this share group archived without dead letters, as the delivery history says; repeatable.",
+    ),
+]
+Reasons = Annotated[Texts, typer.Option(help="Only with this reason: rejected, delivery_count_limit; repeatable.")]
+Groups = Annotated[Texts, typer.Option(help="Only what this share group could not process; repeatable.")]
+Topics = Annotated[Texts, typer.Option(help="Only records of this source topic; repeatable.")]
+Keys = Annotated[Texts, typer.Option(help="Only records with this key; repeatable.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only from this time on: 2026-11-21T18:00, UTC unless it says.")
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="Only where this is true, by Spark: delivery_count > 3 AND CAST(value AS STRING) LIKE '%eur%'. "
+        "Columns: from_topic, from_partition, from_offset, topic, partition, offset, group_id, reason, "
+        "delivery_count, time, key, value, headers.",
+    ),
+]
+Rate = Annotated[float | None, typer.Option(help="At most so many records a second.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Shows what would move, and moves nothing.")]
+EngineName = Annotated[str, typer.Option(help="auto, direct (this process), or spark (millions, --where).")]
+Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster.")]
+Kafka = Annotated[Texts, typer.Option(metavar="NAME=VALUE", help="A config of the Kafka client; repeatable.")]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option("--command-config", help="A property file with such configs: security.protocol=ssl and so on."),
+]
+Master = Annotated[str, typer.Option(help="Where Spark runs.")]
+
+
 def redrive(
-    dead_letter_topics: Annotated[
-        Texts, typer.Argument(metavar="[DEAD_LETTER_TOPIC]...", help="Topics with dead letters (KIP-1191).")
-    ] = None,
-    offsets: Annotated[
-        Texts,
-        typer.Option(metavar="TOPIC:PARTITION:FIRST-LAST", help="Or these records, once more; repeatable."),
-    ] = None,
-    archived: Annotated[
-        Texts,
-        typer.Option(
-            metavar="GROUP",
-            help="Or what this share group archived without dead letters, as the delivery history says; repeatable.",
-        ),
-    ] = None,
-    reason: Annotated[
-        Texts, typer.Option(help="Only with this reason: rejected, delivery_count_limit; repeatable.")
-    ] = None,
-    group: Annotated[Texts, typer.Option(help="Only what this share group could not process; repeatable.")] = None,
-    topic: Annotated[Texts, typer.Option(help="Only records of this source topic; repeatable.")] = None,
-    key: Annotated[Texts, typer.Option(help="Only records with this key; repeatable.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only from this time on: 2026-11-21T18:00, UTC unless it says.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SQL",
-            help="Only where this is true, by Spark: delivery_count > 3 AND CAST(value AS STRING) LIKE '%eur%'. "
-            "Columns: from_topic, from_partition, from_offset, topic, partition, offset, group_id, reason, "
-            "delivery_count, time, key, value, headers.",
-        ),
-    ] = None,
-    rate: Annotated[float | None, typer.Option(help="At most so many records a second.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Shows what would move, and moves nothing.")] = False,
-    engine: Annotated[str, typer.Option(help="auto, direct (this process), or spark (millions, --where).")] = "auto",
-    bootstrap: Annotated[
-        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster.")
-    ] = "localhost:9092",
-    kafka: Annotated[
-        Texts, typer.Option(metavar="NAME=VALUE", help="A config of the Kafka client; repeatable.")
-    ] = None,
-    command_config: Annotated[
-        Path | None,
-        typer.Option("--command-config", help="A property file with such configs: security.protocol=ssl and so on."),
-    ] = None,
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    dead_letter_topics: DeadLetterTopics = None,
+    offsets: Offsets = None,
+    archived: Archived = None,
+    reason: Reasons = None,
+    group: Groups = None,
+    topic: Topics = None,
+    key: Keys = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    engine: EngineName = "auto",
+    bootstrap: Bootstrap = "localhost:9092",
+    kafka: Kafka = None,
+    command_config: CommandConfig = None,
+    master: Master = "local[*]",
 ) -> None:
     """Moves records that nobody could process back to their topic, each once, however often it is run."""
     parse_address(bootstrap, what="--bootstrap")

@@ -22,6 +22,7 @@ from kshare_core.delivery_history import (
 )
 from kshare_pipeline.kafka.range_reader import OffsetRange, RangeReader
 from kshare_pipeline.kafka.topics import UnknownTopic, end_offsets, partitions_of, start_offsets, topic_ids
+from kshare_pipeline.redrive.ledger import joined
 from kshare_pipeline.redrive.request import Account, RedriveFailed
 
 REASONS = (REASON_REJECTED, REASON_DELIVERY_COUNT_LIMIT)
@@ -108,11 +109,11 @@ class _History:
         found: dict[_Place, list[ArchivedRun]] = {}
         for place, archived in self._archived.items():
             taken: list[tuple[int, int]] = []
+            letters = {group: joined(runs) for (at, group), runs in self._with_letters.items() if at == place}
             for run in sorted(archived, key=lambda one: one.time_ms):
-                letters = sorted(self._with_letters.get((place, run.group_id), []))
                 left = [
                     part
-                    for free in without((run.first_offset, run.last_offset), letters)
+                    for free in without((run.first_offset, run.last_offset), letters.get(run.group_id, []))
                     for part in without(free, taken)
                 ]
                 found.setdefault(place, []).extend(
@@ -136,13 +137,16 @@ def _run(record: HistoryRecord, event: DeliveryEvent, first: int, last: int) -> 
     )
 
 
+def _last(run: tuple[int, int]) -> int:
+    return run[1]
+
+
 def without(run: tuple[int, int], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of a run that no run of `taken` (ascending by first offset) has."""
+    """The parts of a run that no run of `taken` has; these ascend and do not overlap."""
     first, last = run
     parts: list[tuple[int, int]] = []
-    for low, high in taken:
-        if high < first:
-            continue
+    for index in range(bisect_left(taken, first, key=_last), len(taken)):
+        low, high = taken[index]
         if low > last:
             break
         if low > first:

@@ -14,7 +14,7 @@ from kshare_pipeline.redrive.mover import PartitionMover
 from kshare_pipeline.redrive.originals import Originals
 from kshare_pipeline.redrive.pace import Pace
 from kshare_pipeline.redrive.request import Account, BadRequest, RedriveRequest
-from kshare_pipeline.redrive.sources import SourceRange, candidates_in, source_ranges
+from kshare_pipeline.redrive.sources import Span, candidates_in, source_ranges, spans_of
 
 
 def redrive_directly(
@@ -34,7 +34,7 @@ def redrive_directly(
         if ranges and not request.dry_run:
             create_ledger(request.properties)
         with Originals(request.properties, timeout_s=request.timeout_s) as originals:
-            for place, of_place in groupby(ranges, key=lambda one: one.place):
+            for place, of_place in groupby(spans_of(ranges), key=lambda span: span.place):
                 mover = PartitionMover(
                     place,
                     ids[place.topic],
@@ -45,15 +45,15 @@ def redrive_directly(
                     timeout_s=request.timeout_s,
                 )
                 with mover:
-                    for source in of_place:
-                        _move(source, request, reader, originals, mover)
+                    for span in of_place:
+                        _move(span, request, reader, originals, mover)
     return account
 
 
 def _move(
-    source: SourceRange, request: RedriveRequest, reader: RangeReader, originals: Originals, mover: PartitionMover
+    span: Span, request: RedriveRequest, reader: RangeReader, originals: Originals, mover: PartitionMover
 ) -> None:
-    for candidates in candidates_in(source, reader):
+    for candidates in candidates_in(span, reader):
         selected = [candidate for candidate in candidates if matches(candidate, request.selection)]
         completed = originals.completed(mover.unmoved(selected))
         mover.move([candidate for candidate in completed if matches_key(candidate, request.selection)])

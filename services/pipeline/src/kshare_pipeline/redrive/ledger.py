@@ -48,7 +48,7 @@ class MovedOffsets:
             if segment not in changed:
                 changed[segment] = list(self._segments.get(segment, []))
             changed[segment].append((offset, offset))
-        return {segment: _joined(runs) for segment, runs in changed.items()}
+        return {segment: joined(runs) for segment, runs in changed.items()}
 
     def note(self, changed: Mapping[int, Runs]) -> None:
         """The segments are durable."""
@@ -59,14 +59,15 @@ def _first(run: tuple[int, int]) -> int:
     return run[0]
 
 
-def _joined(runs: Runs) -> Runs:
-    joined: Runs = []
+def joined(runs: Runs) -> Runs:
+    """The same offsets in as few runs as can be."""
+    found: Runs = []
     for first, last in sorted(runs):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
         else:
-            joined.append((first, last))
-    return joined
+            found.append((first, last))
+    return found
 
 
 def note_key(topic_id: str, partition: int, segment: int) -> bytes:

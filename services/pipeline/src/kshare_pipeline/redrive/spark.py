@@ -8,7 +8,7 @@ what the first attempt moved in the ledger; it then counts as moved already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -25,13 +25,10 @@ from kshare_pipeline.redrive.mover import PartitionMover
 from kshare_pipeline.redrive.originals import Originals
 from kshare_pipeline.redrive.pace import Pace
 from kshare_pipeline.redrive.request import Account, BadRequest, RedriveFailed, RedriveRequest
-from kshare_pipeline.redrive.sources import SourceRange, candidates_in, source_ranges
+from kshare_pipeline.redrive.sources import SPAN_LIMIT_OFFSETS, Span, candidates_in, source_ranges, spans_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-RANGE_OFFSETS = 50_000
-"""How much of a partition one task of the first stage reads."""
 
 CANDIDATES = (
     "from_topic string, from_partition int, from_offset bigint, topic string, partition int, offset bigint, "
@@ -60,11 +57,6 @@ _COLUMNS: list[tuple[str, Any]] = [
     ("problem", pa.string()),
 ]
 _SCHEMA = pa.schema(_COLUMNS)
-_RANGE_TYPES: tuple[Callable[[Any], Any], ...] = (str, str, int, int, int, str, str, int, int)
-_RANGE_COLUMNS = (
-    "kind string, topic string, partition int, first_offset bigint, end_offset bigint, "
-    "group_id string, reason string, delivery_count int, time_ms bigint"
-)
 _PLACE = ("from_topic", "from_partition", "from_offset")
 
 
@@ -74,7 +66,7 @@ def redrive_with_spark(request: RedriveRequest, spark: SparkSession) -> Account:
     with RangeReader(request.properties, timeout_s=request.timeout_s, must_be_whole=False) as reader:
         ranges = source_ranges(request, reader, account)
     ids = topic_ids(request.properties, list(dict.fromkeys(one.topic for one in ranges)))
-    pieces = [piece for one in ranges for piece in _pieces(one)]
+    pieces = [piece for span in spans_of(ranges) for piece in _pieces(span)]
     if not pieces:
         return account
     if not request.dry_run:
@@ -92,15 +84,20 @@ def redrive_with_spark(request: RedriveRequest, spark: SparkSession) -> Account:
     return account
 
 
-def _pieces(one: SourceRange) -> Iterator[SourceRange]:
-    count = -(-(one.end_offset - one.first_offset) // RANGE_OFFSETS)
-    for piece in split([one.offsets] if count > 0 else [], count):
-        yield one._replace(first_offset=piece.first_offset, end_offset=piece.end_offset)
+def _pieces(span: Span) -> Iterator[Span]:
+    """A long range is read by several tasks."""
+    if len(span.ranges) > 1:
+        yield span
+        return
+    (one,) = span.ranges
+    count = -(-(one.end_offset - one.first_offset) // SPAN_LIMIT_OFFSETS)
+    for piece in split([one.offsets], count):
+        yield Span((one._replace(first_offset=piece.first_offset, end_offset=piece.end_offset),))
 
 
-def _selected(request: RedriveRequest, spark: SparkSession, pieces: Sequence[SourceRange]) -> DataFrame:
+def _selected(request: RedriveRequest, spark: SparkSession, pieces: Sequence[Span]) -> DataFrame:
     tasks = min(len(pieces), 4 * spark.sparkContext.defaultParallelism)
-    ranges = spark.createDataFrame([tuple(piece) for piece in pieces], _RANGE_COLUMNS).repartition(tasks)
+    ranges = spark.createDataFrame([(piece.to_json(),) for piece in pieces], "span string").repartition(tasks)
     candidates = ranges.mapInArrow(partial(_read, request), CANDIDATES)
     if request.where is None:
         return candidates
@@ -125,9 +122,8 @@ def _read(request: RedriveRequest, batches: Iterator[pa.RecordBatch]) -> Iterato
         Originals(request.properties, timeout_s=request.timeout_s) as originals,
     ):
         for batch in batches:
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                source = SourceRange(*(kind(cell) for kind, cell in zip(_RANGE_TYPES, row, strict=True)))
-                for candidates in candidates_in(source, reader):
+            for text in batch.column("span").to_pylist():
+                for candidates in candidates_in(Span.from_json(text), reader):
                     selected = [candidate for candidate in candidates if matches(candidate, request.selection)]
                     completed = originals.completed(selected)
                     yield to_arrow([one for one in completed if matches_key(one, request.selection)])
