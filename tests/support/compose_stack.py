@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -41,13 +42,16 @@ class Stack:
     def start(self, container: str) -> None:
         docker("start", container, environment=self.environment)
 
-    def restart(self, container: str) -> None:
-        """Returns when it is healthy."""
+    def restart(self, container: str) -> float:
+        """Returns when it is healthy; in how many seconds its process ended and the new one was begun."""
+        began = time.monotonic()
         docker("restart", "--time", "30", container, environment=self.environment)
+        away_s = time.monotonic() - began
         health = ("inspect", "--format", "{{.State.Health.Status}}", container)
         wait_for(
             lambda: docker(*health, environment=self.environment).strip() == "healthy", f"{container} is healthy", 60
         )
+        return away_s
 
     def kshare(self, *arguments: str) -> str:
         return self.compose("run", "--rm", "--no-deps", "-T", "kshare", *arguments)
