@@ -177,7 +177,10 @@ def test_rollouts_pause_nobody(cluster: Kubernetes) -> None:
 
 @pytest.mark.timeout(600)
 def test_tls_at_a_node_port(cluster: Kubernetes, tmp_path: Path) -> None:
-    """A Secret with a certificate for the node's address; clients from outside get in with TLS, and not without."""
+    """A Secret with a certificate for the node's address; clients from outside get in with TLS, and not without.
+
+    Roles have TLS between them, too.
+    """
     authority = Authority("tests")
     authority.write(tmp_path / "ca.pem")
     authority.issue("gateway", cluster.node).write_directory(tmp_path / "secret")
@@ -188,7 +191,15 @@ def test_tls_at_a_node_port(cluster: Kubernetes, tmp_path: Path) -> None:
         "replicas": 1,
         "external": {"type": "nodePort", "host": cluster.node, "port": PORT},
     }
-    installation.values["tls"] = {"enabled": True, "secretName": "gateway-certificate"}
+    names = [f"*.{NAME}-{role}.default.svc" for role in ("coordinator", "share-coordinator", "leader")]
+    authority.issue("role", names=names).write_directory(tmp_path / "roles")
+    authority.write(tmp_path / "roles" / "ca.crt")
+    cluster.kubectl("create", "secret", "generic", "roles-certificate", f"--from-file={tmp_path}/roles")
+    installation.values["tls"] = {
+        "enabled": True,
+        "secretName": "gateway-certificate",
+        "roles": {"enabled": True, "secretName": "roles-certificate"},
+    }
     installation.install()
     cluster.helm("test", RELEASE, "--timeout", "120s")
     address = f"{cluster.node}:{PORT}"
@@ -212,7 +223,7 @@ def test_tls_at_a_node_port(cluster: Kubernetes, tmp_path: Path) -> None:
     with pytest.raises(KafkaException):
         AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=5)
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
-    cluster.kubectl("delete", "secret", "gateway-certificate")
+    cluster.kubectl("delete", "secret", "gateway-certificate", "roles-certificate")
 
 
 def check_scaling(installation: Installation, load: Load) -> None:

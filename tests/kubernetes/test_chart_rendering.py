@@ -55,6 +55,8 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         ("tracing.ratio=2", "maximum"),
         ("tls.enabled=true", "tls.secretName is needed with tls.enabled, or tls.certManager.enabled"),
         ("tls.enabled=true,tls.certManager.enabled=true", "tls.certManager.issuerRef.name is needed"),
+        ("tls.roles.enabled=true", "tls.roles.secretName is needed with tls.roles.enabled, or tls.roles.certManager"),
+        ("tls.roles.enabled=true,tls.roles.certManager=true", "tls.certManager.issuerRef.name is needed"),
         ("tls.clientAuth=maybe", "value must be one of"),
         ("tls.certManager.renewBefore=soon", "does not match pattern"),
         ("tls.secretname=a", "additional properties 'secretname' not allowed"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,11 +88,11 @@ class Authority:
         path.write_text(self.pem)
         return path
 
-    def issue(self, name: str, *addresses: str) -> Issued:
-        """For a server on this machine, and at these IP addresses, or a client."""
+    def issue(self, name: str, *addresses: str, names: Sequence[str] = ()) -> Issued:
+        """For a server on this machine, and at these IP addresses and names, or a client."""
         key = generate_private_key(SECP256R1())
         numbers = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", *addresses)]
-        hosts = [x509.DNSName("localhost"), *numbers]
+        hosts = [*map(x509.DNSName, ("localhost", *names)), *numbers]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
             _builder(_name(name), self._name, key)

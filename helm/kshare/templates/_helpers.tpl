@@ -163,9 +163,12 @@ authenticationRef: {name: {{ . }}}
 {{ end -}}
 {{- if and (eq .role "coordinator") .root.Values.metadata.etcd.tlsSecret -}}
 - {name: etcd-tls, mountPath: /etc/kshare-etcd, readOnly: true}
-{{- end -}}
+{{ end -}}
 {{- if and (eq .role "gateway") .root.Values.tls.enabled -}}
 - {name: tls, mountPath: /etc/kshare-tls, readOnly: true}
+{{ end -}}
+{{- if .root.Values.tls.roles.enabled -}}
+- {name: roles-tls, mountPath: /etc/kshare-roles-tls, readOnly: true}
 {{- end -}}
 {{- end -}}
 
@@ -175,9 +178,23 @@ authenticationRef: {name: {{ . }}}
 {{ end -}}
 {{- if and (eq .role "coordinator") .root.Values.metadata.etcd.tlsSecret -}}
 - {name: etcd-tls, secret: {secretName: {{ .root.Values.metadata.etcd.tlsSecret }}}}
-{{- end -}}
+{{ end -}}
 {{- if and (eq .role "gateway") .root.Values.tls.enabled -}}
 - {name: tls, secret: {secretName: {{ include "kshare.tlsSecret" .root }}, defaultMode: 0440}}
+{{ end -}}
+{{- if .root.Values.tls.roles.enabled -}}
+- {name: roles-tls, secret: {secretName: {{ include "kshare.rolesTlsSecret" .root }}, defaultMode: 0440}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the certificate that roles show each other. */}}
+{{- define "kshare.rolesTlsSecret" -}}
+{{- if .Values.tls.roles.secretName -}}
+{{ .Values.tls.roles.secretName }}
+{{- else if .Values.tls.roles.certManager -}}
+{{ include "kshare.fullname" . }}-roles-tls
+{{- else -}}
+{{- fail "tls.roles.secretName is needed with tls.roles.enabled, or tls.roles.certManager" }}
 {{- end -}}
 {{- end -}}
 
