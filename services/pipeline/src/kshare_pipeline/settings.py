@@ -57,8 +57,12 @@ class PipelineProcessSettings(ProcessSettings):
     def spark_options(self) -> dict[str, str]:
         return {name: value for name, value in self._properties().items() if name.startswith(SPARK)}
 
+    def properties(self) -> dict[str, str]:
+        """Configs of Kafka's brokers and of roles: the pipeline has none, its file has properties of clients."""
+        return {}
+
     def _properties(self) -> dict[str, str]:
-        found = self.properties()
+        found = super().properties()
         for name in found:
             if not name.startswith((KAFKA, SPARK)):
                 raise SettingsError(

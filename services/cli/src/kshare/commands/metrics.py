@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kshare_servicekit.measures import Chapter
+
 INTRODUCTION = """\
 # Metrics
 
@@ -50,6 +56,18 @@ def description() -> str:
                 coordinator.FAMILIES,
             ),
             Chapter("Gateways", "Clients of the Kafka protocol.", gateway.FAMILIES),
+            *_pipeline_chapter(),
             Chapter("Every process", "Health, the event loop, and calls between roles.", process_measures.FAMILIES),
         ],
     )
+
+
+def _pipeline_chapter() -> list[Chapter]:
+    """Without it where the package is not installed, as in the image of the kshare command."""
+    if importlib.util.find_spec("kshare_pipeline") is None:
+        return []
+    from kshare_pipeline import measures as pipeline
+    from kshare_servicekit.measures import Chapter
+
+    text = "The service that makes tables, marts and a report of the delivery history."
+    return [Chapter("The pipeline", text, pipeline.FAMILIES)]
