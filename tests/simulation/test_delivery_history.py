@@ -11,6 +11,7 @@ import pytest
 from kshare_core.delivery_history import EventType
 from support.simulation.delivery_history_rules import HistoryRun, problems_of
 from support.simulation.plan import draw_plan
+from support.simulation.scenario import SeedRun
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +47,12 @@ def test_one_seed_gives_one_history() -> None:
     first, second = HistoryRun(plan), HistoryRun(plan)
     assert first.run().digest == second.run().digest
     assert first.records == second.records != []
+
+
+def test_a_full_buffer_delays_nobody() -> None:
+    """Everything happens at the same virtual time as without a history."""
+    plan = replace(draw_plan(10), fault_count=2)
+    full = {"kshare.delivery.history.enable": "true", "kshare.delivery.history.buffer.bytes": "0"}
+    with_history = replace(plan, shape=replace(plan.shape, configs={**plan.shape.configs, **full}))
+    without, beside = SeedRun(plan).run(), SeedRun(with_history).run()
+    assert not without.failed and without.history.lines() == beside.history.lines()
