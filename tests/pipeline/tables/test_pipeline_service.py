@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow.dataset as dataset
 import pytest
 
-from kshare_pipeline.report.figures import Figures, Layout, NoMarts, read_figures, total, totals_by
+from kshare_pipeline.report.figures import Figures, NoMarts, read_figures, total, totals_by
+from kshare_pipeline.tables.layout import Layout
 from kshare_pipeline.tables.parse import EVENT_KEY
 from support.administration import create_topic, read_from_earliest
 from support.apache_kafka import free_port
