@@ -120,6 +120,7 @@ class FakeCatalog(ScriptedRole):
         self._changed = asyncio.Event()
         self.answers["RegisterNode"] = self._register
         self.answers["WatchCatalog"] = self._watch
+        self.answers["DeregisterNode"] = lambda request, payload: coordinator_pb2.DeregisterNodeResponse()
 
     def change(self) -> int:
         self.version += 1

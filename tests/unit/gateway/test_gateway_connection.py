@@ -226,6 +226,10 @@ def test_stopping_answers_what_is_under_way_and_takes_nothing_new() -> None:
         refused = harness.client()
         late = client.send(ApiKey.API_VERSIONS, 3)
         assert refused.transport.is_closed and not stopping.done()
+        (given_back,) = harness.catalog.requests("DeregisterNode")
+        assert harness.catalog.gateway is not None
+        assert given_back.incarnation == harness.catalog.gateway.incarnation, "clients are sent elsewhere already"
+        assert harness.node.problems() == ["the gateway is stopping"]
         event.set()
         await asyncio.wait_for(stopping, 5)
         assert future.done() and not late.done() and client.transport.is_closed
