@@ -6,16 +6,22 @@ durability of writes is broken on purpose, the history alone shows it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
+from kshare_core.delivery_history import HISTORY_TOPIC, HistoryRecord, decode_history_record
 from kshare_pipeline.audit.direct import audit_records
 from kshare_pipeline.audit.findings import Finding, Severity, SharePartitionAudit
-from support.simulation.delivery_history_rules import HistoryRun
+from support.simulation.admin import Admin
+from support.simulation.delivery_history_rules import ON, PUBLISHED_WITHIN_S, HistoryRun
+from support.simulation.moving_partitions import MovingRun, moving_plan
 from support.simulation.mutations import BROKEN_RULES
 from support.simulation.plan import draw_plan
+from support.simulation.scenario import Account
 
 DEFAULT_SEEDS = (2, 3, 4, 6)
 SEEDS_FOR_BROKEN_RULES = range(4, 31)
@@ -60,6 +66,34 @@ def test_the_history_of_a_seed_has_no_fault_and_accounts_for_every_offset(audite
         assert audit.share_partition.topic == "orders"
         assert sum(audit.offsets.values()) == audit.end_offset - audit.first_offset
         assert audit.deliveries >= audit.offsets["accepted"]
+
+
+class MovingHistoryRun(MovingRun):
+    """With the history on; `records` are its when the run is over."""
+
+    records: Sequence[HistoryRecord] = ()
+
+    async def _read_everything(self, admin: Admin, account: Account) -> None:
+        await super()._read_everything(admin, account)
+        await asyncio.sleep(PUBLISHED_WITHIN_S)
+        self.records = [
+            decode_history_record(record.value.encode())
+            for partition in range(await admin.partition_count(HISTORY_TOPIC))
+            for record in await admin.read_log(HISTORY_TOPIC, partition)
+        ]
+
+
+def test_partitions_that_move_between_leaders_have_one_history() -> None:
+    plan = moving_plan(3)
+    shape = replace(plan.shape, configs={**plan.shape.configs, **ON})
+    run = MovingHistoryRun(replace(plan, shape=shape), rounds=3)
+    outcome = run.run()
+    assert not outcome.failed, outcome.report()
+    assert {record.leader for record in run.records} == {1, 2}
+    audits = audit_records(run.records, lambda group: plan.delivery_count_limit)
+    assert faults_in(audits) == []
+    assert len(audits) == len(plan.groups) * plan.partitions
+    assert not {"available", "acquired", "unknown"} & {outcome for audit in audits for outcome in audit.offsets}
 
 
 @pytest.mark.parametrize("name", SHOWN_BY_THE_HISTORY)
