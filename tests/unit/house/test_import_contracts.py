@@ -25,9 +25,11 @@ def make_tree(folder: Path) -> None:
     for contract in settings["contracts"]:
         names += contract.get("source_modules", [])
     for name in names:
-        package = folder.joinpath(*name.split("."))
-        package.mkdir(exist_ok=True)
-        (package / "__init__.py").write_text("")
+        package = folder
+        for part in name.split("."):
+            package = package / part
+            package.mkdir(exist_ok=True)
+            (package / "__init__.py").write_text("")
 
 
 def lint(folder: Path) -> tuple[int, str]:
