@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-kubernetes check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator model-slow simulate protos format
+.PHONY: setup demo up test test-kubernetes check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -61,6 +61,10 @@ bench-machine: setup
 # What a write of share-partition state costs as the store grows, and how many 1, 2 and 3 share coordinators take.
 bench-share-coordinator: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.share_coordinator $(BENCH)
+
+# Structured Streaming through the share source, beside Spark's own Kafka source on Apache Kafka in the same run.
+bench-spark: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.spark_source $(BENCH)
 
 # Subscribe to first record, the medians of ten, beside Apache Kafka's in the same run.
 bench-first-record: setup
