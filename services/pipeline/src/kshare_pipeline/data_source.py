@@ -1,8 +1,8 @@
 """The Spark formats `kshare` (a share group's records; writing) and `kshare-log` (a topic by plain offsets).
 
 `register(spark)` once for each SparkSession. Options of reading: `share_source.options`; of writing: `sink`; of the
-log: `log_source.options`. Spark's workers import this module for every task's format, so it imports what a task does not
-need only where it is needed.
+log: `log_source.options`. Spark's workers import this module for every task's format, so it imports what a task does
+not need only where it is needed.
 """
 
 from __future__ import annotations
