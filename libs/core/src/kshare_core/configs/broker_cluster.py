@@ -12,7 +12,7 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
     listing(
         "advertised.listeners",
         None,
-        text="What clients are told to connect to, as NAME://HOST:PORT, one for each of `listeners`; those if left out.",
+        text="What clients are told to connect to, as NAME://HOST:PORT for each of `listeners`; those if left out.",
     ),
     class_name("alter.config.policy.class.name", None),
     integer("broker.heartbeat.interval.ms", 2000),

@@ -89,7 +89,7 @@ BROKER_SECURITY: tuple[ConfigDefinition, ...] = (
         "none",
         choices=("required", "requested", "none"),
         dynamic=True,
-        text="Whether clients of TLS listeners must, may or need not show a certificate that the truststore vouches for.",
+        text="Whether clients of TLS listeners must, may or need not show a certificate that the truststore knows.",
     ),
     listing(
         "ssl.enabled.protocols",
