@@ -36,13 +36,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 
 {{/*
 All coordinators, each by a Service of its own: any may be the active one. The address of a Service stays while pods come
-and go; a pod's name would be remembered with its old address for some seconds.
+and go; a pod's name would be remembered with its old address for some seconds. With TLS between roles it is the pods' names
+all the same: those are in the certificate.
 */}}
 {{- define "kshare.coordinatorAddresses" -}}
 {{- $name := printf "%s-coordinator" (include "kshare.fullname" .) -}}
 {{- $addresses := list -}}
 {{- range $ordinal := until (int .Values.coordinator.replicas) -}}
-{{- $addresses = append $addresses (printf "%s-%d.%s.svc:9190" $name $ordinal $.Release.Namespace) -}}
+{{- $service := $.Values.tls.roles.enabled | ternary (printf ".%s" $name) "" -}}
+{{- $addresses = append $addresses (printf "%s-%d%s.%s.svc:9190" $name $ordinal $service $.Release.Namespace) -}}
 {{- end -}}
 {{- join "," $addresses -}}
 {{- end -}}
@@ -284,7 +286,9 @@ spec:
             {{- include "kshare.environment" . | nindent 12 }}
             - name: POD_NAME
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
-            {{- if eq .role "coordinator" }}
+            {{- if .root.Values.tls.roles.enabled }}
+            - {name: KSHARE_ADVERTISED_ADDRESS, value: "$(POD_NAME).{{ $name }}.{{ .root.Release.Namespace }}.svc:9190"}
+            {{- else if eq .role "coordinator" }}
             - {name: KSHARE_ADVERTISED_ADDRESS, value: "$(POD_NAME).{{ .root.Release.Namespace }}.svc:9190"}
             {{- end }}
             {{- if .drains }}

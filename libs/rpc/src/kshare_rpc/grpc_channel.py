@@ -237,7 +237,7 @@ class GrpcChannel:
             hosts = list(dict.fromkeys(str(place[0]) for *_, place in found))
         for number, each in enumerate(hosts, 1):
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000 + (HANDSHAKE_TIMEOUT_S if self._tls else 0)):
                     await loop.create_connection(
                         lambda: exchange,
                         each,
