@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 from datetime import UTC, date, datetime, timedelta
 from typing import IO
 
@@ -74,6 +75,7 @@ class PipelineWorker:
         self._refresh = MartRefresh(spark, layout, events, touched)
 
     def _start_spark(self) -> SparkSession:
+        logging.getLogger("py4j").setLevel(logging.WARNING)
         temporary = self._layout.temporary
         spark = spark_session(
             "kshare pipeline",
@@ -124,6 +126,7 @@ class PipelineWorker:
         if self._stream is not None:
             self._stream.stop()
         if self._spark is not None:
+            self._spark.sparkContext.setLogLevel("OFF")  # what is cut off here is no news
             self._spark.sparkContext.cancelAllJobs()
 
     def close(self) -> None:
