@@ -12,7 +12,6 @@ from collections.abc import Callable
 import pytest
 
 from support.chromium import require_chromium
-from support.chromium import require_chromium
 from support.docker import debian_image, images
 from support.etcd import require_etcd
 from support.java import kafka_jars
@@ -21,7 +20,6 @@ from support.prometheus import binary
 PARTS: dict[str, Callable[[], object]] = {
     "Java and Kafka's jars": kafka_jars,
     "etcd": require_etcd,
-    "Chromium": require_chromium,
     "Chromium": require_chromium,
     "Prometheus": lambda: binary("prometheus"),
     "Docker and kshare's images": lambda: (images(), debian_image("prometheus"), debian_image("etcd")),
