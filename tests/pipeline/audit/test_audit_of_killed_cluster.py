@@ -24,7 +24,7 @@ PARTITIONS = 2
 GROUP, TOPIC = "workers", "load"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(280)
 def test_the_audit_reads_the_topic_and_finds_no_fault(tmp_path: Path) -> None:
     with KshareCluster(tmp_path, HISTORY_ON) as cluster:
         create_topic(cluster.bootstrap, TOPIC, PARTITIONS)

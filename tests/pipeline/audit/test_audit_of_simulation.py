@@ -24,11 +24,11 @@ from support.simulation.plan import draw_plan
 from support.simulation.scenario import Account
 
 DEFAULT_SEEDS = (2, 3, 4, 6)
-SEEDS_FOR_BROKEN_RULES = range(4, 31)
-SHOWN_BY_THE_HISTORY = (
-    "the share coordinator answers before its write is durable",
-    "the leader answers acknowledgements before their state is durable",
-)
+SHOWN_BY_THE_HISTORY = {
+    "the share coordinator answers before its write is durable": range(5, 31),
+    "the leader answers acknowledgements before their state is durable": range(4, 31),
+}
+"""Seeds of which one must show it; the first ones do at the time of writing."""
 
 
 @pytest.fixture(autouse=True)
@@ -98,10 +98,10 @@ def test_partitions_that_move_between_leaders_have_one_history() -> None:
 
 @pytest.mark.parametrize("name", SHOWN_BY_THE_HISTORY)
 def test_a_broken_rule_is_found_in_the_history(name: str) -> None:
-    for seed in SEEDS_FOR_BROKEN_RULES:
+    for seed in SHOWN_BY_THE_HISTORY[name]:
         run = HistoryRun(draw_plan(seed), BROKEN_RULES[name]())
         run.run()
         found = {str(finding.rule) for finding in faults_in(audits_of(run))}
         if found & {"end_forgotten", "count_forgotten"}:
             return
-    raise AssertionError(f"{len(SEEDS_FOR_BROKEN_RULES)} seeds did not show that {name}")
+    raise AssertionError(f"no seed showed that {name}")
