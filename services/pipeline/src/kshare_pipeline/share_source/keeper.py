@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kshare_pipeline.share_source.cluster import Cluster, ClusterError
 from kshare_pipeline.share_source.ledger import Ledger
-from kshare_pipeline.share_source.member import AcknowledgeType, Acquired, Member
+from kshare_pipeline.share_source.member import RETRY_PAUSE_S, AcknowledgeType, Acquired, Member
 from kshare_pipeline.share_source.options import ReadOptions
 from kshare_pipeline.share_source.runs import RunMap
 
@@ -40,11 +40,13 @@ class Keeper:
     def __init__(self, options: ReadOptions, *, ledger: Ledger | None = None) -> None:
         self.ledger = ledger or Ledger()
         self._options = options
+        self._api_timeout_s = options.client.api_timeout_ms / 1000
         self._member = Member(Cluster(options.client), options.group_id, options.topics)
         self._calls: queue.Queue[tuple[Callable[[], Any], Future[Any]] | None] = queue.Queue()
         self._renew_at: float | None = None
         self._ended: dict[tuple[str, int], None] = {}
         """Partitions of which no more is acquired, by (topic id, partition)."""
+        self._awaited_assignment = False
         self._thread = threading.Thread(target=self._work, name="kshare-keeper", daemon=True)
         self._thread.start()
 
@@ -147,6 +149,9 @@ class Keeper:
     ) -> tuple[RunMap, int]:
         started = time.monotonic()
         self._member.join()
+        if ends is not None and not self._awaited_assignment:
+            self._member.await_whole_assignment()
+            self._awaited_assignment = True
         taken = 0
         wait = wait_ms
         while True:
@@ -157,7 +162,11 @@ class Keeper:
             largest = min(self._options.client.fetch_max_bytes, bytes_limit or self._options.client.fetch_max_bytes)
             found = self._member.acquire(records=left, largest_fetch_bytes=largest, wait_ms=wait, without=self._ended)
             if not found.runs:
-                break
+                # A run that ends with the logs must not take a leader that is away for a partition without records.
+                if ends is None or found.is_whole or time.monotonic() - started > self._api_timeout_s:
+                    break
+                time.sleep(RETRY_PAUSE_S)
+                continue
             self._take(found, ends)
             wait = FURTHER_WAIT_MS
             taken += found.bytes

@@ -37,6 +37,7 @@ FETCH_RECORDS = 10_000
 ASSIGNMENT_WAIT_S = 10.0
 """How long a first fetch waits for the group's assignment."""
 ASSIGNMENT_PAUSE_S = 0.05
+WHOLE_ASSIGNMENT_WAIT_S = 2.0
 ATTEMPTS = 20
 """Of an acknowledgement whose leader moves or is away, RETRY_PAUSE_S apart, so 4 s and what its requests take."""
 RETRY_PAUSE_S = 0.2
@@ -62,6 +63,8 @@ class Acquired:
     runs: RunMap = field(default_factory=RunMap)
     bytes: int = 0
     lock_timeout_ms: int = 0
+    is_whole: bool = True
+    """Every leader was asked and answered; otherwise there may be more."""
 
 
 @dataclass
@@ -120,6 +123,17 @@ class Member:
             time.sleep(ASSIGNMENT_PAUSE_S)
             self.beat_if_due()
 
+    def await_whole_assignment(self) -> None:
+        """Waits a moment for all partitions of the topics: a new group gets them one after the other.
+
+        Where other members have some of them for themselves, it waits in vain.
+        """
+        deadline = self._clock() + WHOLE_ASSIGNMENT_WAIT_S
+        views = self._cluster.topics(self._topics).values()
+        while len(self._assigned) < sum(len(view.leaders) for view in views) and self._clock() < deadline:
+            time.sleep(ASSIGNMENT_PAUSE_S)
+            self.beat_if_due()
+
     def beat_if_due(self) -> None:
         """One heartbeat where it is due; a coordinator that is away is tried again with the next call."""
         if self._next_beat is not None and self._clock() < self._next_beat:
@@ -145,19 +159,21 @@ class Member:
         With `records` at most so many are acquired; without, as many as the locks allow. `wait_ms` is how long brokers
         wait for the first record.
         """
-        places = self._by_node(without)
+        found = Acquired(lock_timeout_ms=self.lock_timeout_ms)
+        places = self._by_node(without, found)
         if not places:
             time.sleep(min(wait_ms, 100) / 1000)
-            return Acquired()
-        # A record limit is one of all brokers together, so only one is asked then, in turn.
-        nodes = list(places)
+            return found
+        # A record limit is one of all brokers together: then they are asked one after the other until one has records.
+        rounds = [list(places)]
         if records is not None:
             self._next_node += 1
-            nodes = [nodes[self._next_node % len(nodes)]]
-        found = Acquired(lock_timeout_ms=self.lock_timeout_ms)
-        sent = [node for node in nodes if self._send_fetch(node, places[node], records, largest_fetch_bytes, wait_ms)]
-        for node in sent:
-            self._receive_fetch(node, wait_ms, found)
+            nodes = list(places)
+            rounds = [[nodes[(self._next_node + index) % len(nodes)]] for index in range(len(nodes))]
+        for nodes in rounds:
+            self._fetch_from(nodes, places, found, records, largest_fetch_bytes, wait_ms // len(rounds))
+            if found.runs:
+                break
         return found
 
     def acknowledge(self, runs: RunMap, kind: AcknowledgeType) -> tuple[RunMap, RunMap]:
@@ -236,7 +252,22 @@ class Member:
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
-    def _by_node(self, without: Iterable[tuple[str, int]]) -> dict[int, list[tuple[str, int]]]:
+    def _fetch_from(
+        self,
+        nodes: list[int],
+        places: dict[int, list[tuple[str, int]]],
+        found: Acquired,
+        records: int | None,
+        largest_bytes: int,
+        wait_ms: int,
+    ) -> None:
+        """One fetch from each of these brokers at the same time."""
+        sent = [node for node in nodes if self._send_fetch(node, places[node], records, largest_bytes, wait_ms)]
+        found.is_whole = found.is_whole and len(sent) == len(nodes)
+        for node in sent:
+            self._receive_fetch(node, wait_ms, found)
+
+    def _by_node(self, without: Iterable[tuple[str, int]], outcome: Acquired) -> dict[int, list[tuple[str, int]]]:
         left_out = dict.fromkeys(without)
         found: dict[int, list[tuple[str, int]]] = {}
         for key, topic in self._assigned.items():
@@ -245,6 +276,7 @@ class Member:
             try:
                 found.setdefault(self._cluster.leader(topic, key[1]), []).append(key)
             except (TryAgain, ConnectionFailed) as error:
+                outcome.is_whole = False
                 logger.warning("share group %s: %s", self._group_id, error)
         return found
 
@@ -304,11 +336,13 @@ class Member:
     def _receive_fetch(self, node: int, wait_ms: int, found: Acquired) -> None:
         session = self._sessions.get(node)
         if session is None:
+            found.is_whole = False
             return
         try:
             answer = session.connection.receive(ApiKey.SHARE_FETCH, session.version, wait_ms=wait_ms)
             self._check_session(node, answer)
         except (ConnectionFailed, TryAgain) as error:
+            found.is_whole = False
             logger.warning("share group %s: fetch: %s", self._group_id, error)
             if isinstance(error, ConnectionFailed):
                 self._drop(session.connection)
@@ -332,6 +366,7 @@ class Member:
                 raise ClusterError(f"share group {self._group_id}, {topic}-{index}: {text}")
             logger.info("share group %s, %s-%d: %s", self._group_id, topic, index, text)
             self._cluster.forget_leaders([topic])
+            found.is_whole = False
             return
         found.bytes += len(partition.records or b"")
         runs = [
