@@ -64,6 +64,7 @@ class PipelineWorker:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self._lock.close()
             raise FolderInUse(f"another process works on {layout.folder} (it holds {layout.lock})") from None
         layout.prepare()
         spark = self._spark = self._start_spark()
