@@ -191,7 +191,7 @@ def test_nothing_is_lost_and_nothing_is_twice_in_the_sink(tmp_path: Path) -> Non
             with trickle(scenery.cluster.bootstrap, scenery.topic, FIRST_RECORDS) as upcoming:
                 lose_a_task_the_leader_and_the_locks(scenery, life)
                 wait_for(
-                    lambda: bool(scenery.sink.seen("second", 3)), "a batch after the one that lost its locks", 60.0
+                    lambda: bool(scenery.sink.seen("second", 3)), "a batch after the one that lost its locks", 120.0
                 )
             everything = range(upcoming[0])
             account = scenery.pool.account

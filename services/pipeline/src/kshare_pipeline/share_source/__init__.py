@@ -15,9 +15,11 @@ the query stops or fails.
 | `offset` | the offset in Spark's checkpoint |
 | `ledger` | which runs are held, which are done, which may be accepted: the rules, without network |
 | `connection`, `authentication`, `cluster` | Kafka's protocol as a blocking client |
+| `acknowledging` | narrows a refused acknowledgement down to the runs that are not held; without network |
 | `member` | one member of a share group: heartbeats, share sessions, acquire, acknowledge, renew |
 | `keeper` | the thread that owns the member |
 | `control`, `listener` | the way from the user's process to the source's process |
+| `columns` | the schema |
 | `reading` | runs of offsets as Arrow batches, in executors |
 | `stream_reader`, `batch_reader`, `taking` | readStream; read; `take()`: accepted when a block ends well |
 
