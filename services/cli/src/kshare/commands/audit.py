@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kshare.client_properties import read_properties
 from kshare.failure import BAD_USE, CommandFailed
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ def audit(
     kafka: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of the Kafka client; repeatable.")
     ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", help="A property file with such configs: security.protocol=ssl and so on."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Writes all findings and the account of each share-partition here, as Parquet.")
     ] = None,
@@ -61,7 +66,7 @@ def audit(
             tables=tables,
             lines=lines,
             bootstrap=bootstrap,
-            kafka_properties=_pairs("--kafka", kafka),
+            kafka_properties={**read_properties(command_config), **_pairs("--kafka", kafka)},
             stretch=Stretch(_day(since), _day(until), tuple(group or ())),
             limits=DeliveryCountLimits(delivery_count_limit, _limits(group_limit)),
             output=output,
@@ -94,7 +99,7 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     for text in texts or ():
         name, has_value, value = text.partition("=")
         if not name or not has_value:
-            raise CommandFailed(f"{option} {text!r} is not NAME=VALUE", BAD_USE)
+            raise CommandFailed(f"{option} must be NAME=VALUE, found an entry without a name or without =", BAD_USE)
         found[name] = value
     return found
 
