@@ -19,6 +19,8 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 CANCELLED_TIMERS_KEPT = 200
+ROLE_CODE = "/services/"
+"""In the path of every file of a role."""
 
 
 class Incarnation:
@@ -92,6 +94,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def task_in(self, incarnation: Incarnation, main: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that belongs to the incarnation."""
         return self.create_task(main, name=name, context=incarnation.context.copy())
+
+    def create_task(self, coro: Any, *, name: object = None, context: Any = None) -> asyncio.Task[Any]:
+        """Work of a role that belongs to no incarnation would outlive its host, so it is a problem."""
+        code = getattr(coro, "cr_code", None)
+        if code is not None and ROLE_CODE in code.co_filename:
+            incarnation = current_incarnation.get() if context is None else context.get(current_incarnation)
+            if incarnation is None:
+                self.problems.append(f"at {self._now:.3f} s: {coro.__qualname__} runs on no host")
+        return super().create_task(coro, name=name, context=context)
 
     def resume(self, incarnation: Incarnation) -> None:
         """Lets a paused incarnation go on, with all that came meanwhile."""

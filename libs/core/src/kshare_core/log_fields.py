@@ -33,6 +33,11 @@ def log_fields(**fields: str | int) -> Iterator[None]:
         _current_fields.reset(token)
 
 
+def no_log_fields() -> None:
+    """Lines that are logged from now on in this context have none."""
+    _current_fields.set(_NO_FIELDS)
+
+
 def about(key: TopicPartition | SharePartitionKey, report: Callable[[str], None]) -> Callable[[str], None]:
     """`report` for lines about one partition, or one group's share-partition: they have its fields."""
     fields: dict[str, str | int] = {"topic_id": topic_id_text(key.topic_id), "partition": key.partition}

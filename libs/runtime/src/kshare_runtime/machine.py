@@ -23,10 +23,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from kshare_core.contexts import context_of_no_request
 from kshare_core.errors import KafkaError, StorageFailure
 
 Command_contra = TypeVar("Command_contra", contravariant=True)
@@ -111,7 +111,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             return future
         self._queue.append((command, future))
         if self._turn is None and self._appending is None:
-            self._turn = loop.call_soon(self._run_turn, context=Context())  # no trace of whoever came first
+            self._turn = loop.call_soon(self._run_turn, context=context_of_no_request())
         return future
 
     def tell(self, record: Record | None, then: Callable[[], None] = lambda: None) -> None:
@@ -172,7 +172,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
     def _go_on(self) -> None:
         is_idle = self._turn is None and self._appending is None and not self._is_stopped
         if is_idle and (self._parts or self._queue):
-            self._turn = asyncio.get_running_loop().call_soon(self._run_turn, context=Context())
+            self._turn = asyncio.get_running_loop().call_soon(self._run_turn, context=context_of_no_request())
 
     def _run_turn(self) -> None:
         self._turn = None

@@ -1,0 +1,25 @@
+"""Work that is done for many requests at once belongs to none of them."""
+
+from __future__ import annotations
+
+from contextvars import Context, copy_context
+
+from kshare_core.log_fields import current_log_fields, current_request_id, no_log_fields
+from kshare_core.tracing import current_traceparent
+
+
+def context_of_no_request() -> Context:
+    """The running context without the trace, the request id and the log fields of whoever came first.
+
+    All else stays: in the simulation, which node the code belongs to.
+    """
+    context = copy_context()
+    if current_traceparent.get() or current_log_fields():
+        context.run(_forget)
+    return context
+
+
+def _forget() -> None:
+    current_traceparent.set("")
+    current_request_id.set("")
+    no_log_fields()

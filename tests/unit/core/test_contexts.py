@@ -1,0 +1,32 @@
+"""Work for many requests: a context without what belongs to one of them, and with all else."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+from kshare_core.contexts import context_of_no_request
+from kshare_core.log_fields import current_log_fields, current_request_id, log_fields
+from kshare_core.tracing import current_traceparent
+
+host: ContextVar[str] = ContextVar("host", default="")
+
+
+def seen() -> tuple[str, str, str, dict[str, str | int]]:
+    return host.get(), current_traceparent.get(), current_request_id.get(), current_log_fields()
+
+
+def test_a_request_is_left_behind_and_nothing_else() -> None:
+    host.set("a")
+    current_traceparent.set("00-trace")
+    current_request_id.set("r1")
+    with log_fields(group="g"):
+        context = context_of_no_request()
+        assert seen() == ("a", "00-trace", "r1", {"group": "g", "request_id": "r1"})
+    assert context.run(seen) == ("a", "", "", {})
+
+
+def test_without_a_request_it_is_a_copy() -> None:
+    host.set("b")
+    context = context_of_no_request()
+    context.run(host.set, "c")
+    assert host.get() == "b" and context.run(seen) == ("c", "", "", {})
