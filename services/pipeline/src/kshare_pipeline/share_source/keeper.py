@@ -134,8 +134,7 @@ class Keeper:
         try:
             if self._member.next_beat is not None:
                 self._member.beat_if_due()
-            if self._renew_at is not None and time.monotonic() >= self._renew_at:
-                self._renew()
+            self._renew_if_due()
         except ClusterError as error:
             # The next acquisition meets the same refusal and tells Spark.
             logger.error("%s", error)
@@ -159,6 +158,7 @@ class Keeper:
             if left is not None and left <= 0:
                 break
             self._member.beat_if_due()
+            self._renew_if_due()
             largest = min(self._options.client.fetch_max_bytes, bytes_limit or self._options.client.fetch_max_bytes)
             found = self._member.acquire(records=left, largest_fetch_bytes=largest, wait_ms=wait, without=self._ended)
             if not found.runs:
@@ -196,7 +196,9 @@ class Keeper:
             logger.warning("%d records were done, and their locks lost before they were accepted", lost.records)
         return lost
 
-    def _renew(self) -> None:
+    def _renew_if_due(self) -> None:
+        if self._renew_at is None or time.monotonic() < self._renew_at:
+            return
         self._renew_at = None
         held = self.ledger.held.copy()
         if not held:
