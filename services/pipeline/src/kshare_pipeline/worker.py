@@ -29,6 +29,7 @@ from kshare_pipeline.tables.layout import Layout, TouchedDays
 from kshare_pipeline.tables.upkeep import keep_up
 
 UPKEEP_INTERVAL_MS = 30 * 60_000
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 class FolderInUse(OSError):
@@ -78,14 +79,17 @@ class PipelineWorker:
     def _start_spark(self) -> SparkSession:
         logging.getLogger("py4j").setLevel(logging.WARNING)
         temporary = self._layout.temporary
+        given = self._settings.spark_options()
+        # Spark walks through long expressions, and with regular expressions through their code, by recursion.
+        java = f"-Xss4m -Djava.io.tmpdir={temporary} {given.pop(JAVA_OPTIONS, '')}".strip()
         spark = spark_session(
             "kshare pipeline",
             options={
                 "spark.local.dir": str(temporary),
-                "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temporary}",
+                JAVA_OPTIONS: java,
                 "spark.sql.warehouse.dir": str(temporary / "warehouse"),
                 "spark.ui.showConsoleProgress": "false",
-                **self._settings.spark_options(),
+                **given,
                 "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
             },
         )
