@@ -10,6 +10,8 @@ from support.compose_stack import running_stack
 from support.docker import debian_image
 from support.rolling_load import RollingLoad
 
+pytestmark = pytest.mark.extended
+
 PARTITIONS = 6
 LONGEST_PAUSE_S = 5.0
 

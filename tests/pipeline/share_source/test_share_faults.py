@@ -25,6 +25,8 @@ from support.kshare_cluster import KshareCluster, command_line
 from support.share_query import QuerySettings
 from support.workload import Account, WorkerPool, WorkerTask, produce_numbered
 
+pytestmark = pytest.mark.extended
+
 PARTITIONS = 2
 FIRST_RECORDS = 1000
 BATCH_RECORDS = 200
