@@ -69,6 +69,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._time_limit = time_limit
         self._step_limit = step_limit
         self.steps = 0
+        self._has_hosts = False
+        """Whether any incarnation has run; unit tests of a role's parts have none."""
         self.problems: list[str] = []
         """Exceptions that nobody caught; each is a bug in the code that ran."""
         self.set_exception_handler(self._note_exception)
@@ -89,16 +91,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def run_in(self, incarnation: Incarnation, callback: Callable[..., object], *arguments: object) -> None:
         """Calls `callback` soon, as code of the incarnation."""
+        self._has_hosts = True
         self.call_soon(callback, *arguments, context=incarnation.context)
 
     def task_in(self, incarnation: Incarnation, main: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that belongs to the incarnation."""
+        self._has_hosts = True
         return self.create_task(main, name=name, context=incarnation.context.copy())
 
     def create_task(self, coro: Any, *, name: object = None, context: Any = None) -> asyncio.Task[Any]:
         """Work of a role that belongs to no incarnation would outlive its host, so it is a problem."""
         code = getattr(coro, "cr_code", None)
-        if code is not None and ROLE_CODE in code.co_filename:
+        if self._has_hosts and code is not None and ROLE_CODE in code.co_filename:
             incarnation = current_incarnation.get() if context is None else context.get(current_incarnation)
             if incarnation is None:
                 self.problems.append(f"at {self._now:.3f} s: {coro.__qualname__} runs on no host")
