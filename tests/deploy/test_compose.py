@@ -92,7 +92,7 @@ def test_containers_are_restarted_one_at_a_time(stack: Stack) -> None:
             for container in stack.containers(service):
                 load.during(container, partial(stack.restart, container))
         load.finish()
-    load.check_pauses(LONGEST_PAUSE_S, beyond_away_s=3.0)
+    load.check_pauses(LONGEST_PAUSE_S)
 
 
 def test_prometheus_sees_what_was_done(stack: Stack) -> None:

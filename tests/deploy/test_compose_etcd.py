@@ -26,4 +26,4 @@ def test_coordinators_and_etcd_are_restarted_one_at_a_time() -> None:
                 (container,) = stack.containers(service)
                 load.during(service, partial(stack.restart, container))
             load.finish()
-        load.check_pauses(LONGEST_PAUSE_S, beyond_away_s=3.0)
+        load.check_pauses(LONGEST_PAUSE_S)

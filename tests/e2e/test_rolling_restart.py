@@ -21,7 +21,7 @@ def restart_all(cluster: RestartedRoles) -> None:
         for name, role in cluster.roles.items():
             load.during(name, role.restart)
         load.finish()
-    load.check_pauses(LONGEST_PAUSE_S, beyond_away_s=2.0)
+    load.check_pauses(LONGEST_PAUSE_S)
 
 
 @pytest.mark.timeout(180)
