@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -111,3 +112,18 @@ def test_an_exception_that_nobody_catches_is_noted() -> None:
 
     loop.run(main())
     assert len(loop.problems) == 1 and "ZeroDivisionError" in loop.problems[0]
+
+
+def test_a_roles_task_on_no_host_is_a_problem_where_there_are_hosts() -> None:
+    role: dict[str, Any] = {}
+    exec(compile("async def work(): pass", "/kshare/services/role.py", "exec"), role)
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        await loop.create_task(role["work"]())  # a unit test of a part of a role
+        await loop.task_in(Incarnation("a", 1), role["work"](), "on its host")
+        assert loop.problems == []
+        await loop.create_task(role["work"]())
+
+    loop.run(main())
+    assert loop.problems == ["at 0.000 s: work runs on no host"]
