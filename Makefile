@@ -31,7 +31,7 @@ up: setup
 	$(BIN)/kshare up --data-dir $(DATA) --listen $(LISTEN)
 
 # The whole test suite: what a change has to pass. Files run side by side in three processes, since many wait for
-# clients; make test TEST="-n 0" for one.
+# clients; those that measure seconds run alone. make test TEST="-n 0" for one process.
 TEST ?= -n 3 --dist loadfile
 test: setup
 	$(BIN)/python -m pytest -m "not extended" $(TEST)

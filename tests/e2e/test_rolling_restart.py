@@ -24,12 +24,14 @@ def restart_all(cluster: RestartedRoles) -> None:
     load.check_pauses(LONGEST_PAUSE_S)
 
 
+@pytest.mark.quiet
 @pytest.mark.timeout(180)
 def test_every_role_one_after_the_other(tmp_path: Path) -> None:
     with RestartedRoles(tmp_path, SETTINGS) as cluster:
         restart_all(cluster)
 
 
+@pytest.mark.quiet
 @pytest.mark.timeout(180)
 def test_with_two_coordinators(tmp_path: Path) -> None:
     (tmp_path / "etcd").mkdir()

@@ -6,6 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
@@ -18,7 +20,7 @@ from support.role_processes import RoleProcess, running
 SHARE_PARTITIONS = 100_000
 FIRST_ANSWER_S = 2.0
 STARTS = 3
-"""The best of so many counts: the machine may be busy with other tests."""
+"""The best of so many counts: the machine may be busy."""
 
 
 async def first_answer(address: str, key: SharePartitionKey) -> messages.ReadShareGroupStateResponse.Result:
@@ -55,6 +57,7 @@ async def write_some(address: str, keys: list[SharePartitionKey]) -> None:
     await channel.close()
 
 
+@pytest.mark.quiet
 def test_the_first_rpc_after_a_kill_is_answered_within_two_seconds(tmp_path: Path) -> None:
     build_store(tmp_path / "node", SHARE_PARTITIONS)
     keys = list(many_keys(SHARE_PARTITIONS))

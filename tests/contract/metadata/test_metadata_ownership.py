@@ -442,12 +442,12 @@ def test_snapshots_replace_the_journal(play: Play) -> None:
 
             for _ in range(200):
                 keys = await stored()
-                if len([key for key in keys if key.startswith(b"journal/")]) <= 12 and len(keys) < 50:
+                generations = {key.split(b"/")[1] for key in keys if key.startswith(b"snapshot/")}
+                journal = [key for key in keys if key.startswith(b"journal/")]
+                if len(generations) == 1 and len(journal) <= 12:
                     break
                 await asyncio.sleep(0.05)
-            generations = {key.split(b"/")[1] for key in keys if key.startswith(b"snapshot/")}
-            assert len(generations) == 1
-            assert len([key for key in keys if key.startswith(b"journal/")]) <= 12
+            assert (len(generations), len(journal) <= 12) == (1, True)
             assert a.rows(0) == expected
             await cluster.stop(a)
             b = await cluster.start(2, **limits)

@@ -42,11 +42,13 @@ from support.kshare_cluster import KshareCluster
 from support.plain_records import Headers, Letter, committed_records, write_letters
 
 ENABLED = {"errors_deadletterqueue_group_enable": "true"}
+# Some records here are of 1970, older than any retention.
+SERVERS = {**SETTINGS, **HISTORY_ON, "log.retention.ms": "-1"}
 
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with KshareCluster(tmp_path_factory.mktemp("kshare"), {**SETTINGS, **HISTORY_ON}, single_process=True) as running:
+    with KshareCluster(tmp_path_factory.mktemp("kshare"), SERVERS, single_process=True) as running:
         yield running.bootstrap
 
 
