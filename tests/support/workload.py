@@ -139,12 +139,14 @@ class Account:
         """Records whose newest delivery was accepted, and nobody knows whether the cluster took it (an error, a lost
         answer): it may have, then they never come again."""
         self.violations: list[str] = []
+        self._accepted_delivery: dict[int, int] = {}
+        """The delivery count with which a record was accepted."""
         self.deliveries = 0
         self.redeliveries = 0
         self.released = 0
         self.highest_delivery_count = 0
         self.by_worker: dict[int, int] = {}
-        self._deliveries: dict[int, list[tuple[float, int]]] = {}
+        self._deliveries: dict[int, list[tuple[float, int, int]]] = {}
 
     def add(self, batch: PolledBatch) -> None:
         self.deliveries += len(batch.numbers)
@@ -154,7 +156,7 @@ class Account:
         ):
             self.redeliveries += count > 1
             self.highest_delivery_count = max(self.highest_delivery_count, count)
-            self._deliveries.setdefault(number, []).append((batch.polled_at, batch.worker))
+            self._deliveries.setdefault(number, []).append((batch.polled_at, batch.worker, count))
             self.unknown.pop(number, None)
             if partition not in batch.confirmed_partitions:
                 if accepted and number not in self.accepted_at:
@@ -167,6 +169,7 @@ class Account:
                 self.violations.append(f"record {number} was accepted twice, both confirmed")
             self.unknown.pop(number, None)
             self.accepted_at.setdefault(number, batch.confirmed_at)
+            self._accepted_delivery.setdefault(number, count)
 
     @property
     def settled(self) -> int:
@@ -174,12 +177,18 @@ class Account:
         return len(self.accepted_at) + len(self.unknown)
 
     def finish(self) -> list[str]:
-        """Everything that was wrong, with deliveries after a confirmed acceptance."""
+        """Everything that was wrong, with deliveries after a confirmed acceptance.
+
+        A client whose session was lost may still show what it had fetched before; that is an earlier delivery than the
+        one that was accepted, and no new one.
+        """
         late = [
-            f"record {number} came to worker {worker} although its acceptance was confirmed before"
+            f"record {number} came to worker {worker} as delivery {count} although delivery "
+            f"{self._accepted_delivery[number]} of it was accepted, and that confirmed, before"
             for number, deliveries in self._deliveries.items()
-            for polled_at, worker in deliveries
+            for polled_at, worker, count in deliveries
             if number in self.accepted_at and polled_at > self.accepted_at[number]
+            if count >= self._accepted_delivery[number]
         ]
         return self.violations + late
 

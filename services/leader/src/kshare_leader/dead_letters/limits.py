@@ -11,9 +11,6 @@ ROUNDS_LIMIT = 32
 OPENED_BATCH_LIMIT_BYTES = 64 * 1024 * 1024
 """A source batch that is larger after decompression is not opened: its dead letters say only where the records lie."""
 APPEND_TIMEOUT_MS = 10_000
-CREATE_TIMEOUT_MS = 10_000
-CREATED_WAIT_MS = 5_000
-"""How long to wait for the catalog to show a topic that was created; then the next attempt looks again."""
 RETRY_INTERVAL_MS = 1_000
 """The first wait after a failure; it doubles up to RETRY_INTERVAL_MAX_MS (Kafka's ShareGroupDLQStateManager)."""
 RETRY_INTERVAL_MAX_MS = 30_000

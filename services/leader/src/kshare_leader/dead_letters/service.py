@@ -44,8 +44,6 @@ from kshare_leader.dead_letters.limits import (
     APPEND_TIMEOUT_MS,
     ARCHIVING_RUNS_LIMIT,
     CHECK_INTERVAL_MS,
-    CREATE_TIMEOUT_MS,
-    CREATED_WAIT_MS,
     FORGET_AFTER_MS,
     LOADS_LIMIT,
     PROBLEMS_LIMIT,
@@ -59,9 +57,10 @@ from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLog
+from kshare_leader.topic_creation import CreatableTopic, TopicNotCreated, create_topic
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.methods import APPEND_DEAD_LETTERS, CREATE_TOPICS
+from kshare_rpc.methods import APPEND_DEAD_LETTERS
 from kshare_rpc.network import CallFailed, Channel
 from kshare_runtime.ports import Clock, KeyValueStore
 
@@ -443,22 +442,16 @@ class DeadLetters:
         )
 
     async def _create(self, topic_name: str) -> None:
-        topic = coordinator_pb2.CreateTopicsRequest.CreatableTopic(
+        topic = CreatableTopic(
             name=topic_name,
             num_partitions=-1,
             replication_factor=-1,
             configs=[coordinator_pb2.ConfigEntry(name=GROUP_ENABLE, value="true")],
         )
-        request = coordinator_pb2.CreateTopicsRequest(topics=[topic])
         try:
-            answer, _ = await self._coordinator().call(CREATE_TOPICS, request, timeout_ms=CREATE_TIMEOUT_MS)
-        except CallFailed as failure:
-            raise _CannotStore(f"dead-letter topic {topic_name} cannot be created: {failure}") from failure
-        for result in answer.topics:
-            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise _CannotStore(f"dead-letter topic {topic_name} cannot be created: {result.error_message}")
-        if not await self._wait_for_version(answer.version, CREATED_WAIT_MS):
-            raise _CannotStore(f"dead-letter topic {topic_name} was created, but is not in this leader's catalog yet")
+            await create_topic(topic, "dead-letter topic", self._coordinator(), self._wait_for_version)
+        except TopicNotCreated as failure:
+            raise _CannotStore(str(failure)) from failure
 
     # Share-partitions that nobody fetches from
 

@@ -13,9 +13,6 @@ BATCH_LIMIT_BYTES = 768 * 1024
 REQUEST_LIMIT_BYTES = 4 * 1024 * 1024
 """A call to a leader that has so much takes no other batch; the rest goes with the next round."""
 PRODUCE_TIMEOUT_MS = 10_000
-CREATE_TIMEOUT_MS = 10_000
-CREATED_WAIT_MS = 5_000
-"""How long to wait for the catalog to show the topic that was made; then the next attempt looks again."""
 RETRY_INTERVAL_MS = 500
 """The first wait after a failure; it doubles up to RETRY_INTERVAL_MAX_MS."""
 RETRY_INTERVAL_MAX_MS = 10_000

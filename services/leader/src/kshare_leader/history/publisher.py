@@ -22,8 +22,6 @@ from kshare_core.identifiers import TopicPartition, group_partition_of
 from kshare_leader.history.buffer import HistoryBuffer
 from kshare_leader.history.limits import (
     BATCH_LIMIT_BYTES,
-    CREATE_TIMEOUT_MS,
-    CREATED_WAIT_MS,
     FLUSH_INTERVAL_MS,
     PRODUCE_TIMEOUT_MS,
     REQUEST_LIMIT_BYTES,
@@ -32,9 +30,10 @@ from kshare_leader.history.limits import (
     STOP_TIMEOUT_MS,
 )
 from kshare_leader.measures import HistoryCounts
+from kshare_leader.topic_creation import CreatableTopic, TopicNotCreated, create_topic
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.methods import CREATE_TOPICS, PRODUCE
+from kshare_rpc.methods import PRODUCE
 from kshare_rpc.network import CallFailed, Channel
 from kshare_runtime.ports import Clock
 from kshare_wire.record_writing import BatchWriter
@@ -196,7 +195,7 @@ class HistoryPublisher:
 
     async def _create(self) -> None:
         retention_ms = self._configs.integer("kshare.delivery.history.retention.ms")
-        topic = coordinator_pb2.CreateTopicsRequest.CreatableTopic(
+        topic = CreatableTopic(
             name=HISTORY_TOPIC,
             num_partitions=self._configs.integer("kshare.delivery.history.topic.num.partitions"),
             replication_factor=-1,
@@ -206,16 +205,10 @@ class HistoryPublisher:
             ],
             internal=True,
         )
-        request = coordinator_pb2.CreateTopicsRequest(topics=[topic])
         try:
-            answer, _ = await self._coordinator().call(CREATE_TOPICS, request, timeout_ms=CREATE_TIMEOUT_MS)
-        except CallFailed as failure:
-            raise _CannotPublish(f"topic {HISTORY_TOPIC} cannot be created: {failure}") from failure
-        for result in answer.topics:
-            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise _CannotPublish(f"topic {HISTORY_TOPIC} cannot be created: {result.error_message}")
-        if not await self._wait_for_version(answer.version, CREATED_WAIT_MS):
-            raise _CannotPublish(f"topic {HISTORY_TOPIC} was created, but is not in this leader's catalog yet")
+            await create_topic(topic, "topic", self._coordinator(), self._wait_for_version)
+        except TopicNotCreated as failure:
+            raise _CannotPublish(str(failure)) from failure
 
     def _sort_in(self, topic: coordinator_pb2.Topic) -> None:
         """Puts everything into the lane of its partition, behind what is there."""

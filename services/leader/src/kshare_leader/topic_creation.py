@@ -1,0 +1,42 @@
+"""Topics that a leader makes itself: dead-letter topics, and the topic of the delivery history."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from kshare_core.errors import ErrorCode
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import CREATE_TOPICS
+from kshare_rpc.network import CallFailed, Channel
+
+CREATE_TIMEOUT_MS = 10_000
+CREATED_WAIT_MS = 5_000
+"""How long to wait for the catalog to show a topic that was made; then the next attempt looks again."""
+
+CreatableTopic = coordinator_pb2.CreateTopicsRequest.CreatableTopic
+
+
+class TopicNotCreated(Exception):
+    """It is not there, or not in this leader's catalog yet; the text says why."""
+
+
+async def create_topic(
+    topic: CreatableTopic,
+    what: str,
+    coordinator: Channel,
+    wait_for_version: Callable[[int, int], Awaitable[bool]],
+) -> None:
+    """Asks the coordinator for the topic; returns when it is in this leader's catalog. A topic that exists is kept.
+
+    `what` is what the text of TopicNotCreated calls the topic.
+    """
+    request = coordinator_pb2.CreateTopicsRequest(topics=[topic])
+    try:
+        answer, _ = await coordinator.call(CREATE_TOPICS, request, timeout_ms=CREATE_TIMEOUT_MS)
+    except CallFailed as failure:
+        raise TopicNotCreated(f"{what} {topic.name} cannot be created: {failure}") from failure
+    for result in answer.topics:
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise TopicNotCreated(f"{what} {topic.name} cannot be created: {result.error_message}")
+    if not await wait_for_version(answer.version, CREATED_WAIT_MS):
+        raise TopicNotCreated(f"{what} {topic.name} was created, but is not in this leader's catalog yet")

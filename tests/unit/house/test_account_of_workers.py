@@ -1,0 +1,45 @@
+"""What the account of a worker pool calls lost or wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.workload import Account, PolledBatch
+
+
+def batch(worker: int, polled_at: float, count: int, *, accepted: bool = True, confirmed: bool = True) -> PolledBatch:
+    """Record 7 of partition 0 came with this delivery count; one second later its acknowledgement was confirmed."""
+    return PolledBatch(
+        worker=worker,
+        polled_at=polled_at,
+        numbers=[7],
+        partitions=[0],
+        delivery_counts=[count],
+        accepted=[accepted],
+        confirmed_at=polled_at + 1,
+        confirmed_partitions=frozenset({0}) if confirmed else frozenset(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batches", "wrong"),
+    [
+        ([batch(0, 10, 1)], []),
+        ([batch(0, 10, 1, accepted=False), batch(1, 12, 2)], []),
+        ([batch(0, 10, 1, confirmed=False), batch(1, 12, 2)], []),
+        ([batch(0, 10, 1), batch(1, 10.5, 2, accepted=False)], []),
+        ([batch(0, 10, 2), batch(1, 12, 1, confirmed=False)], []),
+        ([batch(0, 10, 1), batch(1, 12, 2, confirmed=False)], ["as delivery 2 although delivery 1"]),
+        ([batch(0, 10, 1), batch(1, 12, 1, confirmed=False)], ["as delivery 1 although delivery 1"]),
+        ([batch(0, 10, 1), batch(1, 10.5, 2)], ["accepted twice, both confirmed"]),
+        ([batch(0, 10, 2), batch(1, 12, 1)], ["accepted twice, both confirmed"]),
+    ],
+)
+def test_what_is_wrong(batches: list[PolledBatch], wrong: list[str]) -> None:
+    account = Account()
+    for each in batches:
+        account.add(each)
+    found = account.finish()
+    assert len(found) == len(wrong)
+    assert all(text in problem for text, problem in zip(wrong, found, strict=True))
+    assert account.settled == 1
