@@ -32,7 +32,7 @@ up: setup
 
 # The whole test suite: what a change has to pass. Files run side by side in three processes, since many wait for
 # clients; those that measure seconds run alone. make test TEST="-n 0" for one process.
-TEST ?= -n 3 --dist loadfile
+TEST ?= -n 3 --dist loadfile --no-loadscope-reorder
 test: setup
 	$(BIN)/python -m pytest -m "not extended" $(TEST)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Generator
@@ -28,9 +29,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     with turn(quiet=item.get_closest_marker("quiet") is not None):
-        return (yield)
+        result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        _leave_out_of_collections()
+    return result
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that no process works alone at the end: those that start real processes."""
+    items.sort(key=lambda item: not {"deploy", "e2e"} & {*item.path.parts})
+
+
+def pytest_collection_finish() -> None:
+    _leave_out_of_collections()
+
+
+def _leave_out_of_collections() -> None:
+    """What is there now stays to the end, most of it: collecting garbage after each test does not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,18 +11,10 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from support.delivery import TIMEOUT_S, new_topic, wait_for
-from support.java import kafka_classpath, require_java
+from support.java_programs import run_tool
 from support.kshare_cluster import KshareCluster
 
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 CONFIGS = ("kafka.admin.ConfigCommand", "--entity-type", "brokers")
-
-
-def run_tool(bootstrap: str, tool: str, *arguments: str) -> str:
-    command = [require_java(), QUIET, "-cp", kafka_classpath(), tool, "--bootstrap-server", bootstrap, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S * 2, check=False)
-    assert result.returncode == 0, result.stdout[-1500:] + result.stderr[-3000:]
-    return result.stdout
 
 
 def produces(bootstrap: str, topic: str, size: int) -> bool:

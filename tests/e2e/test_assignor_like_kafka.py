@@ -15,15 +15,13 @@ import random
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from kshare_coordinator.machine.assignor import Assignment, assign
-from support.java import kafka_classpath, require_java
+from support.java_programs import java_command
 
-SOURCE = Path(__file__).resolve().parent.parent / "java/AssignShares.java"
 HISTORIES, STEPS = 150, 6
 
 Held = dict[str, Assignment]
@@ -40,7 +38,7 @@ class Kafkas:
     """The Java process."""
 
     def __init__(self) -> None:
-        command = [require_java(), "-cp", kafka_classpath(), str(SOURCE)]
+        command = java_command("AssignShares")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

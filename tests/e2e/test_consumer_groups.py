@@ -22,11 +22,10 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from support.delivery import new_topic, produce, wait_for
-from support.java import kafka_classpath, require_java
+from support.java_programs import java_command, run_tool
 from support.kshare_cluster import KshareCluster
 
 TIMEOUT_S = 60.0
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 SETTINGS = {"group.initial.rebalance.delay.ms": "200", "group.min.session.timeout.ms": "1000"}
 
@@ -274,8 +273,7 @@ class JavaConsumer:
     """Kafka's VerifiableConsumer: a Java KafkaConsumer that says what happens to it; a context manager."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, *arguments: str) -> None:
-        command = [require_java(), QUIET, "-Xmx256m", "-cp", kafka_classpath()]
-        command += ["org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap]
+        command = java_command("org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap)
         command += ["--group-id", group, "--topic", topic, "--group-protocol", "classic", "--reset-policy", "earliest"]
         command += ["--session-timeout", "6000", *arguments]
         self.events: list[dict[str, Any]] = []
@@ -358,14 +356,6 @@ def test_clients_of_several_kinds_in_one_group(bootstrap: str, topic: str, group
         poll_until([member], lambda: len(member.values) + java.consumed == len(values), "all records once")
     poll_until([member], lambda: member.partitions == [0, 1, 2], "the other one has left")
     member.close()
-
-
-def run_tool(bootstrap: str, tool: str, *arguments: str, fails: bool = False) -> str:
-    """What the tool printed."""
-    command = [require_java(), QUIET, "-cp", kafka_classpath(), tool, "--bootstrap-server", bootstrap, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert fails or result.returncode == 0, f"{tool} {arguments}: {result.stdout[-1500:]}{result.stderr[-3000:]}"
-    return result.stdout + result.stderr
 
 
 def rows(text: str, group: str) -> list[list[str]]:

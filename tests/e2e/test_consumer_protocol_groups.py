@@ -6,18 +6,15 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 
 from support.delivery import new_topic, produce
-from support.java import kafka_classpath, require_java
+from support.java_programs import java_command, run_tool
 from support.kshare_cluster import KshareCluster
 
-SOURCE = Path(__file__).resolve().parent.parent / "java/GroupConsumer.java"
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
@@ -151,16 +148,8 @@ def test_a_static_member_comes_back_to_its_partitions(cluster: KshareCluster, gr
     members.close()
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("java")
-    require_java()
-    subprocess.run(["javac", "-cp", kafka_classpath(), "-d", str(folder), str(SOURCE)], check=True)
-    return folder
-
-
-def start_java(compiled: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [require_java(), QUIET, "-cp", f"{compiled}:{kafka_classpath()}", "GroupConsumer", *arguments]
+def start_java(*arguments: str) -> subprocess.Popen[str]:
+    command = java_command("GroupConsumer", *arguments)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -175,14 +164,14 @@ def values_of(lines: list[list[str]]) -> list[str]:
     return sorted(line[3] for line in lines if line[0] == "record")
 
 
-def test_java_consumers_subscribe_by_a_regular_expression(cluster: KshareCluster, compiled: Path, group: str) -> None:
+def test_java_consumers_subscribe_by_a_regular_expression(cluster: KshareCluster, group: str) -> None:
     """The broker looks it up: topics that are created later come in without the client asking for metadata."""
     prefix = f"orders-{uuid.uuid4().hex[:8]}"
     first = new_topic(cluster.bootstrap, 2, name=f"{prefix}-eu")
     new_topic(cluster.bootstrap, 1, name=f"not-{prefix}-eu")
     produce(cluster.bootstrap, first, ["eu-0"], 0)
     produce(cluster.bootstrap, first, ["eu-1"], 1)
-    process = start_java(compiled, cluster.bootstrap, group, "regex", f"{prefix}-[a-z]+", "3")
+    process = start_java(cluster.bootstrap, group, "regex", f"{prefix}-[a-z]+", "3")
     wait_for_members(cluster.bootstrap, group, 1)
     later = new_topic(cluster.bootstrap, 1, name=f"{prefix}-us")
     produce(cluster.bootstrap, later, ["us-0"])
@@ -192,12 +181,12 @@ def test_java_consumers_subscribe_by_a_regular_expression(cluster: KshareCluster
     assert assigned == {f"{first}-0", f"{first}-1", f"{later}-0"}
 
 
-def test_java_and_confluent_members_share_a_group(cluster: KshareCluster, compiled: Path, group: str) -> None:
+def test_java_and_confluent_members_share_a_group(cluster: KshareCluster, group: str) -> None:
     topic = new_topic(cluster.bootstrap, PARTITIONS)
     members = Members(cluster.bootstrap, group, topic)
     members.add()
     members.poll_until(lambda: members.sizes() == [PARTITIONS], "all partitions to the only member")
-    process = start_java(compiled, cluster.bootstrap, group, "names", topic, "30")
+    process = start_java(cluster.bootstrap, group, "names", topic, "30")
     members.poll_until(lambda: members.sizes() == [3], "half of the partitions to the Java member")
     expected = produce_everywhere(cluster.bootstrap, topic, "both")
     members.poll_until(lambda: len(members.values) >= 30, "half of the records")
@@ -210,10 +199,7 @@ def test_java_and_confluent_members_share_a_group(cluster: KshareCluster, compil
 def tool(bootstrap: str, *arguments: str) -> list[list[str]]:
     """What kafka-consumer-groups prints, split into words; without empty lines."""
     name = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    command = [require_java(), QUIET, "-cp", kafka_classpath(), name, "--bootstrap-server", bootstrap, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert result.returncode == 0, result.stdout[-1500:] + result.stderr[-3000:]
-    return [line.split() for line in result.stdout.splitlines() if line.strip()]
+    return [line.split() for line in run_tool(bootstrap, name, *arguments).splitlines() if line.strip()]
 
 
 def table(lines: list[list[str]]) -> list[dict[str, str]]:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 
 import pytest
 from confluent_kafka import Producer
 
 from support.administration import create_topic
-from support.java import kafka_classpath, require_java
+from support.java_programs import run_tool
 
 TIMEOUT_S = 30.0
 
 
 def described(bootstrap: str, topic: str) -> list[dict[str, str]]:
     """The tool's rows by the names of its columns."""
-    command = [require_java(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", kafka_classpath()]
-    command += ["org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", bootstrap]
-    command += ["describe-producers", "--topic", topic, "--partition", "0"]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    arguments = ("describe-producers", "--topic", topic, "--partition", "0")
+    printed = run_tool(bootstrap, "org.apache.kafka.tools.TransactionsCommand", *arguments)
     header, *rows = [line.split("\t") for line in printed.splitlines()]
     return [dict(zip(map(str.strip, header), map(str.strip, row), strict=True)) for row in rows]
 

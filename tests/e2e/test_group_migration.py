@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from support.classic_wire import ClassicConnection
 from support.consumer_protocol_wire import GroupConnection
 from support.delivery import new_topic, running_system
-from support.java import kafka_classpath, require_java
+from support.java_programs import java_command
 
 PARTITIONS = 4
 STEP_TIMEOUT_S = 60.0
@@ -35,7 +35,6 @@ SETTINGS = {
     "group_min_session_timeout_ms": "1000",
     "group_initial_rebalance_delay_ms": "300",
 }
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 CLASSIC, CONSUMER = "classic", "consumer"
 
 
@@ -100,8 +99,9 @@ class JavaMember:
     """Kafka's VerifiableConsumer: a Java KafkaConsumer that says what happens to it, and commits after each poll."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, protocol: str) -> None:
-        command = [require_java(), QUIET, "-Xmx128m", "-cp", kafka_classpath()]
-        command += ["org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap, "--verbose"]
+        command = java_command(
+            "org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap, "--verbose"
+        )
         command += ["--group-id", group, "--topic", topic, "--group-protocol", protocol, "--reset-policy", "earliest"]
         if protocol == CLASSIC:
             command += ["--session-timeout", "6000"]

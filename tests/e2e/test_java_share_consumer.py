@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import uuid
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from support.administration import create_topic, read_from_earliest
-from support.java import kafka_classpath, require_java
+from support.java_programs import java_command
 
-SOURCE = Path(__file__).resolve().parent.parent / "java/ShareWorker.java"
 RECORDS = 120
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("java")
-    require_java()
-    subprocess.run(["javac", "-cp", kafka_classpath(), "-d", str(folder), str(SOURCE)], check=True)
-    return folder
-
-
-def run_worker(compiled: Path, *arguments: str) -> list[list[str]]:
+def run_worker(*arguments: str) -> list[list[str]]:
     """The worker's lines, split into words."""
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    command = [require_java(), quiet, "-cp", f"{compiled}:{kafka_classpath()}", "ShareWorker", *arguments]
+    command = java_command("ShareWorker", *arguments, log_level="warn")
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
     return [line.split() for line in result.stdout.splitlines()]
@@ -47,11 +36,10 @@ def prepared(bootstrap: str, values: list[str]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("acquire_mode", ["batch_optimized", "record_limit"])
-def test_every_record_comes_once(bootstrap: str, compiled: Path, mode: str, acquire_mode: str) -> None:
+def test_every_record_comes_once(bootstrap: str, mode: str, acquire_mode: str) -> None:
     values = [f"plain-{index}" for index in range(RECORDS)]
     topic, group = prepared(bootstrap, values)
     lines = run_worker(
-        compiled,
         bootstrap,
         topic,
         group,
@@ -66,10 +54,10 @@ def test_every_record_comes_once(bootstrap: str, compiled: Path, mode: str, acqu
     assert {line[2] for line in lines if line[0] == "commit"} == {"ok"}
 
 
-def test_release_reject_and_renew(bootstrap: str, compiled: Path) -> None:
+def test_release_reject_and_renew(bootstrap: str) -> None:
     values = [f"{kind}-{n}" for n in range(10) for kind in ("plain", "release", "reject", "renew")]
     topic, group = prepared(bootstrap, values)
-    lines = run_worker(compiled, bootstrap, topic, group, "mixed", str(len(values)))
+    lines = run_worker(bootstrap, topic, group, "mixed", str(len(values)))
     deliveries: dict[str, list[str]] = {}
     for line in lines:
         if line[0] == "record":

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import uuid
 
 import pytest
 
-from support.java import kafka_classpath, require_java
-
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-TIMEOUT_S = 60
-
-
-def run_tool(bootstrap: str, tool: str, *arguments: str, typed: str = "") -> str:
-    """What the tool printed; AssertionError where it fails."""
-    command = [require_java(), QUIET, "-cp", kafka_classpath(), tool, "--bootstrap-server", bootstrap, *arguments]
-    result = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert result.returncode == 0, f"{tool} {arguments}: {result.stdout[-1500:]}{result.stderr[-3000:]}"
-    return result.stdout
+from support.java_programs import run_tool
 
 
 @pytest.mark.timeout(240)

@@ -19,10 +19,9 @@ from typing import NamedTuple
 import pytest
 
 from support.delivery import RELEASE, Reader, new_topic, produce, running_system, set_group, values_of, wait_for
-from support.java import kafka_classpath, require_java
+from support.java_programs import java_command
 
 TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
 TIMEOUT_S = 90
 HOUR_MS = 3_600_000
 SECOND_MS = time.time_ns() // 1_000_000
@@ -62,8 +61,8 @@ class Pair:
 
     @staticmethod
     def _start(bootstrap: str, arguments: tuple[str, ...]) -> subprocess.Popen[str]:
-        command = [require_java(), QUIET, "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC", "-cp", kafka_classpath()]
-        command += [TOOL, "--bootstrap-server", bootstrap, *arguments]
+        given = ("--bootstrap-server", bootstrap, *arguments)
+        command = java_command(TOOL, *given, flags=["-Duser.timezone=UTC"])
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def same(self, *arguments: str) -> Printed:

@@ -5,7 +5,6 @@ Records in flight count; records that are delivered to their end do not, also wh
 
 from __future__ import annotations
 
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +23,9 @@ from support.delivery import (
     running_system,
     wait_for,
 )
-from support.java import kafka_classpath, require_java
 from support.java_clients import JavaClients
+from support.java_programs import run_tool
 from support.kshare_cluster import KshareCluster
-
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module", params=["kshare", "kafka"])
@@ -52,11 +48,8 @@ def java() -> Iterator[JavaClients]:
 def printed(bootstrap: str, group: str) -> dict[int, tuple[int | None, int | None]]:
     """Start offset and lag by partition, out of `kafka-share-groups --describe --offsets`."""
     tool = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
-    command = [require_java(), QUIET, "-cp", kafka_classpath(), tool, "--bootstrap-server", bootstrap]
-    command += ["--describe", "--group", group, "--offsets"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert result.returncode == 0, result.stdout[-1500:] + result.stderr[-3000:]
-    lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
+    output = run_tool(bootstrap, tool, "--describe", "--group", group, "--offsets")
+    lines = [line.split() for line in output.splitlines() if line.strip()]
     (header,) = (line for line in lines if line[0] == "GROUP")
     start_at, lag_at = header.index("START-OFFSET"), header.index("LAG")
     partition_at = header.index("PARTITION")

@@ -36,13 +36,12 @@ from support.delivery import (
     wait_for,
 )
 from support.gateway_harness import build
-from support.java import kafka_classpath, require_java
+from support.java_programs import run_tool
 from support.kshare_cluster import KshareCluster
 from support.state_topic_replay import replayed
 
 STATE_TOPIC = "__share_group_state"
 STATE_PARTITIONS = 50
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
 TIMEOUT_S = 30.0
 NONE, NOT_COORDINATOR, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH = 0, 16, 74, 124
@@ -116,13 +115,6 @@ def test_a_plain_consumer_reads_what_the_state_is(cluster: KshareCluster, group:
             places = {partition for partition, record_key, _ in found if str(key.group_id).encode() in record_key}
             assert state_partition_of(key, STATE_PARTITIONS) in places
     assert states == {}
-
-
-def run_tool(bootstrap: str, tool: str, *arguments: str) -> str:
-    command = [require_java(), QUIET, "-cp", kafka_classpath(), tool, "--bootstrap-server", bootstrap, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
-    assert result.returncode == 0, f"{tool} {arguments}: {result.stdout[-1500:]}{result.stderr[-3000:]}"
-    return result.stdout
 
 
 @pytest.mark.timeout(240)

@@ -3,7 +3,6 @@ gets a new one with each transaction, KIP-890), read_committed consumers, Kafka'
 
 from __future__ import annotations
 
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from support.administration import create_topic
-from support.java import kafka_classpath, require_java
 from support.java_clients import JavaClients, JavaError, JavaRecord
+from support.java_programs import run_tool
 from support.kshare_cluster import KshareCluster
 
 TIMEOUT_S = 30.0
@@ -208,9 +207,7 @@ def test_offsets_are_committed_with_the_transaction(bootstrap: str, topic: str) 
 
 def transactions_tool(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
     """Rows of kafka-transactions.sh by the names of its columns."""
-    command = [require_java(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", kafka_classpath()]
-    command += ["org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", bootstrap, *arguments]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    printed = run_tool(bootstrap, "org.apache.kafka.tools.TransactionsCommand", *arguments)
     header, *rows = [line.split("\t") for line in printed.splitlines()]
     return [dict(zip(map(str.strip, header), map(str.strip, row), strict=True)) for row in rows]
 

@@ -12,10 +12,12 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from support.java import kafka_classpath, require_java
+from support.java_programs import quick_flags
 
 START_TIMEOUT_S = 60.0
 
@@ -42,12 +44,26 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> Non
 
 
 class ApacheKafka:
-    """A context manager; `settings` are added to server.properties."""
+    """A context manager; `settings` are added to server.properties, `flags` to those of Java.
 
-    def __init__(self, folder: Path, settings: dict[str, str] | None = None, *, heap: str = "1g") -> None:
+    `quick`: for tests that start many brokers, none of which lives long; it starts in half of the time, and is slower
+    after a while, so it is nothing to measure.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, str] | None = None,
+        *,
+        heap: str = "1g",
+        quick: bool = False,
+        flags: Sequence[str] = (),
+    ) -> None:
         self._folder = folder
         self._settings = settings or {}
         self._heap = heap
+        self._quick = quick
+        self._flags = flags
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.bootstrap = f"127.0.0.1:{self._port}"
@@ -67,7 +83,7 @@ class ApacheKafka:
         log = self._folder / "kafka.log"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [*self._java(self._heap), "kafka.Kafka", str(properties)],
+                [*self._java(self._heap, *self._flags), "kafka.Kafka", str(properties)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -90,11 +106,12 @@ class ApacheKafka:
         assert self._process is not None
         return self._process.pid
 
-    def _java(self, heap: str) -> list[str]:
+    def _java(self, heap: str, *flags: str) -> list[str]:
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
         # The flags of Kafka's own start script.
-        flags = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"]
-        return [require_java(), f"-Xmx{heap}", f"-Xms{heap}", *flags, quiet, "-cp", kafka_classpath()]
+        usual = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", f"-Xms{heap}"]
+        chosen = quick_flags() if self._quick else usual
+        return [require_java(), *chosen, f"-Xmx{heap}", *flags, quiet, "-cp", kafka_classpath()]
 
     def _properties(self) -> dict[str, str]:
         controller_port = free_port()

@@ -106,6 +106,7 @@ def running_stack(
         print(stack.compose("logs", "--tail", "40"))
         raise
     finally:
-        stack.compose("--profile", "tools", "--profile", "observability", "down", "--volumes", "--timeout", "20")
+        profiles = [word for name in ("tools", "observability", "pipeline") for word in ("--profile", name)]
+        stack.compose(*profiles, "down", "--volumes", "--timeout", "20")
         os.environ.clear()
         os.environ.update(before)

@@ -57,7 +57,7 @@ def running_system(kind: str, folder: Path, **settings: str) -> Iterator[System]
     """`kind` is "kshare" or "kafka"; `settings` have underscores for dots."""
     properties = {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}
     if kind == "kafka":
-        with ApacheKafka(folder, properties, heap="512m") as kafka:
+        with ApacheKafka(folder, properties, heap="512m", quick=True) as kafka:
             yield System(kind, kafka.bootstrap)
     else:
         with KshareCluster(folder, properties) as kshare:

@@ -24,6 +24,7 @@ SHARED = ROOT.parent / "shared" / "docker"
 LOCAL_BASE_IMAGE = "kshare/base:bookworm"
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 TARGETS = ("coordinator", "share-coordinator", "leader", "gateway", "cli")
+TAG = "test"
 BUILD_TIMEOUT_S = 900
 
 
@@ -86,12 +87,20 @@ def _works(environment: Mapping[str, str]) -> bool:
 
 @cache
 def images() -> tuple[dict[str, str], str]:
-    """Builds all images from this working tree; the environment for `docker`, and the tag."""
+    """Builds the images that the small set needs, from this working tree; the environment for `docker`, and the tag."""
     environment = docker_environment()
+    for target in TARGETS:
+        image(target)
+    return environment, TAG
+
+
+@cache
+def image(target: str) -> str:
+    """One target of the Dockerfile from this working tree; the image's name."""
+    environment, name = docker_environment(), f"kshare/{target}:{TAG}"
     with alone("docker"):
-        for target in TARGETS:
-            _build("deploy/images/Dockerfile", f"kshare/{target}:test", environment, "--target", target)
-    return environment, "test"
+        _build("deploy/images/Dockerfile", name, environment, "--target", target)
+    return name
 
 
 @cache

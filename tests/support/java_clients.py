@@ -18,14 +18,12 @@ import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Timer
 from types import TracebackType
 from typing import Any
 
-from support.java import kafka_classpath, require_java
+from support.java_programs import java_command
 
-SOURCE = Path(__file__).resolve().parent.parent / "java/JavaClients.java"
 STEP_TIMEOUT_S = 60.0
 TAKE_TIMEOUT_S = 30.0
 POLL_MS = 250
@@ -56,11 +54,9 @@ class JavaRecord:
 class JavaClients:
     """The Java process; a context manager that closes all clients and ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, flags: Sequence[str] = ()) -> None:
         self._names = map(str, itertools.count())
-        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-        # Starting is most of what this process does; the better compiler costs more than it saves.
-        command = [require_java(), quiet, "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", kafka_classpath(), str(SOURCE)]
+        command = java_command("JavaClients", flags=flags)
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> JavaClients:

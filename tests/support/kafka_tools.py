@@ -17,14 +17,12 @@ import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from difflib import unified_diff
-from pathlib import Path
 from threading import Timer
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from support.java import kafka_classpath, require_java
+from support.java_programs import java_command
 
-SOURCE = Path(__file__).resolve().parent.parent / "java/KafkaTools.java"
 TIMEOUT_S = 60
 """Of one run of one tool."""
 
@@ -75,13 +73,10 @@ class Printed(NamedTuple):
         return any(wanted in line for line in self.lines)
 
 
-def java_command() -> list[str]:
+def _java(program: str, *arguments: str) -> list[str]:
     """Java that prints what the tool prints; of the logs only the errors of tools, which name the exception."""
-    # Starting is most of what it does; the better compiler costs more than it saves.
-    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512m", "-Duser.timezone=UTC"]
-    logger = "-Dorg.slf4j.simpleLogger."
-    logs = [f"{logger}defaultLogLevel=off", f"{logger}log.org.apache.kafka.tools=error"]
-    return [require_java(), *logs, *flags, "-cp", kafka_classpath()]
+    logs = "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.tools=error"
+    return java_command(program, *arguments, log_level="off", flags=[logs, "-Duser.timezone=UTC"])
 
 
 class ToolRuns:
@@ -93,7 +88,7 @@ class ToolRuns:
 
     @staticmethod
     def _start() -> subprocess.Popen[str]:
-        command = [*java_command(), str(SOURCE)]
+        command = _java("KafkaTools")
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def given(self, arguments: Sequence[str], server: bool) -> list[str]:
@@ -202,7 +197,7 @@ class ToolPair:
         """As `run`, in a Java process that is the tool's own; for those that end it themselves, or print meanwhile."""
         started = []
         for runs in self.runs:
-            command = [*java_command(), TOOLS[tool], *runs.given(arguments, server)]
+            command = _java(TOOLS[tool], *runs.given(arguments, server))
             started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         found = []
         for runs, process in zip(self.runs, started, strict=True):

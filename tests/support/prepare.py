@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from support import class_archive
 from support.chromium import require_chromium
 from support.docker import debian_image, images
 from support.etcd import require_etcd
@@ -19,6 +20,7 @@ from support.prometheus import binary
 
 PARTS: dict[str, Callable[[], object]] = {
     "Java and Kafka's jars": kafka_jars,
+    "an archive of Kafka's classes": class_archive.make,
     "etcd": require_etcd,
     "Chromium": require_chromium,
     "Prometheus": lambda: binary("prometheus"),

@@ -25,7 +25,6 @@ def quick_and_quiet() -> Iterator[None]:
     gc.collect()
     gc.freeze()
     yield
-    gc.unfreeze()
     logging.disable(logging.NOTSET)
 
 

@@ -17,12 +17,7 @@ from kshare_pipeline.kafka.properties import InvalidOption, producer_properties,
 from kshare_pipeline.kafka.range_reader import OffsetRange
 from kshare_pipeline.kafka.topics import Partition
 from kshare_pipeline.log_source import LogDataSource
-from kshare_pipeline.log_source.arrow import (
-    ARROW_SCHEMA,
-    ARROW_SCHEMA_WITH_HEADERS,
-    COLUMNS,
-    COLUMNS_WITH_HEADERS,
-)
+from kshare_pipeline.log_source.arrow import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS
 from kshare_pipeline.log_source.offsets import (
     InvalidOffset,
     decode_offset,
@@ -33,6 +28,7 @@ from kshare_pipeline.log_source.offsets import (
     split,
 )
 from kshare_pipeline.log_source.options import parse_options
+from kshare_pipeline.record_columns import COLUMNS, COLUMNS_WITH_HEADERS
 
 NEEDED = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}
 A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)

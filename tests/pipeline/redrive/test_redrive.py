@@ -289,14 +289,9 @@ def test_a_second_run_ends_the_first_and_both_together_move_once(bootstrap: str)
     create_ledger(properties)
     account = Account()
     ids = topic_ids(properties, [letters])
+    request = replace(request_of(bootstrap, letters), timeout_s=20.0)
     first = PartitionMover(
-        Partition(letters, 0),
-        ids[letters],
-        properties,
-        account,
-        Pace(None, time.monotonic, time.sleep),
-        dry_run=False,
-        timeout_s=20.0,
+        Partition(letters, 0), ids[letters], request, account, Pace(None, time.monotonic, time.sleep)
     )
     first.move([candidate(letters, 0, topic)])
     assert redrive_directly(request_of(bootstrap, letters)).moved_count == 3

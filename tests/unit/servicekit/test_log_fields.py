@@ -32,7 +32,9 @@ def logged(capsys: pytest.CaptureFixture[str], work: Callable[[], None]) -> list
     finally:
         root.handlers[:] = before[0]
         root.setLevel(before[1])
-    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("{") for line in lines), lines
+    return [json.loads(line) for line in lines]
 
 
 def test_fields_are_those_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:

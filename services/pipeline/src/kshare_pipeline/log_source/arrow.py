@@ -7,32 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
-HEADERS = StructField(
-    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-)
-COLUMNS = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-)
-COLUMNS_WITH_HEADERS = StructType([*COLUMNS.fields, HEADERS])
 
 _ARROW_FIELDS: list[Any] = [
     pa.field("key", pa.binary()),

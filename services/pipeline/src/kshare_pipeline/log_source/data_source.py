@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from kshare_pipeline.kafka.properties import InvalidOption, open_consumer, reader_properties
 from kshare_pipeline.kafka.range_reader import OffsetRange, OffsetsLost, read_range
 from kshare_pipeline.kafka.topics import Partition, UnknownTopic, end_offsets, partitions_of, start_offsets
-from kshare_pipeline.log_source.arrow import COLUMNS, COLUMNS_WITH_HEADERS, record_batch
+from kshare_pipeline.log_source.arrow import record_batch
 from kshare_pipeline.log_source.offsets import decode_offset, encode_offset, next_offset, ranges_between, split
 from kshare_pipeline.log_source.options import (
     EARLIEST,
@@ -29,6 +29,7 @@ from kshare_pipeline.log_source.options import (
     StartingOffsets,
     parse_options,
 )
+from kshare_pipeline.record_columns import COLUMNS, COLUMNS_WITH_HEADERS
 
 if TYPE_CHECKING:
     import pyarrow as pa

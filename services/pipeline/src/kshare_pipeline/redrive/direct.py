@@ -35,16 +35,7 @@ def redrive_directly(
             create_ledger(request.properties)
         with Originals(request.properties, timeout_s=request.timeout_s) as originals:
             for place, of_place in groupby(spans_of(ranges), key=lambda span: span.place):
-                mover = PartitionMover(
-                    place,
-                    ids[place.topic],
-                    request.properties,
-                    account,
-                    pace,
-                    dry_run=request.dry_run,
-                    timeout_s=request.timeout_s,
-                )
-                with mover:
+                with PartitionMover(place, ids[place.topic], request, account, pace) as mover:
                     for span in of_place:
                         _move(span, request, reader, originals, mover)
     return account

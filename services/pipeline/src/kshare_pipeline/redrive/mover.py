@@ -18,7 +18,7 @@ from kshare_pipeline.kafka.topics import Partition
 from kshare_pipeline.redrive.candidates import Candidate, headers_of_moved, summary
 from kshare_pipeline.redrive.ledger import note_key, note_value, read_ledger
 from kshare_pipeline.redrive.pace import Pace
-from kshare_pipeline.redrive.request import FIRST_ONES, LEDGER_TOPIC, Account, RedriveFailed
+from kshare_pipeline.redrive.request import FIRST_ONES, LEDGER_TOPIC, Account, RedriveFailed, RedriveRequest
 
 TRANSACTION_LIMIT_RECORDS = 1_000
 COMMIT_TRIES = 3
@@ -31,29 +31,30 @@ def transactional_id(place: Partition) -> str:
 class PartitionMover:
     """For one partition of a dead-letter topic, or of the topic whose archived records are moved; a context manager.
 
-    With `dry_run` it has no producer: it only counts. RedriveFailed, KafkaUnavailable from every method.
+    In a dry run it has no producer: it only counts. RedriveFailed, KafkaUnavailable from every method.
     """
 
     def __init__(
         self,
         place: Partition,
         topic_id: str,
-        properties: Mapping[str, str],
+        request: RedriveRequest,
         account: Account,
         pace: Pace,
-        *,
-        dry_run: bool,
-        timeout_s: float,
     ) -> None:
         self._place = place
         self._topic_id = topic_id
         self._account = account
         self._pace = pace
-        self._timeout_s = timeout_s
+        self._timeout_s = request.timeout_s
         self._failures: list[KafkaError] = []
-        self._producer = None if dry_run else self._begin(properties)
+        self._producer = None if request.dry_run else self._begin(request.properties)
         self._moved = read_ledger(
-            properties, topic_id, place.partition, timeout_s=timeout_s, must_exist=self._producer is not None
+            request.properties,
+            topic_id,
+            place.partition,
+            timeout_s=request.timeout_s,
+            must_exist=self._producer is not None,
         )
 
     def __enter__(self) -> PartitionMover:

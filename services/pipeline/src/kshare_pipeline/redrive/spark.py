@@ -139,16 +139,7 @@ def _move(
     pace = Pace(None if request.rate is None else request.rate / writers, time.monotonic, time.sleep)
     lists = (found for batch in batches for found in _by_place(from_arrow(batch)))
     for place, of_place in groupby(lists, key=lambda found: found[0].place):
-        mover = PartitionMover(
-            place,
-            ids[place.topic],
-            request.properties,
-            account,
-            pace,
-            dry_run=request.dry_run,
-            timeout_s=request.timeout_s,
-        )
-        with mover:
+        with PartitionMover(place, ids[place.topic], request, account, pace) as mover:
             for candidates in of_place:
                 mover.move(candidates)
     yield pa.RecordBatch.from_pydict({"account": [account.to_json()]})

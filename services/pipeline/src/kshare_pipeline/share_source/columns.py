@@ -17,32 +17,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import IntegerType, StructField, StructType, TimestampType
 
-HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+from kshare_pipeline.record_columns import COLUMNS, COLUMNS_WITH_HEADERS
 
 
 def columns(*, include_headers: bool) -> StructType:
     """The schema of a read."""
-    fields = [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-    if include_headers:
-        fields.append(StructField("headers", HEADERS_TYPE))
-    fields += [StructField("delivery_count", IntegerType()), StructField("lock_deadline", TimestampType())]
-    return StructType(fields)
+    of_record = COLUMNS_WITH_HEADERS if include_headers else COLUMNS
+    added = [StructField("delivery_count", IntegerType()), StructField("lock_deadline", TimestampType())]
+    return StructType([*of_record.fields, *added])
