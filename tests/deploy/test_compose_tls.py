@@ -52,7 +52,7 @@ def test_clients_speak_tls_with_both_gateways(tmp_path: Path) -> None:
         file.chmod(0o644)
     for each in (tmp_path, *tmp_path.parents[:2]):
         each.chmod(each.stat().st_mode | 0o011)
-    secured = {"security.protocol": "ssl", "ssl.ca.location": str(authority.write(tmp_path / "ca.pem"))}
+    secured: dict[str, Any] = {"security.protocol": "ssl", "ssl.ca.location": str(authority.write(tmp_path / "ca.pem"))}
     values = [f"value {number:02d}".encode() for number in range(RECORDS)]
     with running_stack(FILES, {"KSHARE_TLS": str(folder)}) as stack:
         first, second = ({**secured, "bootstrap.servers": bootstrap} for bootstrap in stack.bootstraps)
