@@ -28,8 +28,9 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
         event.update(current_log_fields())
         event["role"] = role
         event["node_id"] = node_id
-        if traceparent := current_traceparent.get():
-            event["trace_id"], event["span_id"] = traceparent.split("-")[1:3]
+        parts = current_traceparent.get().split("-")
+        if len(parts) == 4:
+            event["trace_id"], event["span_id"] = parts[1:3]
         return event
 
     level = logging.getLevelNamesMapping()[log_level.upper()]
