@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-extended test-kubernetes check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
+.PHONY: setup demo up test test-kubernetes check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -34,11 +34,7 @@ up: setup
 # clients; those that measure seconds run alone. make test TEST="-n 0" for one process.
 TEST ?= -n 3 --dist loadfile --no-loadscope-reorder
 test: setup
-	$(BIN)/python -m pytest -m "not extended" $(TEST)
-
-# Tests that start Spark, and the compose file with etcd: a quarter of an hour, side by side with nothing else.
-test-extended: setup
-	$(BIN)/python -m pytest -m extended
+	$(BIN)/python -m pytest $(TEST)
 
 # The chart on a real Kubernetes: the one of KUBECONFIG, or one node that ../shared/kubernetes brings up (12 minutes to
 # build at the first time).

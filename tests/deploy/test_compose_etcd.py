@@ -10,13 +10,12 @@ from support.compose_stack import running_stack
 from support.docker import debian_image
 from support.rolling_load import RollingLoad
 
-pytestmark = pytest.mark.extended
-
 PARTITIONS = 6
 LONGEST_PAUSE_S = 5.0
 
 
 @pytest.mark.timeout(1_200)
+@pytest.mark.quiet
 def test_coordinators_and_etcd_are_restarted_one_at_a_time() -> None:
     files = ("docker-compose.yml", "deploy/compose/etcd.yml")
     with running_stack(files, {"ETCD_IMAGE": debian_image("etcd")}) as stack:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from support.certificates import Authority
 from support.compose_stack import running_stack
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(1_200)]
+pytestmark = pytest.mark.timeout(1_200)
 
 FILES = ("docker-compose.yml", "deploy/compose/tls.yml")
 RECORDS = 30

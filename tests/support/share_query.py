@@ -2,8 +2,9 @@
 
 Each batch is written to SQLite with (topic, partition, offset) as key, so a record that comes twice is there once; and
 noted in a second table as it came. After the write of batch `hold_batch` the query waits in the batch until a file
-`go` is there, and says so by the file `holding`. With `hold_task` the first task of this life writes its pid into the
-file `task` and waits to be killed. The query ends well when a file `stop` is there.
+`go` is there, and says so by the file `holding`. With `hold_task` the first task of this life writes the pid of its
+executor's JVM into the file `task` and waits to be killed with it; `master` has to be a cluster whose executors are not
+the driver then. The query ends well when a file `stop` is there.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class QuerySettings:
     options: dict[str, str]
     hold_batch: int = -1
     hold_task: bool = False
+    master: str = "local[2]"
 
     @property
     def database(self) -> Path:
@@ -70,12 +72,18 @@ def write(settings: QuerySettings, frame: DataFrame, batch: int) -> None:
             time.sleep(POLL_S)
 
 
+def executor_pid() -> int:
+    """Of a Python worker: it is forked by a daemon, which the executor has started."""
+    daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+    return int(daemon.rpartition(")")[2].split()[1])
+
+
 def until_killed(settings: QuerySettings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a task does with its rows: hands them on, but the first of all waits for its end when it has some."""
     for batch in batches:
         if settings.hold_task:
             with contextlib.suppress(FileExistsError), settings.file("task").open("x") as file:
-                file.write(f"{os.getpid()}\n")
+                file.write(f"{executor_pid()}\n")
                 file.flush()
                 time.sleep(HELD_TASK_S)
         yield batch
@@ -86,7 +94,7 @@ def main(arguments: str) -> None:
     database = sqlite3.connect(settings.database)
     database.executescript(TABLES)
     database.close()
-    spark = shared_spark(master="local[2,3]")
+    spark = shared_spark(master=settings.master)
     source = spark.readStream.format("kshare").options(**settings.options).load()
     frame = source.mapInArrow(partial(until_killed, settings), source.schema)
     writer = frame.writeStream.foreachBatch(lambda batch, number: write(settings, batch, number))

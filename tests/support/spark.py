@@ -7,12 +7,14 @@ from pyspark.sql import SparkSession
 from kshare_pipeline.data_source import register
 from kshare_pipeline.session import spark_session
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for a minute need not compile twice: 40 % less CPU than with the second compiler."""
 OPTIONS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": QUICK,
 }
-"""A JVM that lives for a minute need not compile twice: 40 % less CPU than with the second compiler."""
 
 
 def shared_spark(master: str = "local[2]") -> SparkSession:

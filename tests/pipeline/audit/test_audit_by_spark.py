@@ -23,8 +23,6 @@ from kshare_pipeline.audit.sources import Stretch, from_lines, from_tables
 from kshare_pipeline.tables.layout import Layout
 from support.spark import shared_spark
 
-pytestmark = pytest.mark.extended
-
 DAY_MS = 86_400_000
 GROUPS = [f"workers-{number}" for number in range(12)]
 

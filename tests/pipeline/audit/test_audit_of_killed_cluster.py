@@ -19,8 +19,6 @@ from support.spark import shared_spark
 from support.state_of_group import wait_until_drained
 from support.workload import WorkerPool, WorkerTask, produce_numbered
 
-pytestmark = pytest.mark.extended
-
 RECORDS = 2_000
 PARTITIONS = 2
 GROUP, TOPIC = "workers", "load"

@@ -15,8 +15,6 @@ from support.delivery_histories import Leader, event, orders_history, write_reco
 from support.history_tables import Pipeline
 from support.spark import shared_spark
 
-pytestmark = pytest.mark.extended
-
 DAY, NEXT_DAY = date(2026, 11, 20), date(2026, 11, 21)
 TEN = datetime(2026, 11, 20, 10, tzinfo=UTC)
 COUNTS = ("acquired", "accepted", "released", "rejected", "expired", "not_delivered")

@@ -24,8 +24,6 @@ from support.kshare_cluster import KshareCluster
 from support.plain_records import Letter, committed_records, write_letters
 from support.spark import shared_spark
 
-pytestmark = pytest.mark.extended
-
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

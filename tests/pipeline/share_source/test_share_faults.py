@@ -25,8 +25,6 @@ from support.kshare_cluster import KshareCluster, command_line
 from support.share_query import QuerySettings
 from support.workload import Account, WorkerPool, WorkerTask, produce_numbered
 
-pytestmark = pytest.mark.extended
-
 PARTITIONS = 2
 FIRST_RECORDS = 1000
 BATCH_RECORDS = 200
@@ -171,7 +169,9 @@ def scene(folder: Path) -> Iterator[Scene]:
             "numPartitions": "2",
         }
         first = QuerySettings(str(folder), "first", options, hold_batch=1)
-        second = QuerySettings(str(folder), "second", options, hold_batch=2, hold_task=True)
+        second = QuerySettings(
+            str(folder), "second", options, hold_batch=2, hold_task=True, master="local-cluster[2,1,1024]"
+        )
         tasks = [
             WorkerTask(bootstrap=cluster.bootstrap, topic=topic, group=group, index=index, release_every=17)
             for index in (0, 1)
@@ -191,7 +191,7 @@ def test_nothing_is_lost_and_nothing_is_twice_in_the_sink(tmp_path: Path) -> Non
             life.kill()
         with Life(scenery.second) as life:
             with trickle(scenery.cluster.bootstrap, scenery.topic, FIRST_RECORDS) as upcoming:
-                lose_a_task_the_leader_and_the_locks(scenery, life)
+                lose_an_executor_the_leader_and_the_locks(scenery, life)
                 wait_for(
                     lambda: bool(scenery.sink.seen("second", 3)), "a batch after the one that lost its locks", 120.0
                 )
@@ -207,11 +207,13 @@ def test_nothing_is_lost_and_nothing_is_twice_in_the_sink(tmp_path: Path) -> Non
         check(scenery.sink, account, everything)
 
 
-def lose_a_task_the_leader_and_the_locks(scenery: Scene, life: Life) -> None:
-    """Kills the first task of the replayed batch; in batch 2 the leader, then holds the driver until its locks end."""
+def lose_an_executor_the_leader_and_the_locks(scenery: Scene, life: Life) -> None:
+    """Kills an executor in the replayed batch; in batch 2 the leader, then holds the driver until its locks end."""
     task = life.wait_for_file("task")
-    wait_for(lambda: task.read_text().endswith("\n"), "the task's pid")
-    os.kill(int(task.read_text()), signal.SIGKILL)
+    wait_for(lambda: task.read_text().endswith("\n"), "the pid of the task's executor")
+    executor = int(task.read_text())
+    assert "CoarseGrainedExecutorBackend" in " ".join(command_line(executor))
+    os.kill(executor, signal.SIGKILL)
     life.wait_for_file("holding")
     with stopped(life.source_pid()):
         scenery.cluster.wait_until_gone(scenery.cluster.kill_role("leader"))

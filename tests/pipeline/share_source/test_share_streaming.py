@@ -15,8 +15,6 @@ from support.delivery import SETTINGS, Reader, new_group, new_topic, produce, wa
 from support.kshare_cluster import KshareCluster
 from support.spark import shared_spark
 
-pytestmark = pytest.mark.extended
-
 QUERY_TIMEOUT_S = 90
 
 

@@ -17,8 +17,6 @@ from support.delivery_histories import BEGIN, Leader, at, event, orders_history,
 from support.history_tables import Pipeline
 from support.spark import shared_spark
 
-pytestmark = pytest.mark.extended
-
 DAY, NEXT_DAY = date(2026, 11, 20), date(2026, 11, 21)
 
 

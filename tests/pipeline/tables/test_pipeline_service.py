@@ -30,7 +30,7 @@ from support.scraped import Scraped
 PARTITIONS = 2
 TIMEOUT_S = 180
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 class Account:
