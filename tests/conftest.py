@@ -48,8 +48,10 @@ def pytest_collection_finish() -> None:
 
 
 def _leave_out_of_collections() -> None:
-    """What is there now stays to the end, most of it: collecting garbage after each test does not look at it again."""
-    gc.collect()
+    """What is there now stays to the end, most of it: collecting garbage after each test does not look at it again.
+
+    Nothing is collected here: a client of a test that failed may wait for its cluster, which is gone, when it is.
+    """
     gc.freeze()
 
 

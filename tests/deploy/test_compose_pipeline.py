@@ -9,7 +9,7 @@ from support.compose_stack import Stack, running_stack
 from support.delivery import Reader, new_group, new_topic, produce, wait_for
 from support.docker import docker, image
 
-pytestmark = pytest.mark.timeout(1_800)
+pytestmark = [pytest.mark.large_image, pytest.mark.timeout(1_800)]
 
 RECORDS = 200
 REPORT = "/var/lib/kshare/report.html"

@@ -23,6 +23,12 @@ def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> 
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
     for future in admin.create_topics([topic], request_timeout=TIMEOUT_S).values():
         future.result(TIMEOUT_S)
+    wait_until_known(bootstrap, name, partitions)
+
+
+def wait_until_known(bootstrap: str, name: str, partitions: int) -> None:
+    """Until the broker knows all leaders of a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     deadline = time.monotonic() + TIMEOUT_S
     while not _is_known(admin, name, partitions):
         assert time.monotonic() < deadline, f"topic {name} has no leaders"

@@ -21,6 +21,7 @@ from threading import Timer
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from support.administration import wait_until_known
 from support.java_programs import java_command
 
 TIMEOUT_S = 60
@@ -192,6 +193,12 @@ class ToolPair:
             exits = f"exit codes: Kafka {kafkas.exit_code}, kshare {ours.exit_code}"
             raise AssertionError("\n".join((" ".join((tool, *arguments)), exits, *difference)))
         return kshare
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """By kafka-topics; returns when both brokers can take records for it, which is later than its answer."""
+        self.same("kafka-topics", "--create", "--topic", name, "--partitions", str(partitions))
+        for bootstrap in self.bootstraps:
+            wait_until_known(bootstrap, name, partitions)
 
     def in_processes(self, tool: str, *arguments: str, server: bool = True) -> tuple[Printed, Printed]:
         """As `run`, in a Java process that is the tool's own; for those that end it themselves, or print meanwhile."""

@@ -13,7 +13,7 @@ import pytest
 
 from support import class_archive
 from support.chromium import require_chromium
-from support.docker import debian_image, image, images
+from support.docker import debian_image, images
 from support.etcd import require_etcd
 from support.java import kafka_jars
 from support.prometheus import binary
@@ -25,7 +25,6 @@ PARTS: dict[str, Callable[[], object]] = {
     "Chromium": require_chromium,
     "Prometheus": lambda: binary("prometheus"),
     "Docker and kshare's images": lambda: (images(), debian_image("prometheus"), debian_image("etcd")),
-    "the pipeline's image": lambda: image("pipeline"),
 }
 
 

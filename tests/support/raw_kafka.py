@@ -14,6 +14,10 @@ from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, 
 from kio.schema.produce.v9.response import ProduceResponse
 from kio.serial import entity_reader, entity_writer
 
+from kshare_core.errors import ErrorCode
+
+KNOWN_WITHIN_S = 2.0
+
 
 def framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
@@ -43,7 +47,18 @@ def _read_exactly(connection: socket.socket, length: int) -> bytes | None:
 
 
 def produce_raw(connection: socket.socket, topic: str, records: bytes) -> int:
-    """The error code of the partition in the answer to a Produce v9."""
+    """The error code of the partition in the answer to a Produce v9.
+
+    As clients do, it asks again for a while where the leader does not know the topic: it may be a new one.
+    """
+    deadline = time.monotonic() + KNOWN_WITHIN_S
+    while (code := _produce_once(connection, topic, records)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if time.monotonic() > deadline:
+            break
+    return code
+
+
+def _produce_once(connection: socket.socket, topic: str, records: bytes) -> int:
     partition: Any = PartitionProduceData(index=0, records=records)  # type: ignore[arg-type]
     request = ProduceRequest(
         transactional_id=None,

@@ -15,7 +15,7 @@ SERIALIZATION = "org.apache.kafka.common.serialization."
 @pytest.fixture
 def topic(pair: ToolPair, name: str) -> str:
     """Four records with keys; the producer's partitioner decides where they are, and it is the same on both."""
-    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "3")
+    pair.create_topic(name, 3)
     pair.same(PRODUCER, "--topic", name, *KEYED, typed="a:1\nb:2\nc:3\nd:4\n")
     return name
 
@@ -55,7 +55,7 @@ def test_keys_headers_and_nulls(pair: ToolPair, topic: str) -> None:
     reader = [word for each in (*options, "null.marker=NIL") for word in ("--reader-property", each)]
     typed = "h1=one,h2=two!key:value\nh1=x!NIL:NIL\n"
     one = f"{topic}-headers"
-    pair.same("kafka-topics", "--create", "--topic", one)
+    pair.create_topic(one)
     pair.same(PRODUCER, "--topic", one, *KEYED, *reader, typed=typed)
     shown = [word for each in ("key", "headers") for word in ("--formatter-property", f"print.{each}=true")]
     printed = consume(pair, one, "--max-messages", "2", *shown)

@@ -16,7 +16,7 @@ EVERYTHING = [
 
 @pytest.fixture
 def topic(pair: ToolPair, name: str) -> str:
-    pair.same("kafka-topics", "--create", "--topic", name)
+    pair.create_topic(name)
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
     pair.same("kafka-console-producer", "--topic", name, *keyed, typed="a:one\nb:two\nc:three\n")
     return name

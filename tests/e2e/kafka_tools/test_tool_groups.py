@@ -17,7 +17,7 @@ LIST, STREAMS = "kafka-groups", "kafka-streams-groups"
 @pytest.fixture
 def groups(pair: ToolPair, name: str) -> Callable[[Printed], Printed]:
     """A group of each type with the test's name in its own; gives the view of what is listed about them."""
-    pair.same("kafka-topics", "--create", "--topic", name)
+    pair.create_topic(name)
     pair.same("kafka-console-producer", "--topic", name, typed="one\n")
     reading = ("--topic", name, "--max-messages", "1", "--timeout-ms", "20000")
     consumer = ("kafka-console-consumer", *reading, "--from-beginning")

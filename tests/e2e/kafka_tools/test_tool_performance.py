@@ -42,7 +42,7 @@ def check_sent(printed: Printed, records: int, record_bytes: float) -> None:
 
 @pytest.fixture
 def topic(pair: ToolPair, name: str) -> str:
-    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2")
+    pair.create_topic(name, 2)
     return name
 
 

@@ -47,7 +47,7 @@ def _numbers_away(printed: Printed) -> Printed:
 
 @pytest.fixture
 def topic(pair: ToolPair, name: str) -> str:
-    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2")
+    pair.create_topic(name, 2)
     return name
 
 

@@ -32,7 +32,7 @@ def named(found: list[Event], name: str) -> list[Event]:
 
 @pytest.fixture
 def topic(pair: ToolPair, name: str) -> str:
-    pair.same("kafka-topics", "--create", "--topic", name)
+    pair.create_topic(name)
     return name
 
 
