@@ -86,6 +86,7 @@ def test_nothing_is_lost_while_containers_die_and_share_coordinators_are_scaled(
 
 
 @pytest.mark.quiet
+@pytest.mark.rolling_containers
 def test_containers_are_restarted_one_at_a_time(stack: Stack) -> None:
     """As for a new image: SIGTERM, and up again on the same volume; nothing is lost, and no consumer waits for long."""
     with RollingLoad(stack.bootstraps, PARTITIONS) as load:
