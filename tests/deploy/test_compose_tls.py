@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer, ShareConsumer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.administration import read_from_earliest
 from support.certificates import Authority
 from support.compose_stack import running_stack
 
@@ -25,13 +19,6 @@ pytestmark = pytest.mark.timeout(1_200)
 FILES = ("docker-compose.yml", "deploy/compose/tls.yml")
 RECORDS = 30
 TIMEOUT_S = 60.0
-
-
-def read_from_earliest(admin: AdminClient, group: str) -> None:
-    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(TIMEOUT_S)
 
 
 def consumed(settings: dict[str, Any], group: str, topic: str) -> list[bytes]:
@@ -52,13 +39,14 @@ def test_clients_speak_tls_with_both_gateways(tmp_path: Path) -> None:
         file.chmod(0o644)
     for each in (tmp_path, *tmp_path.parents[:2]):
         each.chmod(each.stat().st_mode | 0o011)
-    secured: dict[str, Any] = {"security.protocol": "ssl", "ssl.ca.location": str(authority.write(tmp_path / "ca.pem"))}
+    authority_file = str(authority.write(tmp_path / "ca.pem"))
+    secured: dict[str, Any] = {"security.protocol": "ssl", "ssl.ca.location": authority_file}
     values = [f"value {number:02d}".encode() for number in range(RECORDS)]
     with running_stack(FILES, {"KSHARE_TLS": str(folder)}) as stack:
         first, second = ({**secured, "bootstrap.servers": bootstrap} for bootstrap in stack.bootstraps)
         admin = AdminClient(first)
         admin.create_topics([NewTopic("orders", 3, 1)])["orders"].result(TIMEOUT_S)
-        read_from_earliest(admin, "workers")
+        read_from_earliest(stack.bootstraps[0], "workers", security_protocol="ssl", ssl_ca_location=authority_file)
         producer = Producer(second)
         for value in values:
             producer.produce("orders", value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from confluent_kafka.admin import (
     AdminClient,
@@ -40,15 +41,16 @@ def _is_known(admin: AdminClient, name: str, partitions: int) -> bool:
     return len(found) >= partitions and all(partition.leader >= 0 for partition in found)
 
 
-def alter_group(bootstrap: str, group: str, configs: dict[str, str]) -> None:
+def alter_group(bootstrap: str, group: str, configs: dict[str, str], **settings: Any) -> None:
     """Sets configs of a group (`kafka-configs --entity-type groups`)."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    client = {key.replace("_", "."): value for key, value in settings.items()}
+    admin = AdminClient({"bootstrap.servers": bootstrap, **client})
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()]
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
     for future in admin.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values():
         future.result(TIMEOUT_S)
 
 
-def read_from_earliest(bootstrap: str, group: str) -> None:
-    """Makes a share group start at the first record of its topics."""
-    alter_group(bootstrap, group, {"share.auto.offset.reset": "earliest"})
+def read_from_earliest(bootstrap: str, group: str, **settings: Any) -> None:
+    """Makes a share group start at the first record of its topics; the client's `settings` have underscores for dots."""
+    alter_group(bootstrap, group, {"share.auto.offset.reset": "earliest"}, **settings)
