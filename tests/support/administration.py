@@ -52,5 +52,5 @@ def alter_group(bootstrap: str, group: str, configs: dict[str, str], **settings:
 
 
 def read_from_earliest(bootstrap: str, group: str, **settings: Any) -> None:
-    """Makes a share group start at the first record of its topics; the client's `settings` have underscores for dots."""
+    """Makes a share group start at the first record of its topics; `settings` are the client's, with underscores."""
     alter_group(bootstrap, group, {"share.auto.offset.reset": "earliest"}, **settings)
