@@ -369,6 +369,25 @@ def test_an_expiry_that_could_not_be_written_is_tried_again() -> None:
     run_virtually(main)
 
 
+@pytest.mark.timeout(30)
+def test_producers_may_come_at_any_moment_while_their_ids_are_written() -> None:
+    """One in each turn of the loop: one comes when the ids are durable and those who wait do not know it yet."""
+
+    async def main() -> None:
+        cluster = CoordinatorCluster()
+        await cluster.start()
+        loop = asyncio.get_running_loop()
+        asked: list[asyncio.Task[pb.InitProducerIdResponse]] = []
+        while not asked or not asked[0].done():
+            request = cluster.call(methods.INIT_PRODUCER_ID, pb.InitProducerIdRequest(producer_id=-1))
+            asked.append(loop.create_task(request))
+            await asyncio.sleep(0)
+        ids = [answer.producer_id for answer in await asyncio.gather(*asked)]
+        assert sorted(ids) == list(range(len(ids)))
+
+    run_virtually(main)
+
+
 def test_producer_ids() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()

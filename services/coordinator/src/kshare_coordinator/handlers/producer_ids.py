@@ -35,17 +35,21 @@ class ProducerIdHandlers:
         return pb.InitProducerIdResponse(error_code=code, error_message=message, producer_id=-1, producer_epoch=-1)
 
     async def _next(self) -> int:
-        while True:
-            producer_id = next(self._block, None)
-            if producer_id is not None:
-                return producer_id
+        while (producer_id := next(self._block, None)) is None:
             if self._allocation is None:
                 self._allocation = self._core.submit(commands.AllocateProducerIds())
-                self._allocation.add_done_callback(self._take)
-            await asyncio.shield(self._allocation)
+            await self._allocated(self._allocation)
+        return producer_id
 
-    def _take(self, allocation: asyncio.Future[range]) -> None:
-        """Runs before those who wait for the block go on: callbacks are called in the order they were added."""
-        self._allocation = None
-        if not allocation.cancelled() and allocation.exception() is None:
-            self._block = iter(allocation.result())
+    async def _allocated(self, allocation: asyncio.Future[range]) -> None:
+        """Returns when the block is there. Whoever goes on first takes it, which may be one that comes when it is done.
+
+        (A callback of the future would run after that one, which would wait for a future that is done, for ever.)
+        """
+        try:
+            await asyncio.shield(allocation)
+        finally:
+            if allocation.done() and self._allocation is allocation:
+                self._allocation = None
+                if not allocation.cancelled() and allocation.exception() is None:
+                    self._block = iter(allocation.result())
