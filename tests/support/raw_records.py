@@ -32,13 +32,13 @@ def _call(connection: socket.socket, key: int, request: Any, response_type: Any)
     return entity_reader(response_type)(answer, _RESPONSE_HEADER_LENGTH)[0]
 
 
-def fetch_raw(connection: socket.socket, topic: str, offset: int = 0) -> bytes:
-    """The record batches of partition 0 from `offset` on, as they are stored."""
-    partition: Any = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=MAX_BYTES)  # type: ignore[arg-type]
+def fetch_raw(connection: socket.socket, topic: str, offset: int = 0, *, partition: int = 0) -> bytes:
+    """The record batches of a partition from `offset` on, as they are stored."""
+    wanted: Any = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES)  # type: ignore[arg-type]
     request = FetchRequest(
         max_wait=WAIT,  # type: ignore[arg-type]
         min_bytes=1,  # type: ignore[arg-type]
-        topics=(FetchTopic(topic=topic, partitions=(partition,)),),  # type: ignore[arg-type]
+        topics=(FetchTopic(topic=topic, partitions=(wanted,)),),  # type: ignore[arg-type]
         forgotten_topics_data=(),
     )
     found = _call(connection, 1, request, FetchResponse).responses[0].partitions[0]

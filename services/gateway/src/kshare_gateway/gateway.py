@@ -17,6 +17,7 @@ from zlib import crc32
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_gateway.awaited_batches import AwaitedBatches
 from kshare_gateway.batch_cache import BatchCache
 from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.moving_partitions import MovingPartitions
@@ -51,6 +52,7 @@ class Gateway:
         self.measures = GatewayMeasures()
         self.moving = MovingPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()
+        self.awaited_batches = AwaitedBatches()
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     @property

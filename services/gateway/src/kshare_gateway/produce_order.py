@@ -87,6 +87,11 @@ class ProduceTurn:
             self.hold()
             await asyncio.wait([waited_for[-1].done()])
 
+    async def is_first(self) -> None:
+        """Returns when all before it are answered."""
+        while before := self._order.before(self):
+            await asyncio.wait([before[-1].done()])
+
     def done(self) -> asyncio.Future[None]:
         """Done when the request is answered."""
         if self._done is None:

@@ -3,7 +3,8 @@
 Topics by name up to version 12, by id from 13 on. acks 1 and -1 are answered when the batch is durable. With acks 0
 there is no answer; where something fails the connection is closed, as in Kafka, so that the producer notices. A
 partition without records is INVALID_RECORD. A leader that gives no answer is NOT_LEADER_OR_FOLLOWER, which producers
-try again. What is for partitions that move waits (`moving_partitions`).
+try again; until they do, what they sent after it is refused, too (`awaited_batches`). What is for partitions that move
+waits (`moving_partitions`).
 
 Of a transactional producer's request the leader learns the transactional id; from version 12 on it adds partitions to
 the transaction itself (KIP-890). TRANSACTION_ABORTABLE is known to clients since version 11, older ones get
@@ -13,11 +14,12 @@ INVALID_TXN_STATE (AddPartitionsToTxnManager of Kafka 4.3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_gateway.awaited_batches import SENT_AGAIN, refusal
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, log
 from kshare_gateway.handlers.internal_topics import internal_name
 from kshare_gateway.produce_order import ProduceTurn
@@ -57,17 +59,28 @@ async def handle(context: RequestContext, request: Message) -> Body | None:
             continue
         records[key] = partition.records
         asked_for[key] = asked
-    turn = context.gateway.produce_order.begin(context.connection_id, records)
+    gateway = context.gateway
+    turn = gateway.produce_order.begin(context.connection_id, records)
+
+    def must_wait(key: TopicPartition) -> bool:
+        place = (context.connection_id, asked_for[key], key.partition)
+        return gateway.awaited_batches.must_wait(*place, records[key])
+
     try:
-        for key, body in (await _produce_in_turn(context, request, records, turn)).items():
+        for key, body in (await _produce_in_turn(context, request, records, turn, must_wait)).items():
             results[(asked_for[key], key.partition)] = body
+        _note_what_is_sent_again(context, request, results)
     finally:
         turn.end()
     return _finished(context, request, results)
 
 
 async def _produce_in_turn(
-    context: RequestContext, request: Message, records: _Records, turn: ProduceTurn
+    context: RequestContext,
+    request: Message,
+    records: _Records,
+    turn: ProduceTurn,
+    must_wait: Callable[[TopicPartition], bool],
 ) -> dict[TopicPartition, Body]:
     """The partitions' answers; what is for partitions that move is sent again for a short time."""
     found: dict[TopicPartition, Body] = {}
@@ -78,6 +91,10 @@ async def _produce_in_turn(
             turn.hold()
             await patience.until_served(left)
         await turn.comes()
+        too_early = {key: _refusal(key.partition, refusal()) for key in left if must_wait(key)}
+        if too_early:
+            found.update(too_early)
+            left = {key: data for key, data in left.items() if key not in too_early}
         answers, refused = await _produce_at_leaders(context, left, request)
         found.update(answers)
         overtaken = [key for key, code in refused.items() if code == _OUT_OF_ORDER and turn.is_overtaken]
@@ -87,7 +104,18 @@ async def _produce_in_turn(
         if not overtaken and not await patience.should_ask_again(refused):
             break
         left = {key: records[key] for key in again}
+    out_of_order = [key for key, body in found.items() if body["error_code"] == _OUT_OF_ORDER]
+    if out_of_order:
+        await turn.is_first()
+        found.update({key: _refusal(key.partition, refusal()) for key in out_of_order if must_wait(key)})
     return found
+
+
+def _note_what_is_sent_again(context: RequestContext, request: Message, results: _Results) -> None:
+    for asked, partition in _partitions(context, request):
+        body = results.get((asked, partition.index))
+        if body is not None and body["error_code"] in SENT_AGAIN and partition.records:
+            context.gateway.awaited_batches.refused(context.connection_id, asked, partition.index, partition.records)
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body | None:

@@ -1,0 +1,111 @@
+"""Batches of idempotent producers that were refused and will be sent again; what follows them must not be stored first.
+
+A Kafka broker that dies takes its connections along: of several Produce requests under way none is answered, and the
+producer sends all of them again. Here the connection stays when a leader goes away, so that one request may fail and
+the next one reach the leader that came back. The next one must not be tried then:
+
+- The leader would refuse it with OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka gives all that is not confirmed sequences of
+  a new producer epoch then, so a batch that was stored before its answer was lost is stored a second time.
+- A leader that does not know the producer takes any sequence. librdkafka believes then that the earlier ones were
+  stored, too, and they are lost.
+
+So once a batch was answered with an error after which producers try again, later batches of the producer for the same
+partition and on the same connection get the same kind of error, without a leader, until the batch or one before it
+comes again. It may come by another gateway, so this ends after KEPT_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_wire.messages import Buffer
+from kshare_wire.record_batches import read_header
+
+KEPT_S = 10.0
+"""Longer than a request is on its way that was sent before the client had read the refusal."""
+
+SENT_AGAIN = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+"""Errors after which a producer sends the same batch again (Kafka's retriable ones)."""
+
+_SEQUENCES = 1 << 31
+
+
+class _Awaited(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    until: float
+
+
+class AwaitedBatches:
+    """The earliest one of each connection and partition."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[tuple[int, bytes | str, int], _Awaited] = {}
+        """By connection, topic as the client calls it, and partition; the one that ends first comes first."""
+
+    def refused(self, connection_id: int, topic: bytes | str, partition: int, records: Buffer) -> None:
+        """The producer was told to send this batch again."""
+        batch = _idempotent_batch(records)
+        if batch is None or self.must_wait(connection_id, topic, partition, records):
+            return
+        now = asyncio.get_running_loop().time()
+        self._forget(now)
+        place = (connection_id, topic, partition)
+        self._awaited.pop(place, None)
+        self._awaited[place] = _Awaited(*batch, now + KEPT_S)
+
+    def must_wait(self, connection_id: int, topic: bytes | str, partition: int, records: Buffer) -> bool:
+        """Whether a batch before this one is awaited; this one being that batch, none is awaited any more."""
+        if not self._awaited:
+            return False
+        place = (connection_id, topic, partition)
+        awaited = self._awaited.get(place)
+        if awaited is None:
+            return False
+        batch = _idempotent_batch(records)
+        if batch is not None and asyncio.get_running_loop().time() < awaited.until:
+            producer_id, producer_epoch, base_sequence = batch
+            later_by = (base_sequence - awaited.base_sequence) % _SEQUENCES
+            is_same = (producer_id, producer_epoch) == (awaited.producer_id, awaited.producer_epoch)
+            if is_same and 0 < later_by < _SEQUENCES // 2:
+                return True
+        del self._awaited[place]
+        return False
+
+    def _forget(self, now: float) -> None:
+        for place, awaited in list(self._awaited.items()):
+            if now < awaited.until:
+                return
+            del self._awaited[place]
+
+
+def refusal() -> KafkaError:
+    """What a batch that must wait is answered with."""
+    text = "A batch that the producer sent before this one was not confirmed and must be sent again first"
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+
+
+def _idempotent_batch(records: Buffer) -> tuple[int, int, int] | None:
+    """Producer id, producer epoch and base sequence; None without a producer id, or where it is no batch."""
+    try:
+        header = read_header(memoryview(records))
+    except KafkaError:
+        return None
+    return (header.producer_id, header.producer_epoch, header.base_sequence) if header.has_producer_id else None
