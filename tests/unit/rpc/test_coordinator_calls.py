@@ -13,6 +13,7 @@ from kshare_rpc import methods
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.coordinator_calls import (
     OWNER_CHANGED_GRACE_MS,
+    RESTART_RETRY_MS,
     ROUTING_RETRY_MS,
     NoCoordinator,
     NotCoordinator,
@@ -60,17 +61,43 @@ def test_a_groups_calls_go_to_its_owner_and_all_others_to_the_active_one() -> No
     play(scenario, 1, 2)
 
 
-def test_with_one_coordinator_everything_goes_there_once() -> None:
+def test_one_coordinator_is_asked_once_where_it_refuses() -> None:
     async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
         answering(cluster, methods.HEARTBEAT, error_code=ErrorCode.NOT_COORDINATOR)
         with pytest.raises(NotCoordinator):
             await beat(follower, FIRST)
         assert cluster[1].count("Heartbeat") == 1
+
+    play(scenario, 1)
+
+
+def test_one_coordinator_that_is_started_again_is_awaited() -> None:
+    async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
+        answering(cluster, methods.HEARTBEAT)
+        answering(cluster, methods.END_TXN)
         await cluster[1].go_away()
+        calls = [
+            asyncio.ensure_future(beat(follower, FIRST)),
+            asyncio.ensure_future(follower.coordinator.call(methods.END_TXN, pb.EndTxnRequest(), timeout_ms=1_000)),
+        ]
+        await asyncio.sleep(2)
+        assert not any(call.done() for call in calls)
+        await cluster[1].start()
+        await until(lambda: all(call.done() for call in calls), seconds=1)
+        assert calls[0].result() == 0 and calls[1].exception() is None
+        assert (cluster[1].count("Heartbeat"), cluster[1].count("EndTxn")) == (1, 1)
+
+    play(scenario, 1)
+
+
+def test_one_coordinator_that_stays_away_is_the_callers_problem() -> None:
+    async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
+        await cluster[1].go_away()
+        began = asyncio.get_running_loop().time()
         with pytest.raises(CallNotStarted):
             await beat(follower, FIRST)
-        with pytest.raises(CallNotStarted):
-            await follower.coordinator.call(methods.END_TXN, pb.EndTxnRequest(), timeout_ms=1_000)
+        took_ms = (asyncio.get_running_loop().time() - began) * 1000
+        assert RESTART_RETRY_MS <= took_ms < RESTART_RETRY_MS + 500
 
     play(scenario, 1)
 

@@ -337,7 +337,8 @@ def test_a_caller_that_has_gone_leaves_its_calls_and_no_errors() -> None:
             await stop
         gc.collect()
         assert leader.errors == []
-        assert problems == []
+        # grpcio's poller is one for all loops of a process, and may still tell this one of another test's closed loop.
+        assert [each for each in problems if "PollerCompletionQueue" not in each["message"]] == []
 
     asyncio.run(main())
 

@@ -1,9 +1,11 @@
 """Calls to coordinators: a group's go to the owner of its group partition, all others to the active one.
 
-Where there is one coordinator, every call goes to it, once. Where there are several, which one is right may change at
-any time, so a call is made again for ROUTING_RETRY_MS, with a growing pause that a new view of the catalog ends:
+Where there are several, which one is right may change at any time, so a call is made again for ROUTING_RETRY_MS, with a
+growing pause that a new view of the catalog ends. Where there is one, every call goes to it, and is made again for
+RESTART_RETRY_MS, in which it may be started again: a client whose commit is refused because the coordinator is away may
+lose its place in the group (librdkafka 2.16), while a broker of Kafka closes the connection. So a call is made again
 
-- when the answer is NOT_COORDINATOR, which says that nothing was done;
+- when the answer is NOT_COORDINATOR, which says that nothing was done, where there are several;
 - when the call did not start (CallNotStarted), or nobody is known to be right yet;
 - when its outcome is unknown (the connection was lost, or the view says for OWNER_CHANGED_GRACE_MS that another one is
   right by now), only where doing it twice is the same as doing it once: `REPEATABLE_METHODS`.
@@ -39,6 +41,8 @@ from kshare_rpc.network import (
 
 ROUTING_RETRY_MS = 2_000
 """How long after its first refusal a call is made again."""
+RESTART_RETRY_MS = 5_000
+"""The same where there is one coordinator, which is awaited."""
 FIRST_BACK_OFF_MS = 10
 LONGEST_BACK_OFF_MS = 250
 OWNER_CHANGED_GRACE_MS = 1_000
@@ -147,7 +151,7 @@ class CoordinatorCalls:
         order_key: Hashable = None,
     ) -> Response:
         """Of one group."""
-        if order_key is None or not self._coordinators.has_several_coordinators:
+        if order_key is None:
             return await self._call(lambda: self._owner(group_id), method, request, timeout_ms)
         this = self._newest[order_key] = object()
         try:
@@ -248,24 +252,23 @@ class CoordinatorCalls:
         timeout_ms: int,
         is_newest: Callable[[], bool] = lambda: True,
     ) -> Response:
-        if not self._coordinators.has_several_coordinators:
-            only = self._coordinators.active_address
-            answer, _ = await self._coordinators.channel(only).call(method, request, timeout_ms=timeout_ms)
-            if is_refused(answer):
-                raise _not_coordinator(method, only, answer)
-            return answer
-        waiting = _Waiting()
+        has_several = self._coordinators.has_several_coordinators
+        waiting = _Waiting(ROUTING_RETRY_MS if has_several else RESTART_RETRY_MS)
+        refusal: ChannelUnavailable
         while True:
             address = find()
             try:
                 answer = await self._call_at(address, find, method, request, timeout_ms)
-                if not is_refused(answer):
-                    return answer
-                refusal: ChannelUnavailable = _not_coordinator(method, address, answer)
             except ChannelUnavailable as failure:
                 if not _may_go_elsewhere(method, request, failure):
                     raise
                 refusal = failure
+            else:
+                if not is_refused(answer):
+                    return answer
+                refusal = _not_coordinator(method, address, answer)
+                if not has_several:
+                    raise refusal
             if not (is_newest() and await waiting.may_go_on(self._coordinators, find() == address) and is_newest()):
                 raise refusal
 
@@ -364,7 +367,8 @@ class _Portion(Generic[Request, Response, Result]):
 class _Waiting:
     """The pauses between the attempts of one call."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_ms: int = ROUTING_RETRY_MS) -> None:
+        self._patience_ms = patience_ms
         self._give_up_at: float | None = None
         self._back_off_ms = FIRST_BACK_OFF_MS
 
@@ -372,7 +376,7 @@ class _Waiting:
         """Waits, and says whether to try again; a new view ends the pause, where the same would be asked again."""
         now = asyncio.get_running_loop().time()
         if self._give_up_at is None:
-            self._give_up_at = now + ROUTING_RETRY_MS / 1000
+            self._give_up_at = now + self._patience_ms / 1000
         if now >= self._give_up_at:
             return False
         if is_same_again:
