@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-kubernetes test-pipeline-image test-rolling-containers check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
+.PHONY: setup demo up test test-kubernetes test-pipeline-image check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -34,11 +34,7 @@ up: setup
 # clients; those that measure seconds run alone. make test TEST="-n 0" for one process.
 TEST ?= -n 3 --dist loadfile --no-loadscope-reorder
 test: setup
-	$(BIN)/python -m pytest -m "not large_image and not rolling_containers" $(TEST)
-
-# Containers of the compose file are restarted one at a time under load; the pauses are those of a quiet machine.
-test-rolling-containers: setup
-	$(BIN)/python -m pytest -m rolling_containers tests/deploy
+	$(BIN)/python -m pytest -m "not large_image" $(TEST)
 
 # The pipeline's container in the compose file; its image has Java and Spark and takes minutes to build.
 test-pipeline-image: setup

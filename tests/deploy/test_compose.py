@@ -86,7 +86,6 @@ def test_nothing_is_lost_while_containers_die_and_share_coordinators_are_scaled(
 
 
 @pytest.mark.quiet
-@pytest.mark.rolling_containers
 def test_containers_are_restarted_one_at_a_time(stack: Stack) -> None:
     """As for a new image: SIGTERM, and up again on the same volume; nothing is lost, and no consumer waits for long."""
     with RollingLoad(stack.bootstraps, PARTITIONS) as load:
@@ -121,5 +120,8 @@ def test_prometheus_sees_what_was_done(stack: Stack) -> None:
             lambda role=role, count=count: prometheus.value(f'sum(up{{component="{role}"}})') == count,  # type: ignore[misc]
             f"{count} of {role}: {prometheus.query('up')}",
         )
-    assert (prometheus.value('sum(up{component="share-coordinator"})') or 0) >= 2
+    wait_for(
+        lambda: (prometheus.value('sum(up{component="share-coordinator"})') or 0) >= 2,
+        "both share coordinators are found and scraped",
+    )
     assert prometheus.value("min(kshare_node_healthy)") == 1
