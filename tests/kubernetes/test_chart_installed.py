@@ -66,6 +66,10 @@ class Installation:
         items = self.cluster.get("pods", "--selector", selector)["items"]
         return sorted(item["metadata"]["name"] for item in items)
 
+    def is_gone(self) -> bool:
+        """Whether no pod is left. A StatefulSet that is made while pods of its name still end may stay without one."""
+        return not self.cluster.get("pods", "--selector", f"app.kubernetes.io/instance={RELEASE}")["items"]
+
     def scale(self, role: str, replicas: int) -> None:
         """Returns when the pods that are scaled away are gone, so when they have handed over what they had."""
         self.cluster.kubectl("scale", f"statefulset/{NAME}-{role}", "--replicas", str(replicas))
@@ -133,7 +137,7 @@ def test_the_life_of_an_installation(cluster: Kubernetes) -> None:
         load.goes_on_after(lambda: cluster.helm("rollback", RELEASE, "1", "--wait", "--timeout", "240s"))
         assert "group.share.max.size=500" not in cluster.kubectl("get", "configmap", NAME, "--output", "yaml")
         cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
-        wait_for(lambda: not installation.pods("leader"), "all pods are gone", timeout_s=120)
+        wait_for(installation.is_gone, "all pods are gone", timeout_s=120)
         del installation.values["config"]
         load.goes_on_after(installation.install)
     assert pool.account.finish() == []

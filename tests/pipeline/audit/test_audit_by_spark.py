@@ -20,7 +20,10 @@ from kshare_pipeline.audit.command import AuditRequest, run_audit
 from kshare_pipeline.audit.direct import BadHistory, audit_records, records_of_lines
 from kshare_pipeline.audit.job import DeliveryCountLimits, audit_table, collect
 from kshare_pipeline.audit.sources import Stretch, from_lines, from_tables
+from kshare_pipeline.kafka import topics
 from kshare_pipeline.tables.layout import Layout
+from support.apache_kafka import free_port
+from support.kshare_cluster import KshareCluster
 from support.spark import shared_spark
 
 DAY_MS = 86_400_000
@@ -171,6 +174,24 @@ def test_bad_input_is_refused(spark: SparkSession, arguments: list[str], words: 
     _, failure = invoke(*arguments)
     assert failure is not None and failure.exit_code == BAD_USE
     assert words in str(failure)
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "REQUEST_TIMEOUT_S", 1.0)
+    bootstrap = f"127.0.0.1:{free_port()}"
+    _, failure = invoke("--bootstrap", bootstrap, "--kafka", "log_level=0")
+    assert failure is not None and failure.exit_code == BAD_USE
+    assert f"the history of {bootstrap} cannot be read: asking for the partitions" in str(failure)
+    _, failure = invoke("--bootstrap", bootstrap, "--kafka", "no.such.config=1")
+    assert failure is not None and failure.exit_code == BAD_USE
+    assert "no.such.config" in str(failure)
+
+
+def test_a_cluster_without_history_is_told_what_to_set(tmp_path: Path) -> None:
+    with KshareCluster(tmp_path, single_process=True) as cluster:
+        _, failure = invoke("--bootstrap", cluster.bootstrap)
+    assert failure is not None and failure.exit_code == BAD_USE
+    assert "kshare.delivery.history.enable" in str(failure)
 
 
 def test_what_is_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:

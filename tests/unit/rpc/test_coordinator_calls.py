@@ -12,6 +12,7 @@ from kshare_core.identifiers import group_partition_of
 from kshare_rpc import methods
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.coordinator_calls import (
+    LONGEST_BACK_OFF_MS,
     OWNER_CHANGED_GRACE_MS,
     RESTART_RETRY_MS,
     ROUTING_RETRY_MS,
@@ -98,6 +99,22 @@ def test_one_coordinator_that_stays_away_is_the_callers_problem() -> None:
             await beat(follower, FIRST)
         took_ms = (asyncio.get_running_loop().time() - began) * 1000
         assert RESTART_RETRY_MS <= took_ms < RESTART_RETRY_MS + 500
+
+    play(scenario, 1)
+
+
+def test_a_node_that_stops_does_not_wait() -> None:
+    async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
+        await cluster[1].go_away()
+        call = asyncio.ensure_future(beat(follower, FIRST))
+        await asyncio.sleep(1)
+        follower.coordinators.stop_waiting()
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(CallNotStarted):
+            await call
+        with pytest.raises(CallNotStarted):
+            await beat(follower, FIRST)
+        assert asyncio.get_running_loop().time() - began <= 2 * LONGEST_BACK_OFF_MS / 1000
 
     play(scenario, 1)
 

@@ -135,6 +135,7 @@ class CoordinatorCalls:
         """Which coordinator each call waits for, and how to know the right one."""
         self._newest: dict[Hashable, object] = {}
         """The newest call of each order key, while one is under way."""
+        self._is_stopping = False
         self.active: Channel = _ActiveCoordinator(self)
 
     async def call_active(self, method: Method[Request, Response], request: Request, *, timeout_ms: int) -> Response:
@@ -226,6 +227,10 @@ class CoordinatorCalls:
             if not await waiting.may_go_on(self._coordinators):
                 raise NoCoordinator(f"{method.path}: no coordinator answers for group partitions {missing}")
 
+    def stop_waiting(self) -> None:
+        """The node stops: from now on each call is made once, and those that wait to be made again end soon."""
+        self._is_stopping = True
+
     def owners_changed(self) -> None:
         """A new view is here: calls that wait at somebody who is not the right one any more end soon."""
         loop = asyncio.get_running_loop()
@@ -269,7 +274,9 @@ class CoordinatorCalls:
                 refusal = _not_coordinator(method, address, answer)
                 if not has_several:
                     raise refusal
-            if not (is_newest() and await waiting.may_go_on(self._coordinators, find() == address) and is_newest()):
+            if self._is_stopping or not is_newest():
+                raise refusal
+            if not await waiting.may_go_on(self._coordinators, find() == address) or not is_newest():
                 raise refusal
 
     async def _call_at(

@@ -146,6 +146,7 @@ class GatewayNode:
         for listener in self._tls_listeners.values():
             await listener.close()
         await self._catalog.deregister()
+        self._catalog.coordinators.stop_waiting()
         for connection in list(self._connections.values()):
             connection.stop_reading()
         await self._gateway.finish_background(grace_ms)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kshare_pipeline.audit.direct import BadHistory
 from kshare_pipeline.audit.job import AuditResult, DeliveryCountLimits, audit_table, collect
-from kshare_pipeline.audit.sources import Stretch, from_lines, from_tables, from_topic
+from kshare_pipeline.audit.sources import Stretch, check_topic, from_lines, from_tables, from_topic
 from kshare_pipeline.session import spark_session
 
 SHOWN_FINDINGS = 100
@@ -38,6 +38,8 @@ class AuditRequest:
 
 def run_audit(request: AuditRequest, write_line: Callable[[str], None]) -> bool:
     """Whether the history has no fault; raises BadHistory for what cannot be read."""
+    if request.bootstrap is not None:
+        check_topic(request.bootstrap, request.kafka_properties)
     spark = spark_session("kshare audit", master=request.master, options={**QUIET, **request.spark_options})
     spark.sparkContext.setLogLevel("ERROR")
     try:

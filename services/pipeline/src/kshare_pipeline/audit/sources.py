@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 
 from kshare_core.delivery_history import HISTORY_TOPIC
 from kshare_pipeline.audit.direct import BadHistory
+from kshare_pipeline.kafka.properties import InvalidOption, open_consumer, reader_properties
+from kshare_pipeline.kafka.topics import KafkaUnavailable, partitions_of
 from kshare_pipeline.log_source import LogDataSource
 from kshare_pipeline.tables.layout import Layout, days_of
 from kshare_pipeline.tables.parse import EVENTS_SCHEMA, parse_history
@@ -47,6 +49,21 @@ def from_tables(spark: SparkSession, folder: Path) -> DataFrame:
     if not days_of(events):
         raise BadHistory(f"{folder} has no delivery events; it must be the data folder of the pipeline service")
     return spark.read.schema(EVENTS_SCHEMA).parquet(str(events))
+
+
+def check_topic(bootstrap: str, properties: Mapping[str, str] | None = None) -> None:
+    """Raises BadHistory where the cluster does not answer, or has no history topic; without Spark, so at once."""
+    try:
+        consumer = open_consumer(reader_properties({"bootstrap.servers": bootstrap, **(properties or {})}))
+        found = partitions_of(consumer, [HISTORY_TOPIC])
+        consumer.close()
+    except (InvalidOption, KafkaUnavailable) as problem:
+        raise BadHistory(f"the history of {bootstrap} cannot be read: {problem}") from problem
+    if not found:
+        text = (
+            f"{bootstrap} has no topic {HISTORY_TOPIC}: leaders write it where kshare.delivery.history.enable is true"
+        )
+        raise BadHistory(text)
 
 
 def from_topic(spark: SparkSession, bootstrap: str, properties: Mapping[str, str] | None = None) -> DataFrame:
