@@ -66,6 +66,13 @@ class Installation:
         items = self.cluster.get("pods", "--selector", selector)["items"]
         return sorted(item["metadata"]["name"] for item in items)
 
+    def test(self) -> None:
+        """`helm test`; what its pod printed is part of the error."""
+        try:
+            self.cluster.helm("test", RELEASE, "--timeout", "120s")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.cluster.kubectl('logs', f'{NAME}-test')}") from None
+
     def is_gone(self) -> bool:
         """Whether no pod is left. A StatefulSet that is made while pods of its name still end may stay without one."""
         return not self.cluster.get("pods", "--selector", f"app.kubernetes.io/instance={RELEASE}")["items"]
@@ -114,7 +121,7 @@ class Load:
 def test_the_life_of_an_installation(cluster: Kubernetes) -> None:
     installation = Installation(cluster)
     installation.install()
-    cluster.helm("test", RELEASE, "--timeout", "120s")
+    installation.test()
     create_topic(installation.bootstraps[0], "orders", PARTITIONS)
     read_from_earliest(installation.bootstraps[1], "workers")
     tasks = [
@@ -205,7 +212,7 @@ def test_tls_at_a_node_port(cluster: Kubernetes, tmp_path: Path) -> None:
         "roles": {"enabled": True, "secretName": "roles-certificate"},
     }
     installation.install()
-    cluster.helm("test", RELEASE, "--timeout", "120s")
+    installation.test()
     address = f"{cluster.node}:{PORT}"
     settings: dict[str, str | int | float | bool] = {
         "bootstrap.servers": address,

@@ -121,7 +121,7 @@ def test_partitions_are_spread_over_the_gateways_of_their_leader() -> None:
         answer = await harness.client().ask(ApiKey.METADATA, 12, topics=[{"name": "wide"}])
         brokers = [partition.leader_id for partition in answer.topics[0].partitions]
         assert set(brokers[::2]) == {3, 8} and set(brokers[1::2]) == {7, 9}
-        assert answer.controller_id == 3
+        assert answer.controller_id == 7, "the gateway that was asked: the others may be gone"
 
     run(scenario)
 

@@ -31,6 +31,11 @@ def metadata_brokers(context: RequestContext) -> list[Body]:
 
 
 def controller_id(context: RequestContext) -> int:
-    """Any gateway takes every administrative request; clients are told the first one. -1: none is known."""
-    gateways = client_gateways(context)
-    return gateways[0].node_id if gateways else -1
+    """Any gateway takes every administrative request; clients are told this one, which is there for sure.
+
+    Others may be gone whose leases have not run out, and clients wait for a controller for long. Where the client
+    cannot reach this one by its listener, the first that it can; -1: none is known.
+    """
+    known = [node.node_id for node in client_gateways(context)]
+    own = context.gateway.node_id
+    return own if own in known else next(iter(known), -1)
