@@ -92,7 +92,7 @@ def test_initialize_with_a_greater_state_epoch_starts_anew_and_keeps_older_leade
     shell = new_shell(initialize(), write(KEY, (5, 6, 2, 1), leader_epoch=3, start_offset=5, delivery_complete_count=2))
     snapshot_epoch = state_of(shell).snapshot_epoch
     shell.run(initialize(state_epoch=2, start_offset=100))
-    assert state_of(shell) == ShareGroupOffset(snapshot_epoch + 1, 2, 3, 100, 0, (), 0, NOW_MS)
+    assert state_of(shell) == ShareGroupOffset(snapshot_epoch + 1, 2, 3, 100, 0, [], 0, NOW_MS)
     assert refused(shell, write(state_epoch=2, leader_epoch=2)).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
 TOPIC_ID_LENGTH = 16
-STATE_PARTITIONS_CACHED = 10_000
-"""Share-partitions whose place is remembered; the hash walks over every character of the key."""
+TOPICS_OF_GROUPS_REMEMBERED = 10_000
+"""Whose names are shared and whose hash is known; the hash walks over every character of both names."""
+PARTITION_NUMBERS_REMEMBERED = 10_000
 
 
 class TopicPartition(NamedTuple):
@@ -39,6 +39,13 @@ class SharePartitionKey(NamedTuple):
         return f"{self.group_id}:{topic_id_text(self.topic_id)}:{self.partition}"
 
 
+def key_to_keep(group_id: str, topic_id: bytes, partition: int) -> SharePartitionKey:
+    """A key that shares its names with the others of its group and topic: for those that are kept, of which there may
+    be many. Comparing a name with itself does not look at its text, either."""
+    names = _topic_of_group(group_id, topic_id)
+    return SharePartitionKey(names.group_id, names.topic_id, partition)
+
+
 def topic_id_text(topic_id: bytes) -> str:
     """A topic id as Kafka prints it: URL-safe base64 without padding (org.apache.kafka.common.Uuid.toString)."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
@@ -56,20 +63,60 @@ def java_string_hash(text: str) -> int:
     """Java's String.hashCode: signed, 32 bits, over UTF-16 code units."""
     units: Sequence[int] = text.encode() if text.isascii() else memoryview(text.encode("utf-16")[2:]).cast("H")
     while len(_POWERS_OF_31) < len(units):
-        _POWERS_OF_31.append(_POWERS_OF_31[-1] * 31 & 0xFFFFFFFF)
-    value: int = sum(map(mul, units[::-1], _POWERS_OF_31)) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
+        _POWERS_OF_31.append(_POWERS_OF_31[-1] * 31 & _UNSIGNED)
+    value: int = sum(map(mul, units[::-1], _POWERS_OF_31)) & _UNSIGNED
+    return value - (1 << 32) if value & _SIGN_BIT else value
 
 
+_UNSIGNED = 0xFFFFFFFF
+_SIGN_BIT = 0x80000000
 _POWERS_OF_31 = [1]
 """Their lower 32 bits, as many as were needed so far."""
 
 
-@lru_cache(maxsize=STATE_PARTITIONS_CACHED)
 def state_partition_of(key: SharePartitionKey, state_partition_count: int) -> int:
-    """The partition of `__share_group_state` that holds the share-partition's state (Kafka's Utils.abs of the hash)."""
-    hashed = java_string_hash(str(key))
-    return (0 if hashed == -(1 << 31) else abs(hashed)) % state_partition_count
+    """The partition of `__share_group_state` that holds the share-partition's state (Kafka's Utils.abs of the hash).
+
+    All share-partitions of a topic begin with the same text, so what is remembered are topics: with 100,000
+    share-partitions, a place of each would be further away than the few multiplications of its last digits.
+    """
+    group_id, topic_id, partition = key
+    power, digits_hash = _DIGITS.get(partition) or _digits(partition)
+    hashed = (_topic_of_group(group_id, topic_id).hash_before_partition * power + digits_hash) & _UNSIGNED
+    if hashed & _SIGN_BIT:
+        hashed = 0 if hashed == _SIGN_BIT else _UNSIGNED + 1 - hashed
+    return hashed % state_partition_count
+
+
+class _TopicOfGroup(NamedTuple):
+    group_id: str
+    topic_id: bytes
+    hash_before_partition: int
+    """Of "group:topicId:", as an unsigned number."""
+
+
+_TOPICS_OF_GROUPS: dict[tuple[str, bytes], _TopicOfGroup] = {}
+_DIGITS: dict[int, tuple[int, int]] = {}
+
+
+def _topic_of_group(group_id: str, topic_id: bytes) -> _TopicOfGroup:
+    names = group_id, topic_id
+    found = _TOPICS_OF_GROUPS.get(names)
+    if found is None:
+        if len(_TOPICS_OF_GROUPS) >= TOPICS_OF_GROUPS_REMEMBERED:
+            _TOPICS_OF_GROUPS.clear()
+        hashed = java_string_hash(f"{group_id}:{topic_id_text(topic_id)}:") & _UNSIGNED
+        found = _TOPICS_OF_GROUPS[names] = _TopicOfGroup(group_id, topic_id, hashed)
+    return found
+
+
+def _digits(partition: int) -> tuple[int, int]:
+    """What the digits do to the hash of a text that they follow: the factor, and what is added."""
+    if len(_DIGITS) >= PARTITION_NUMBERS_REMEMBERED:
+        _DIGITS.clear()
+    digits = str(partition)
+    found = _DIGITS[partition] = 31 ** len(digits), java_string_hash(digits)
+    return found
 
 
 def group_partition_of(group_id: str, group_partition_count: int) -> int:

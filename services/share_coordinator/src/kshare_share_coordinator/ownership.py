@@ -12,15 +12,12 @@ number, this node answers COORDINATOR_NOT_AVAILABLE rather than finding no state
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Protocol
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc.catalog import CatalogView
 from kshare_share_coordinator.machine.operations import Result
-
-PLACES_CACHE_LIMIT = 150_000
 
 
 class StoreIdentity(Protocol):
@@ -61,7 +58,6 @@ class Ownership:
         self._identity_problem: str | None = None
         self.is_disk_refusing = False
         """Whether the newest identity problem is the disk's: it may be over without any change of the catalog."""
-        self._place = lru_cache(maxsize=PLACES_CACHE_LIMIT)(state_partition_of.__wrapped__)
 
     @property
     def view(self) -> CatalogView:
@@ -70,7 +66,7 @@ class Ownership:
 
     def state_partition_of(self, key: SharePartitionKey) -> int:
         """The state partition of a share-partition that was not refused."""
-        return self._place(key, self._count)
+        return state_partition_of(key, self._count)
 
     def owned_count(self) -> int:
         """How many state partitions the catalog says this node owns, moving ones too."""
@@ -78,7 +74,7 @@ class Ownership:
 
     def refusal(self, key: SharePartitionKey) -> Result | None:
         """Why this node does not answer for the share-partition, None where it does."""
-        return self._refusal_of_everything() or self._refusal_of_place(self._place(key, self._count), key)
+        return self._refusal_of_everything() or self._refusal_of_place(state_partition_of(key, self._count), key)
 
     def state_partition_refusal(self, state_partition: int) -> Result | None:
         """Why this node does not answer for a state partition as a whole, None where it does."""

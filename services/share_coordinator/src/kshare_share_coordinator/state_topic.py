@@ -53,6 +53,9 @@ _LENGTH = Struct(">h")
 _ENTRY_HEAD = Struct(">q?")
 _PARTITION_BYTES = 4
 _RECORD_TYPE_BYTES = 2
+_SNAPSHOT_SUFFIX = bytes(_RECORD_TYPE_BYTES)
+"""What follows the prefix in the key of a snapshot, and of a tombstone."""
+_ONLY_A_SNAPSHOT = {_SNAPSHOT_SUFFIX}
 
 
 class Entry(NamedTuple):
@@ -89,8 +92,9 @@ class StateTopicIndex:
         self.now_ms = now_ms
         self.on_written: Callable[[Sequence[str]], None] = lambda families: None
         self._ends: dict[str, _End] = {}
-        self._offsets: OrderedDict[bytes, dict[bytes, int]] = OrderedDict()
-        """By share-partition (the prefix of its keys): the offset of each of its records, by the rest of its key."""
+        self._offsets: OrderedDict[bytes, int | dict[bytes, int]] = OrderedDict()
+        """By share-partition (the prefix of its keys): the offset of its snapshot; where it has other records too, or
+        none, the offset of each, by the rest of its key. Nearly all have just a snapshot, and there are many."""
         self._cached_offsets = 0
         self._pending: dict[str, None] = {}
 
@@ -111,7 +115,7 @@ class StateTopicIndex:
         families, self._pending = list(self._pending), {}
         while self._cached_offsets > CACHED_OFFSETS_LIMIT:
             _, offsets = self._offsets.popitem(last=False)
-            self._cached_offsets -= len(offsets)
+            self._cached_offsets -= 1 if isinstance(offsets, int) else len(offsets)
         if families:
             self.on_written(families)
 
@@ -207,24 +211,43 @@ class StateTopicIndex:
     ) -> int:
         end = self._end(family)
         offset, timestamp_ms = end.next_offset, max(self.now_ms(), end.timestamp_ms)
-        offsets = self._offsets_of(family, prefix)
-        for superseded in list(offsets) if supersedes_all else [suffix]:
-            old = offsets.pop(superseded, None)
-            if old is not None:
-                self._cached_offsets -= 1
-                if old != UNKNOWN_OFFSET:
-                    writes.append(Write(family, _offset_key(old), None))
-                if superseded != suffix:
-                    writes.append(Write(family, _KEYS + prefix + superseded, None))
+        known = self._known(family, prefix)
+        if suffix == _SNAPSHOT_SUFFIX and supersedes_all and isinstance(known, int):
+            if known != UNKNOWN_OFFSET:
+                writes.append(Write(family, _offset_key(known), None))
+            self._offsets[prefix] = offset
+        else:
+            offsets = {_SNAPSHOT_SUFFIX: known} if isinstance(known, int) else known
+            self._supersede(family, prefix, list(offsets) if supersedes_all else [suffix], suffix, offsets, writes)
+            offsets[suffix] = offset
+            self._cached_offsets += 1
+            self._offsets[prefix] = offset if offsets.keys() == _ONLY_A_SNAPSHOT else offsets
         offset_part = _OFFSET.pack(offset)
         record_key = prefix + suffix
         writes.append(Write(family, _OFFSETS + offset_part, _ENTRY_HEAD.pack(timestamp_ms, is_tombstone) + record_key))
         writes.append(Write(family, _KEYS + record_key, offset_part))
-        offsets[suffix] = offset
-        self._cached_offsets += 1
         self._ends[family] = _End(offset + 1, timestamp_ms)
         self._pending[family] = None
         return offset
+
+    def _supersede(
+        self,
+        family: str,
+        prefix: bytes,
+        superseded: Sequence[bytes],
+        by: bytes,
+        offsets: dict[bytes, int],
+        writes: list[Write],
+    ) -> None:
+        """Takes the records with these suffixes out of `offsets`, and adds what removes their rows."""
+        for suffix in superseded:
+            old = offsets.pop(suffix, None)
+            if old is not None:
+                self._cached_offsets -= 1
+                if old != UNKNOWN_OFFSET:
+                    writes.append(Write(family, _offset_key(old), None))
+                if suffix != by:
+                    writes.append(Write(family, _KEYS + prefix + suffix, None))
 
     def _end(self, family: str) -> _End:
         end = self._ends.get(family)
@@ -244,20 +267,20 @@ class StateTopicIndex:
         except CorruptRow:
             return 0
 
-    def _offsets_of(self, family: str, prefix: bytes) -> dict[bytes, int]:
-        offsets = self._offsets.get(prefix)
-        if offsets is not None:
+    def _known(self, family: str, prefix: bytes) -> int | dict[bytes, int]:
+        """What `_offsets` has, or the store."""
+        known = self._offsets.get(prefix)
+        if known is not None:
             if self._cached_offsets > CACHED_OFFSETS_LIMIT // 2:  # moving costs as much as the rest of the look-up
                 self._offsets.move_to_end(prefix)
-            return offsets
+            return known
         start = _KEYS + prefix
-        offsets = {}
+        offsets: dict[bytes, int] = {}
         for key, stored in self._store.scan_stored(family, start, _end_of(start)):
             try:
                 (offsets[key[len(start) :]],) = _OFFSET.unpack(unsealed(family, key, stored))
             except CorruptRow:
                 offsets[key[len(start) :]] = UNKNOWN_OFFSET
-        self._offsets[prefix] = offsets
         self._cached_offsets += len(offsets)
         return offsets
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kshare_core.identifiers import SharePartitionKey
+from kshare_core.identifiers import SharePartitionKey, key_to_keep
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.network import Handler
 from kshare_share_coordinator.handlers.operation_service import OperationService
@@ -17,7 +17,7 @@ def read_share_group_state(service: OperationService) -> Handler:
     ) -> messages.ReadShareGroupStateResponse:
         operations = [
             ReadState(
-                key=SharePartitionKey(request.group_id, partition.topic_id, partition.partition),
+                key=key_to_keep(request.group_id, partition.topic_id, partition.partition),
                 leader_epoch=partition.leader_epoch,
             )
             for partition in request.partitions

@@ -1,10 +1,9 @@
 """The pure machine of the share coordinator (KIP-932, "Managing durable share-partition state").
 
 States are loaded on demand: `load` gives the stored records of one share-partition (it must always give what was made
-durable last), and they are replayed exactly like live ones. What was loaded or changed is kept, up to a limit; the
-least recently used states that are durable are dropped first, which changes nothing but the time of the next look-up.
-What was used when is only kept track of while more than half of the limit is in use: moving an entry in a large table
-costs as much as all the rest of a look-up. The shell calls `records_are_durable` after each append.
+durable last), and they are replayed exactly like live ones. What was loaded or changed is kept, up to a limit
+(`state_cache`); only states that are durable are dropped, which changes nothing but the time of the next look-up. The
+shell calls `records_are_durable` after each append.
 
 The rules, where they go beyond Kafka 4.3.1's ShareCoordinatorShard:
 - An epoch that grows makes a ShareSnapshot, because a ShareUpdate cannot carry the state epoch (KAFKA-19337), and never
@@ -24,7 +23,6 @@ next look-up a few rows; where it says again all that the state has; and after s
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
@@ -57,6 +55,7 @@ from kshare_share_coordinator.machine.share_group_offset import (
     next_snapshot_epoch,
 )
 from kshare_share_coordinator.machine.state_batches import StateBatch, combine_state_batches
+from kshare_share_coordinator.machine.state_cache import StateCache
 
 SMALL_STATE_BATCHES = 16
 """A state of so few batches is written as a snapshot: hardly longer than an update, and loaded with one look-up."""
@@ -95,12 +94,7 @@ class ShareCoordinatorMachine:
     ) -> None:
         self._load = load
         self._updates_per_snapshot = snapshot_update_records_per_snapshot
-        self._cached_states_limit = cached_states_limit
-        self._cached_state_batches_limit = cached_state_batches_limit
-        self._tracked_states = cached_states_limit // 2
-        self._states: OrderedDict[SharePartitionKey, ShareGroupOffset | None] = OrderedDict()
-        """Least recently used first, among those that were touched while more than half of the limit was in use."""
-        self._cached_state_batches = 0
+        self._states = StateCache(states_limit=cached_states_limit, state_batches_limit=cached_state_batches_limit)
         self._not_durable: dict[SharePartitionKey, None] = {}
 
     def decide(self, command: Operation, now_ms: int) -> ShareDecision:
@@ -125,59 +119,30 @@ class ShareCoordinatorMachine:
         else:  # whatever was there, even if it cannot be read, ends here
             state = apply(None, record)
         self._not_durable[key] = None
-        self._keep(key, state)
+        self._states.keep(key, state)
 
     def records_are_durable(self) -> None:
         """All records that were replayed until now can be loaded again, so their states may be dropped."""
         self._not_durable.clear()
-        self._drop_beyond_limit()
+        self._states.drop_beyond_limit(self._not_durable)
 
     def forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
         """Drops states whose records were or will be changed by somebody else; all of them must be durable."""
-        for key in [key for key in self._states if is_forgotten(key)]:
-            self._forget(key)
+        self._states.forget_where(is_forgotten)
 
     def _state(self, key: SharePartitionKey) -> ShareGroupOffset | None:
         try:
-            state = self._states[key]
+            return self._states.find(key)
         except KeyError:
             return self._load_state(key)
-        if len(self._states) > self._tracked_states:
-            self._states.move_to_end(key)
-        return state
 
     def _load_state(self, key: SharePartitionKey) -> ShareGroupOffset | None:
         state = None
         for record in self._load(key):
             state = apply(state, record)
-        self._keep(key, state)
-        self._drop_beyond_limit()
+        self._states.keep(key, state)
+        self._states.drop_beyond_limit(self._not_durable)
         return state
-
-    def _keep(self, key: SharePartitionKey, state: ShareGroupOffset | None) -> None:
-        if len(self._states) > self._tracked_states:
-            self._forget(key)
-        elif former := self._states.get(key):
-            self._cached_state_batches -= len(former.state_batches)
-        self._states[key] = state
-        self._cached_state_batches += len(state.state_batches) if state else 0
-
-    def _forget(self, key: SharePartitionKey) -> None:
-        state = self._states.pop(key, None)
-        self._cached_state_batches -= len(state.state_batches) if state else 0
-
-    def _drop_beyond_limit(self) -> None:
-        while self._is_beyond_limit():
-            oldest = next(iter(self._states))
-            if oldest in self._not_durable:  # those that are newer can wait until the append is done
-                return
-            self._forget(oldest)
-
-    def _is_beyond_limit(self) -> bool:
-        return (
-            len(self._states) > self._cached_states_limit
-            or self._cached_state_batches > self._cached_state_batches_limit
-        )
 
     def _problem(self, operation: Operation) -> str | None:
         if isinstance(operation, WriteState):

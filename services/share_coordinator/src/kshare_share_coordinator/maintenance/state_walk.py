@@ -30,10 +30,12 @@ from kshare_share_coordinator.state_store import (
 
 FIRST_PASS_MS = 10_000
 """After the start, whose own work comes first."""
-SLICE_ROWS = 300
-"""Rows read in one go: about a millisecond, in which nobody is answered. One share-partition may have 501."""
+SLICE_ROWS = 60
+"""Rows of share-partitions read in one go: about a millisecond, in which nobody is answered. One may have 501."""
+SLICE_OTHER_ROWS = 300
+"""Of others, whose checksum is all that is looked at."""
 PAUSE_MS = 100
-"""Between slices: the pass takes a hundredth of a CPU, and two minutes for 100,000 share-partitions."""
+"""Between slices: the pass takes a hundredth of a CPU, and four minutes for 100,000 share-partitions."""
 REMEMBERED_SHARE_PARTITIONS_LIMIT = 200_000
 """Share-partitions with updates that one pass remembers; those beyond have their turn when others have snapshots."""
 REPORTED_ROWS_LIMIT = 100
@@ -147,7 +149,7 @@ class StateWalk:
     def _check_slice(self, family: str, start: bytes) -> bytes | None:
         """The key from which to go on, None at the end."""
         for count, (key, stored) in enumerate(self._store.scan_stored(family, start)):
-            if count == SLICE_ROWS:
+            if count == SLICE_OTHER_ROWS:
                 return key
             try:
                 unsealed(family, key, stored)
