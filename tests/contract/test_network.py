@@ -94,7 +94,9 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> ExchangeTls:
     return found
 
 
-@pytest.fixture(params=["grpc", "grpc with TLS", "grpc with TLS on uvloop", "in process"])
+@pytest.fixture(
+    params=["grpc", "grpc over TCP", "grpc on uvloop", "grpc with TLS", "grpc with TLS on uvloop", "in process"]
+)
 def play(request: pytest.FixtureRequest, tls: ExchangeTls) -> Play:
     """Runs a scene with a network, a served leader and a channel to it."""
 
@@ -103,7 +105,8 @@ def play(request: pytest.FixtureRequest, tls: ExchangeTls) -> Play:
         network: Network
         if "grpc" in request.param:
             used = tls if "TLS" in request.param else None
-            network = GrpcNetwork(on_handler_error=leader.on_handler_error, tls=used)
+            is_local = "TCP" not in request.param
+            network = GrpcNetwork(on_handler_error=leader.on_handler_error, tls=used, local_sockets=is_local)
         else:
             network = InProcessNetwork(on_handler_error=leader.on_handler_error)
         server = await network.serve(ADDRESS, [leader.service()])

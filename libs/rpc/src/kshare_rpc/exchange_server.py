@@ -24,6 +24,7 @@ from kshare_rpc.frames import FrameError, decode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
 from kshare_rpc.http2_exchange import Http2Exchange, MessageReader
+from kshare_rpc.local_sockets import listening_socket
 
 CALLS_PER_STREAM_LIMIT = 16_384
 """Calls under way that a server takes from one connection."""
@@ -146,11 +147,13 @@ class ServerExchange(Http2Exchange):
 
 
 class ExchangeListener:
-    """The listening socket and its connections."""
+    """The listening sockets and their connections; `local_sockets`: also on the short way (see local_sockets)."""
 
-    def __init__(self, calls: CallServer, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, calls: CallServer, tls: ssl.SSLContext | None = None, *, local_sockets: bool = True) -> None:
         self._calls = calls
         self._tls = tls
+        self._has_local_sockets = local_sockets and tls is None
+        self._local_server: asyncio.Server | None = None
         self._connections: dict[ServerExchange, None] = {}
         self._server: asyncio.Server | None = None
 
@@ -170,11 +173,28 @@ class ExchangeListener:
         except OSError as error:
             text = f"cannot listen on {address!r}: the port is taken, or the host is not this machine's ({error})"
             raise OSError(errno.EADDRINUSE, text) from error
-        return f"{host}:{self._server.sockets[0].getsockname()[1]}"
+        bound = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+        if self._has_local_sockets:
+            await self._listen_locally(bound)
+        return bound
+
+    async def _listen_locally(self, address: str) -> None:
+        try:
+            local = listening_socket(address)
+        except OSError as error:
+            logging.getLogger(__name__).warning("%s is served over TCP only: %s", address, error)
+            return
+        if local is not None:
+            loop = asyncio.get_running_loop()
+            self._local_server = await loop.create_unix_server(
+                lambda: ServerExchange(self._calls, self._connections), sock=local
+            )
 
     async def stop(self) -> None:
         """Lets connections send what they have for FLUSH_AT_STOP_MS, then closes everything."""
         assert self._server is not None
+        if self._local_server is not None:
+            self._local_server.close()
         self._server.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + FLUSH_AT_STOP_MS / 1000

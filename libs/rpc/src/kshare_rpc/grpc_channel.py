@@ -26,6 +26,7 @@ from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.http2_exchange import Http2Exchange, MessageReader, status_text
+from kshare_rpc.local_sockets import connected_socket
 from kshare_rpc.network import (
     CallFailed,
     CallNotStarted,
@@ -137,10 +138,16 @@ class GrpcChannel:
     """A `Channel` over one stream; see the module's text."""
 
     def __init__(
-        self, address: str, statistics: CallStatistics | None = None, tls: ssl.SSLContext | None = None
+        self,
+        address: str,
+        statistics: CallStatistics | None = None,
+        tls: ssl.SSLContext | None = None,
+        *,
+        local_sockets: bool = True,
     ) -> None:
         self._address = address
         self._tls = tls
+        self._has_local_sockets = local_sockets and tls is None
         self._statistics = statistics or CallStatistics()
         self._calls: dict[int, _Call[Any]] = {}
         self._correlation_ids = itertools.count(1)
@@ -226,8 +233,12 @@ class GrpcChannel:
         self._connecting = None
 
     async def _reach(self, exchange: ClientExchange) -> None:
-        """Connects to the first of the name's addresses that answers; OSError or TimeoutError."""
+        """Connects the short way, or to the first of the name's addresses that answers; OSError or TimeoutError."""
         loop = asyncio.get_running_loop()
+        local = connected_socket(self._address) if self._has_local_sockets else None
+        if local is not None:
+            await loop.create_unix_connection(lambda: exchange, sock=local)
+            return
         host, _, port = self._address.rpartition(":")
         host = host.strip("[]")
         hosts = [host]

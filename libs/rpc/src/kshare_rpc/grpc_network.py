@@ -31,13 +31,15 @@ class GrpcNetwork:
         statistics: CallStatistics | None = None,
         tracer: Tracer | None = None,
         tls: ExchangeTls | None = None,
+        local_sockets: bool = True,
     ) -> None:
         """`operations_listen`: where unary calls, health and reflection are served (port 0: any free one).
 
         `advertised_address`: what a server says its address is, where others do not reach it at the one that it
         listens on, as in a container. `tracer` records the calls that are part of a trace. `tls` encrypts the streams;
-        operations are health and reflection only then.
+        operations are health and reflection only then. `local_sockets`: roles of one machine take the short way.
         """
+        self._local_sockets = local_sockets
         self._tracer = tracer
         self._tls = tls
         self.statistics = statistics or CallStatistics()
@@ -48,11 +50,19 @@ class GrpcNetwork:
         """Where the newest server's operations face listens; None before there is one."""
 
     def connect(self, address: str) -> GrpcChannel:
-        return GrpcChannel(address, self.statistics, None if self._tls is None else self._tls.client)
+        tls = None if self._tls is None else self._tls.client
+        return GrpcChannel(address, self.statistics, tls, local_sockets=self._local_sockets)
 
     async def serve(self, address: str, services: Sequence[Service]) -> GrpcServer:
         """Listens on `address` (port 0: any free one); OSError where that is not possible."""
-        server = GrpcServer(services, self._on_handler_error, self.statistics, self._tracer, self._tls)
+        server = GrpcServer(
+            services,
+            self._on_handler_error,
+            self.statistics,
+            self._tracer,
+            self._tls,
+            local_sockets=self._local_sockets,
+        )
         await server.start(address, self._operations_listen)
         if self._advertised_address is not None:
             server.advertise(self._advertised_address)
@@ -77,9 +87,11 @@ class GrpcServer:
         statistics: CallStatistics,
         tracer: Tracer | None,
         tls: ExchangeTls | None = None,
+        *,
+        local_sockets: bool = True,
     ) -> None:
         self._calls = CallServer(services, on_handler_error, statistics, tracer)
-        self._exchange = ExchangeListener(self._calls, None if tls is None else tls.server)
+        self._exchange = ExchangeListener(self._calls, None if tls is None else tls.server, local_sockets=local_sockets)
         self._operations = OperationsServer(self._calls, serves_methods=tls is None)
         self._is_called = False
         self.operations_address = ""

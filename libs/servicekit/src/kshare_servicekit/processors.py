@@ -1,0 +1,39 @@
+"""Whether this process may keep a processor busy without need."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+ENOUGH = 2
+
+
+def may_keep_busy(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP, *, processors: int | None = None) -> bool:
+    """Not with a single processor, nor with a limit of processor time (a container's), which it would use up.
+
+    `own_cgroup` names the cgroup below `cgroups`; a limit of any of its parents counts. Of version 1 only what a
+    container sees, its own cgroup at the root, is looked at.
+    """
+    if (len(os.sched_getaffinity(0)) if processors is None else processors) < ENOUGH:
+        return False
+    limits = [folder / "cpu.max" for folder in _folders(cgroups, own_cgroup)]
+    return not any(map(_is_limited, [*limits, cgroups / "cpu" / "cpu.cfs_quota_us"]))
+
+
+def _folders(cgroups: Path, own_cgroup: Path) -> list[Path]:
+    try:
+        lines = own_cgroup.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    folder = cgroups / own
+    return [cgroups, folder, *(parent for parent in folder.parents if cgroups in parent.parents)]
+
+
+def _is_limited(limit: Path) -> bool:
+    try:
+        return not limit.read_text(encoding="utf-8").startswith(("max", "-1"))
+    except OSError:  # the other version, or no such controller
+        return False
