@@ -38,6 +38,7 @@ KEEPALIVE_INTERVAL_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 CLOSE_TIMEOUT_MS = 200
 
+SMALL_MESSAGE_BYTES = 4 * 1024
 JOINED_BYTES = 64 * 1024
 """Up to so many bytes, copying them behind their frame's head is cheaper than a second write."""
 
@@ -65,7 +66,13 @@ class MessageReader:
         self._needed = PREFIX_BYTES
 
     def feed(self, data: bytes | memoryview) -> list[memoryview]:
-        """The messages that `data` completes, in memory of their own; FrameError as for `_message_end`."""
+        """The messages that `data` completes; FrameError as for `_message_end`.
+
+        Those of more than SMALL_MESSAGE_BYTES are in memory of their own: whoever keeps one keeps nothing else.
+        """
+        size = len(data)
+        if not self._size and PREFIX_BYTES <= size <= SMALL_MESSAGE_BYTES and _message_end(data) == size:
+            return [memoryview(data)[PREFIX_BYTES:]]
         self._pieces.append(data)
         self._size += len(data)
         if self._size < self._needed:
@@ -121,6 +128,8 @@ class Http2Exchange(asyncio.Protocol):
         self._unacked: dict[int, int] = {}
         """Of each open stream: bytes received that the other side's window was not widened for yet."""
         self._paused = False
+        self._h2_has_spoken = True
+        """Whether h2 may have something to send that was not flushed."""
         self._heard_at = self._loop.time()
         self._keepalive: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -198,10 +207,12 @@ class Http2Exchange(asyncio.Protocol):
             self._control(data[at:end])
             at = end
         self._unread = data[at:]
-        self.pump()
+        if self._unsent or self._h2_has_spoken:
+            self.pump()
 
     def _control(self, frame: bytes) -> None:
         """Lets h2 have what is not the data of an open stream."""
+        self._h2_has_spoken = True
         try:
             events = self._h2.receive_data(frame)
         except h2.exceptions.ProtocolError as error:
@@ -279,30 +290,35 @@ class Http2Exchange(asyncio.Protocol):
         """Sends what can be sent now."""
         while self._unsent and not self._paused and not self.is_lost:
             stream_id, data = self._unsent[0]
-            try:
-                room = min(self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size, len(data))
-            except h2.exceptions.ProtocolError:  # the stream has ended; its reader knows why
+            connection, stream = self._h2, self._h2.streams.get(stream_id)
+            if stream is None or stream.closed:  # its reader knows why
                 self._unsent.popleft()
                 continue
+            windows = connection.outbound_flow_control_window, stream.outbound_flow_control_window
+            room = min(*windows, connection.max_outbound_frame_size, len(data))
             if room <= 0:
                 break
-            self._h2.outbound_flow_control_window -= room
-            self._h2.streams[stream_id].outbound_flow_control_window -= room
+            connection.outbound_flow_control_window -= room
+            stream.outbound_flow_control_window -= room
             self._write(_FRAME_HEAD.pack(room >> 16, room & 0xFFFF, _DATA_TYPE, 0, stream_id), data[:room])
             if room < len(data):
                 self._unsent[0] = (stream_id, data[room:])
             else:
                 self._unsent.popleft()
-        self.flush()
+        if self._h2_has_spoken:
+            self.flush()
 
     def _write(self, *pieces: bytes | memoryview) -> None:
-        self.flush()  # what h2 has to say goes first
+        if self._h2_has_spoken:
+            self.flush()  # what h2 has to say goes first
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(pieces) if len(pieces[-1]) < JOINED_BYTES else pieces[0])
             if len(pieces[-1]) >= JOINED_BYTES:
                 self._transport.write(pieces[-1])
 
     def flush(self) -> None:
+        """Sends what h2 has to say; to be called after everything that it was told."""
+        self._h2_has_spoken = False
         data = self._h2.data_to_send()
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)

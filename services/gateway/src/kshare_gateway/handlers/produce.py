@@ -112,6 +112,8 @@ async def _produce_in_turn(
 
 
 def _note_what_is_sent_again(context: RequestContext, request: Message, results: _Results) -> None:
+    if not any(body["error_code"] for body in results.values()):
+        return
     for asked, partition in _partitions(context, request):
         body = results.get((asked, partition.index))
         if body is not None and body["error_code"] in SENT_AGAIN and partition.records:

@@ -57,7 +57,7 @@ def begin_acknowledgement(
 async def end_of(acknowledged: Acknowledged) -> KafkaError | None:
     """The result: None when all is durable. The write goes on if the one who waits is cancelled."""
     if isinstance(acknowledged, asyncio.Future):
-        return await asyncio.shield(acknowledged)
+        return await acknowledged
     return acknowledged
 
 

@@ -8,17 +8,21 @@ from kshare_core.errors import KafkaError
 from kshare_leader.share.limits import PENDING_CHANGES_LIMIT, WRITE_LAG_LIMIT_MS
 
 Stored = asyncio.Future[KafkaError | None]
-"""Ends when a write did: None when it is durable, else the error for the client."""
+"""Ends when a write did: None when it is durable, else the error for the client. Each who waits has one of its own."""
 
 
 class _PendingWrite:
-    """The future that all who wait for a write share, and how many changes asked for it."""
+    """Who waits for a write: one for each change that it carries."""
 
-    __slots__ = ("changes", "stored")
+    __slots__ = ("waiting",)
 
-    def __init__(self, stored: Stored) -> None:
-        self.stored = stored
-        self.changes = 0
+    def __init__(self) -> None:
+        self.waiting: list[Stored] = []
+
+    def ended(self, error: KafkaError | None) -> None:
+        for stored in self.waiting:
+            if not stored.done():  # or nobody waits any more
+                stored.set_result(error)
 
 
 class PendingWrites:
@@ -38,10 +42,11 @@ class PendingWrites:
         """For one change that the write carries, or will carry."""
         pending = self._writes.get(write_id)
         if pending is None:
-            pending = self._writes[write_id] = _PendingWrite(asyncio.get_running_loop().create_future())
-        pending.changes += 1
+            pending = self._writes[write_id] = _PendingWrite()
+        stored: Stored = asyncio.get_running_loop().create_future()
+        pending.waiting.append(stored)
         self._changes += 1
-        return pending.stored
+        return stored
 
     def began(self, now_ms: int) -> None:
         """The write in flight, of which there is one at most, is sent now."""
@@ -52,15 +57,15 @@ class PendingWrites:
         self._began_ms = None
         pending = self._writes.pop(write_id, None)
         if pending is not None:
-            self._changes -= pending.changes
-            pending.stored.set_result(error)
+            self._changes -= len(pending.waiting)
+            pending.ended(error)
 
     def fail_all(self, error: KafkaError) -> None:
         """Nothing will be written any more."""
         writes, self._writes = self._writes, {}
         self._changes, self._began_ms = 0, None
         for pending in writes.values():
-            pending.stored.set_result(error)
+            pending.ended(error)
 
     def is_lagging(self, now_ms: int) -> bool:
         """Whether too many changes wait, or the write in flight takes too long."""
