@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kshare_servicekit.container import completed_environment
 from kshare_servicekit.processors import may_keep_busy
 
 OWN = "12:cpu:/elsewhere\n0::/apps/kshare\n"
@@ -33,8 +34,15 @@ def test_limits(tmp_path: Path, limits: dict[str, str], processors: int, allowed
         path = tmp_path / "cgroups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
-    assert may_keep_busy(tmp_path / "cgroups", own, processors=processors) is allowed
+    assert may_keep_busy(tmp_path / "cgroups", own, processors=processors, environment={}) is allowed
 
 
 def test_where_there_are_no_cgroups(tmp_path: Path) -> None:
-    assert may_keep_busy(tmp_path, tmp_path / "missing", processors=2)
+    assert may_keep_busy(tmp_path, tmp_path / "missing", processors=2, environment={})
+
+
+def test_a_containers_machine_is_for_others_too(tmp_path: Path) -> None:
+    environment = completed_environment(
+        "gateway", {}, hostname="h", own_address=lambda: "10.0.0.1", draw_node_id=lambda: 1
+    )
+    assert not may_keep_busy(tmp_path, tmp_path / "missing", processors=2, environment=environment)

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 ENOUGH = 2
+CONTAINER_VARIABLE = "KSHARE_CONTAINER"
+"""Set by the images' entry point (`container`)."""
 
 
-def may_keep_busy(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP, *, processors: int | None = None) -> bool:
-    """Not with a single processor, nor with a limit of processor time (a container's), which it would use up.
+def may_keep_busy(
+    cgroups: Path = CGROUPS,
+    own_cgroup: Path = OWN_CGROUP,
+    *,
+    processors: int | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> bool:
+    """Not in a container, whose machine is for others too, nor with a limit of processor time, which it would use up.
+
+    A single processor is not enough, either.
 
     `own_cgroup` names the cgroup below `cgroups`; a limit of any of its parents counts. Of version 1 only what a
     container sees, its own cgroup at the root, is looked at.
     """
-    if (len(os.sched_getaffinity(0)) if processors is None else processors) < ENOUGH:
+    if (
+        environment.get(CONTAINER_VARIABLE)
+        or (len(os.sched_getaffinity(0)) if processors is None else processors) < ENOUGH
+    ):
         return False
     limits = [folder / "cpu.max" for folder in _folders(cgroups, own_cgroup)]
     return not any(map(_is_limited, [*limits, cgroups / "cpu" / "cpu.cfs_quota_us"]))

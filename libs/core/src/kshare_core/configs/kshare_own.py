@@ -47,7 +47,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=-1,
         high=1_000_000,
         text="How long, in microseconds, a gateway looks for the next step of a client that waits for each answer"
-        " before it sleeps; 0: not at all; -1: 2000 where there are two processors and no limit of their time, else 0.",
+        " before it sleeps; 0: not at all; -1: 2000 where there are two processors and no limit of their time, 0 in a"
+        " container and elsewhere.",
     ),
     long(
         "kshare.leader.tail.bytes",
