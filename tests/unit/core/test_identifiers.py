@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kshare_core import identifiers
 from kshare_core.identifiers import SharePartitionKey, key_to_keep, state_partition_of
 
 group_ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -61,19 +60,3 @@ def test_keys_that_are_kept_share_their_names() -> None:
     assert one == SharePartitionKey("a group1", bytes(range(16)), 1)
     assert one.group_id is other.group_id
     assert one.topic_id is other.topic_id
-
-
-@given(st.lists(st.tuples(group_ids, topic_ids, partitions), max_size=20))
-def test_what_is_remembered_is_bounded_and_never_wrong(names: list[tuple[str, bytes, int]]) -> None:
-    limits = identifiers.TOPICS_OF_GROUPS_REMEMBERED, identifiers.PARTITION_NUMBERS_REMEMBERED
-    identifiers.TOPICS_OF_GROUPS_REMEMBERED = identifiers.PARTITION_NUMBERS_REMEMBERED = 3
-    identifiers._TOPICS_OF_GROUPS.clear()
-    identifiers._DIGITS.clear()
-    try:
-        for name in names * 2:
-            key = key_to_keep(*name)
-            assert key == SharePartitionKey(*name)
-            assert state_partition_of(key, 50) == place_in_java(key, 50)
-            assert len(identifiers._TOPICS_OF_GROUPS) <= 3 and len(identifiers._DIGITS) <= 3
-    finally:
-        identifiers.TOPICS_OF_GROUPS_REMEMBERED, identifiers.PARTITION_NUMBERS_REMEMBERED = limits

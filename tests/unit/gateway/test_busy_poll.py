@@ -11,7 +11,7 @@ from kshare_core.configs import process_configs
 from kshare_gateway.busy_poll import SKIPPED_LIMIT, BusyPoll
 from kshare_gateway.settings import BUSY_POLL_US, busy_poll_limit_us
 from kshare_wire.api_versions import ApiKey
-from support.gateway_harness import TOPIC_ID, GatewayHarness, run
+from support.gateway_harness import GatewayHarness, run
 
 LIMIT_US = 1_000
 STEP_S = 0.000_1
@@ -124,14 +124,21 @@ def test_the_config(given: dict[str, str], may_keep_busy: bool, limit_us: int) -
     assert busy_poll_limit_us(process_configs(given)[0], may_keep_busy=may_keep_busy) == limit_us
 
 
-def test_acknowledgements_and_records_are_waited_for_and_nothing_else() -> None:
+AWAITED = {
+    ApiKey.SHARE_ACKNOWLEDGE: (2, {"group_id": "g", "member_id": "m", "share_session_epoch": 1, "topics": ()}),
+    ApiKey.PRODUCE: (12, {"acks": -1, "topic_data": ()}),
+}
+
+
+@pytest.mark.parametrize("api_key", AWAITED)
+def test_acknowledgements_and_records_are_waited_for_and_nothing_else(api_key: ApiKey) -> None:
     async def scene(harness: GatewayHarness) -> None:
         client = harness.client()
         await client.ask(ApiKey.METADATA, 12, topics=())
         await client.ask(ApiKey.LIST_GROUPS, 5)
         assert not harness.node.busy_poll.is_looking
-        topics = ({"topic_id": TOPIC_ID, "partitions": ()},)
-        await client.ask(ApiKey.SHARE_ACKNOWLEDGE, 2, group_id="g", member_id="m", share_session_epoch=1, topics=topics)
+        version, values = AWAITED[api_key]
+        await client.ask(api_key, version, **values)
         assert harness.node.busy_poll.is_looking
 
     run(scene, {"kshare.gateway.busy.poll.max.us": "1000000"})

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import h2.connection
+import h2.events
+import h2.settings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kshare_rpc import http2_exchange
+from kshare_rpc.call_server import CallServer, log_handler_error
+from kshare_rpc.exchange_server import ServerExchange
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.grpc_network import GrpcNetwork
@@ -65,6 +70,66 @@ def test_more_than_the_window_passes(monkeypatch: pytest.MonkeyPatch) -> None:
             assert bytes(payload) == b"".join(bytes([index]) * 1_000 for index in range(200))
         await channel.close()
         await server.stop(0)
+
+    asyncio.run(main())
+
+
+class _Written(asyncio.Transport):
+    """What is written goes nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.data += data
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class StrictCaller:
+    """h2 itself at the other end of a served connection; it allows 10 bytes for each stream and knows that it did."""
+
+    def __init__(self) -> None:
+        self.transport = _Written()
+        self.exchange = ServerExchange(CallServer([], log_handler_error), {})
+        self.exchange.connection_made(self.transport)
+        self.h2 = h2.connection.H2Connection()
+        self.h2.initiate_connection()
+        self.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 10})
+        self.exchange_bytes()
+        headers = {":method": "POST", ":scheme": "http", ":authority": "a", ":path": "/kshare.v1.Leader/Exchange"}
+        for stream_id in (1, 3):
+            self.h2.send_headers(stream_id, list(headers.items()))
+        self.exchange_bytes()
+
+    def exchange_bytes(self) -> dict[int, bytes]:
+        """Both say what they have to say; the data that came, by stream."""
+        found: dict[int, bytes] = {}
+        while spoken := self.h2.data_to_send():
+            self.exchange.data_received(spoken)
+            written, self.transport.data = self.transport.data, b""
+            for event in self.h2.receive_data(written):
+                if isinstance(event, h2.events.DataReceived):
+                    assert event.stream_id is not None and event.data is not None
+                    found[event.stream_id] = found.get(event.stream_id, b"") + event.data
+        return found
+
+
+def test_no_more_is_sent_than_a_stream_takes_and_nothing_to_one_that_ended() -> None:
+    async def main() -> None:
+        caller = StrictCaller()
+        for stream_id in (1, 3):
+            caller.exchange.send(stream_id, bytes([stream_id]) * 20)
+        caller.h2.ping(b"whatever")
+        assert caller.exchange_bytes() == {1: on_the_wire(b"\x01" * 20)[:10]}
+        caller.h2.reset_stream(1)
+        assert caller.exchange_bytes() == {3: on_the_wire(b"\x03" * 20)[:10]}
+        caller.h2.increment_flow_control_window(100, 3)
+        assert caller.exchange_bytes() == {3: on_the_wire(b"\x03" * 20)[10:]}
+        assert not caller.exchange.has_unsent
+        caller.exchange.connection_lost(None)
 
     asyncio.run(main())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
@@ -81,7 +82,7 @@ def state_partition_of(key: SharePartitionKey, state_partition_count: int) -> in
     share-partitions, a place of each would be further away than the few multiplications of its last digits.
     """
     group_id, topic_id, partition = key
-    power, digits_hash = _DIGITS.get(partition) or _digits(partition)
+    power, digits_hash = _digits(partition)
     hashed = (_topic_of_group(group_id, topic_id).hash_before_partition * power + digits_hash) & _UNSIGNED
     if hashed & _SIGN_BIT:
         hashed = 0 if hashed == _SIGN_BIT else _UNSIGNED + 1 - hashed
@@ -95,28 +96,17 @@ class _TopicOfGroup(NamedTuple):
     """Of "group:topicId:", as an unsigned number."""
 
 
-_TOPICS_OF_GROUPS: dict[tuple[str, bytes], _TopicOfGroup] = {}
-_DIGITS: dict[int, tuple[int, int]] = {}
-
-
+@lru_cache(maxsize=TOPICS_OF_GROUPS_REMEMBERED)
 def _topic_of_group(group_id: str, topic_id: bytes) -> _TopicOfGroup:
-    names = group_id, topic_id
-    found = _TOPICS_OF_GROUPS.get(names)
-    if found is None:
-        if len(_TOPICS_OF_GROUPS) >= TOPICS_OF_GROUPS_REMEMBERED:
-            _TOPICS_OF_GROUPS.clear()
-        hashed = java_string_hash(f"{group_id}:{topic_id_text(topic_id)}:") & _UNSIGNED
-        found = _TOPICS_OF_GROUPS[names] = _TopicOfGroup(group_id, topic_id, hashed)
-    return found
+    hashed = java_string_hash(f"{group_id}:{topic_id_text(topic_id)}:") & _UNSIGNED
+    return _TopicOfGroup(group_id, topic_id, hashed)
 
 
+@lru_cache(maxsize=PARTITION_NUMBERS_REMEMBERED)
 def _digits(partition: int) -> tuple[int, int]:
     """What the digits do to the hash of a text that they follow: the factor, and what is added."""
-    if len(_DIGITS) >= PARTITION_NUMBERS_REMEMBERED:
-        _DIGITS.clear()
     digits = str(partition)
-    found = _DIGITS[partition] = 31 ** len(digits), java_string_hash(digits)
-    return found
+    return 31 ** len(digits), java_string_hash(digits)
 
 
 def group_partition_of(group_id: str, group_partition_count: int) -> int:

@@ -294,8 +294,8 @@ class Http2Exchange(asyncio.Protocol):
             if stream is None or stream.closed:  # its reader knows why
                 self._unsent.popleft()
                 continue
-            windows = connection.outbound_flow_control_window, stream.outbound_flow_control_window
-            room = min(*windows, connection.max_outbound_frame_size, len(data))
+            window = min(connection.outbound_flow_control_window, stream.outbound_flow_control_window)
+            room = min(window, connection.max_outbound_frame_size, len(data))
             if room <= 0:
                 break
             connection.outbound_flow_control_window -= room

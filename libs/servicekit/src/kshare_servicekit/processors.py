@@ -27,10 +27,9 @@ def may_keep_busy(
     `own_cgroup` names the cgroup below `cgroups`; a limit of any of its parents counts. Of version 1 only what a
     container sees, its own cgroup at the root, is looked at.
     """
-    if (
-        environment.get(CONTAINER_VARIABLE)
-        or (len(os.sched_getaffinity(0)) if processors is None else processors) < ENOUGH
-    ):
+    if processors is None:
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if environment.get(CONTAINER_VARIABLE) or processors < ENOUGH:
         return False
     limits = [folder / "cpu.max" for folder in _folders(cgroups, own_cgroup)]
     return not any(map(_is_limited, [*limits, cgroups / "cpu" / "cpu.cfs_quota_us"]))

@@ -213,8 +213,7 @@ class StateTopicIndex:
         offset, timestamp_ms = end.next_offset, max(self.now_ms(), end.timestamp_ms)
         known = self._known(family, prefix)
         if suffix == _SNAPSHOT_SUFFIX and supersedes_all and isinstance(known, int):
-            if known != UNKNOWN_OFFSET:
-                writes.append(Write(family, _offset_key(known), None))
+            writes.append(Write(family, _offset_key(known), None))
             self._offsets[prefix] = offset
         else:
             offsets = {_SNAPSHOT_SUFFIX: known} if isinstance(known, int) else known
