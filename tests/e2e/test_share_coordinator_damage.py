@@ -16,7 +16,7 @@ from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_runtime.store_files import examine
-from support.damaged_files import content_of_files, needed_logs
+from support.damaged_files import content_of_files, needed_logs, written_bytes
 from support.many_states import build_store, many_keys
 from support.role_processes import RoleProcess, running
 
@@ -134,8 +134,8 @@ def test_a_damaged_log_ends_the_process_with_what_to_do_and_changes_nothing(tmp_
         finally:
             node.kill()
         log = needed_logs(node_dir / "share-coordinator")[-1]
-        whole = log.read_bytes()
-        for damaged in (whole[: len(whole) // 2], whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:]):
+        whole, written = log.read_bytes(), written_bytes(log)
+        for damaged in (whole[: written // 2], whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:]):
             log.write_bytes(damaged)
             before = content_of_files(node_dir / "share-coordinator")
             node.log.write_text("")

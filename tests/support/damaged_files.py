@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 import kshare_runtime.rocks_store as rocks_store
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.store_files import examine
+from kshare_runtime.store_files import examine, read_log
 
 FAMILIES = [f"state-{number}" for number in range(4)]
 WRITES = 300
@@ -32,6 +33,17 @@ def scratch_directory() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as directory:
         yield Path(directory)
+
+
+@contextmanager
+def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
+    """A disk of this process that is full there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def flipped(data: bytes, place: int) -> bytes:
@@ -50,9 +62,21 @@ def zeroed(data: bytes, place: int) -> bytes:
     return data[:place] + bytes(min(512, len(data) - place)) + data[place + 512 :]
 
 
-def places_of(data: bytes, choices: random.Random, count: int) -> list[int]:
-    """The first byte, the last one, and `count` others."""
-    return [0, len(data) - 1, *[choices.randrange(len(data)) for _ in range(count)]]
+def places_of(size: int, choices: random.Random, count: int) -> list[int]:
+    """The first of `size` bytes, the last one, and `count` others."""
+    return [0, size - 1, *[choices.randrange(size) for _ in range(count)]]
+
+
+def written_bytes(file: Path) -> int:
+    """How much of a file has content: a log may have reserved length behind its last write."""
+    return read_log(file).end_bytes if file.suffix == ".log" else file.stat().st_size
+
+
+def without_reserved_length(path: Path) -> Path:
+    """The same store as a file system leaves it that cannot reserve length."""
+    for log in path.glob("*.log"):
+        os.truncate(log, written_bytes(log))
+    return path
 
 
 def needed_logs(path: Path) -> list[Path]:
@@ -60,7 +84,7 @@ def needed_logs(path: Path) -> list[Path]:
     files = examine(path)
     assert files is not None
     logs = [log for log in sorted(path.glob("*.log")) if int(log.stem) >= files.manifest.first_live_log]
-    return [log for log in logs if log.stat().st_size]
+    return [log for log in logs if written_bytes(log)]
 
 
 def damageable_files(path: Path, pattern: str) -> list[Path]:

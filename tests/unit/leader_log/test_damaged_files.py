@@ -23,6 +23,7 @@ from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 from kshare_wire.record_reading import open_records
+from support.damaged_files import written_bytes
 from support.leader_logs import KEY, TOPIC, open_logs, topic
 from support.record_building import build_batch, damage
 
@@ -124,7 +125,7 @@ def test_wherever_a_file_is_damaged_nothing_is_lost_in_silence(
         for number in range(PLACES):
             path = shutil.copytree(crashed, tmp_path / f"{name}-{number}")
             data = (path / name).read_bytes()
-            (path / name).write_bytes(how(data, places.randrange(len(data))))
+            (path / name).write_bytes(how(data, places.randrange(written_bytes(path / name))))
             found = outcome(path)
             outcomes[found] = outcomes.get(found, 0) + 1
             shutil.rmtree(path)

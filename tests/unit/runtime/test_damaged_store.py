@@ -30,6 +30,8 @@ from support.damaged_files import (
     places_of,
     random_writes,
     scratch_directory,
+    without_reserved_length,
+    written_bytes,
     zeroed,
 )
 
@@ -39,11 +41,14 @@ FILES = 6
 """Of one kind."""
 
 
-@pytest.fixture(scope="module")
-def crashed() -> Iterator[tuple[Path, Content]]:
+@pytest.fixture(scope="module", params=["reserved", "not reserved"])
+def crashed(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Content]]:
     """What a kill -9 leaves of a store with several logs and tables, and what was confirmed."""
     with scratch_directory() as directory:
-        yield killed_store(directory)
+        path, content = killed_store(directory)
+        if request.param == "not reserved":
+            without_reserved_length(path)
+        yield path, content
 
 
 def outcome(path: Path, content: Content) -> str:
@@ -104,7 +109,7 @@ def test_wherever_a_file_is_damaged(
     files = [file.name for file in damageable_files(directory, pattern)]
     for name in places.sample(files, min(FILES, len(files))):
         data = (directory / name).read_bytes()
-        for place in places_of(data, places, PLACES):
+        for place in places_of(written_bytes(directory / name), places, PLACES):
             if (changed := how(data, place)) == data:
                 continue
             path = shutil.copytree(directory, scratch / "damaged")
@@ -149,7 +154,7 @@ def test_a_log_that_ends_early_although_another_follows_is_refused_without_the_n
     (path / FILE_NAME).unlink()
     log = needed_logs(path)[0]
     with log.open("r+b") as file:
-        file.truncate(log.stat().st_size - 1)
+        file.truncate(written_bytes(log) - 1)
     with pytest.raises(DamagedFile, match=r"Corruption: .*writes .*number \d+"):
         examine(path)
 
@@ -168,7 +173,7 @@ def test_which_window_a_power_cut_leaves(scratch: Path, writes_left: int, is_ref
     store.close()
     (path / FILE_NAME).write_bytes(note)
     (log,) = needed_logs(path)
-    log.write_bytes(log.read_bytes()[: log.stat().st_size // 10 * writes_left])
+    log.write_bytes(log.read_bytes()[: written_bytes(log) // 10 * writes_left])
     if is_refused:
         with pytest.raises(
             StorageFailure, match=f"confirmed up to number 6, and only those up to {writes_left} are there"

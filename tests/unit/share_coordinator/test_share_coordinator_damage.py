@@ -15,7 +15,15 @@ from kshare_runtime.ports import Environment
 from kshare_runtime.rocks_store import RocksStore
 from kshare_share_coordinator.maintenance.opening import open_state_store
 from kshare_share_coordinator.maintenance.verification import verify
-from support.damaged_files import cut_off, damageable_files, flipped, places_of, scratch_directory, zeroed
+from support.damaged_files import (
+    cut_off,
+    damageable_files,
+    flipped,
+    places_of,
+    scratch_directory,
+    written_bytes,
+    zeroed,
+)
 from support.killed_share_coordinator import KEYS, States, killed_share_coordinator
 from support.share_coordinator_shell import ShareCoordinatorShell, read
 from support.single_share_coordinator import LoopClock
@@ -89,7 +97,7 @@ def test_wherever_a_file_is_damaged(
     outcomes: dict[str, int] = {}
     for file in choices.sample(files, min(FILES, len(files))):
         data = file.read_bytes()
-        for place in places_of(data, choices, PLACES):
+        for place in places_of(written_bytes(file), choices, PLACES):
             if (changed := how(data, place)) == data:
                 continue
             with scratch_directory() as scratch:

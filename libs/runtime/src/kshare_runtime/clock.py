@@ -17,9 +17,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-def stopwatch_s() -> float:
-    """Seconds of a steady, fine clock, for how long something took; what a role does must not depend on it."""
-    return time.perf_counter()
+stopwatch_s = time.perf_counter
+"""Seconds of a steady, fine clock, for how long something took; what a role does must not depend on it."""
 
 
 def system_environment(data_dir: Path) -> Environment:

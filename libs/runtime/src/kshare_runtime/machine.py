@@ -28,6 +28,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kshare_core.contexts import context_of_no_request
 from kshare_core.errors import KafkaError, StorageFailure
+from kshare_core.prompt_future import PromptFuture
 
 Command_contra = TypeVar("Command_contra", contravariant=True)
 Record = TypeVar("Record")
@@ -105,7 +106,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
     def submit(self, command: Command) -> asyncio.Future[Response]:
         """The response, when the command's records are durable; StorageFailure when they could not be made so."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Response] = loop.create_future()
+        future: PromptFuture[Response] = PromptFuture(loop=loop)
         if len(self._queue) >= self._queue_limit or (self._parts and self._waiting() >= self._queue_limit):
             future.set_exception(StorageFailure(f"more than {self._queue_limit} commands are waiting for the disk"))
             return future

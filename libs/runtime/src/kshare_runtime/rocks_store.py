@@ -44,7 +44,8 @@ from rocksdict import (
 from kshare_core.errors import DamagedFamily, StorageFailure
 from kshare_runtime.confirmed_writes import ConfirmedWrites
 from kshare_runtime.ports import StoreFigures, Write
-from kshare_runtime.store_files import DamagedFile, examine
+from kshare_runtime.reserved_log import ReservedLog
+from kshare_runtime.store_files import DamagedFile, StoreFiles, examine, without_torn_write
 
 BLOCK_CACHE_BYTES = 32 * 1024 * 1024
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
@@ -84,6 +85,7 @@ class RocksStore:
             if not read_only:
                 path.mkdir(parents=True, exist_ok=True)
             self._confirmed = ConfirmedWrites(path)
+            self._reserved = ReservedLog(path)
             self._check_files()
             self._database, self._families = self._open_database()
             if not read_only:
@@ -239,6 +241,7 @@ class RocksStore:
         self._families.clear()
         del self._database
         self._confirmed.close()
+        self._reserved.close()
 
     @property
     def open_scans(self) -> int:
@@ -260,6 +263,7 @@ class RocksStore:
                 "is there shows only when the process is started again"
             )
         manifest_bytes = self._confirmed.manifest_bytes()
+        self._reserved.before_write(self._confirmed.logs, batch.size_in_bytes())
         try:
             self._database.write(batch, self._write_options)
         except Exception as error:
@@ -285,10 +289,24 @@ class RocksStore:
             family, damage_text = next(iter(self._damaged.items()))
             problem = f"{damage_text} (it belongs to {family})"
         if problem is None:
+            self._drop_torn_writes(files)
             return
         if not self._read_only and is_open_elsewhere(self._path):  # what others are writing is not to be judged
             problem = "lock hold by another process"
         raise StorageFailure(f"cannot open the store {self._path}: {problem}. {_advice(problem)}")
+
+    def _drop_torn_writes(self, files: StoreFiles | None) -> None:
+        """Takes writes that nobody was told of from the ends of logs, where RocksDB would take them for damage."""
+        if files is None or not files.torn_logs or is_open_elsewhere(self._path):
+            return
+        if self._read_only:
+            path = next(iter(files.torn_logs))
+            raise StorageFailure(
+                f"cannot read the store {self._path}: {path.name} ends with a write that a power cut interrupted. "
+                "Start the service that it belongs to once, which takes it away"
+            )
+        for path, end_bytes in files.torn_logs.items():
+            without_torn_write(path, end_bytes)
 
     def _open_database(self) -> tuple[Rdict, dict[str, Rdict]]:
         path, options = str(self._path), self._options()

@@ -5,6 +5,10 @@ payload) that make up records. A manifest's records are edits: which families th
 has, and from which log on its writes are not in tables yet. A log's records are write batches, which begin with their
 first sequence number and their count.
 
+A log has zeros behind its last write where its length was reserved (`reserved_log`) and the process was killed. A write
+that was cut off by a power cut is then followed by zeros instead of the file's end. RocksDB would take it for damage;
+`without_torn_write` takes it away. What is wrong elsewhere in a log is damage: other writes follow it.
+
 RocksDB alone takes damage for a crash in some places: a log that was cut off although another one follows, zeros within
 a log, a log or a manifest's end that is gone. Its numbers tell: the logs that are still needed must continue each other
 without a gap, from where the manifest ends to the newest write. `examine` compares, and names what does not fit.
@@ -12,9 +16,10 @@ without a gap, from where the manifest ends to the newest write. `examine` compa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from io import FileIO
+from io import SEEK_END, FileIO
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct
@@ -26,9 +31,11 @@ from kshare_runtime.manifest import Manifest, UnknownEdit
 
 CURRENT = "CURRENT"
 BLOCK_BYTES = 32 * 1024
+ZEROS_BYTES = 64 * 1024
+"""A log that ends with so many zeros had its length reserved: two blocks, of which a write fills none with nothing."""
 _HEADER = Struct("<IHB")  # masked crc32c, length, type
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_CUT_OFF = -1
+_CUT_OFF, _ZEROS = -1, 0
 _CRC_MASK_DELTA = 0xA282EAD8
 _BATCH = Struct("<QI")  # first sequence number, count
 
@@ -46,6 +53,10 @@ class WriteAheadLog:
     next_sequence: int | None = None
     is_cut_off: bool = False
     """Whether its last record is not whole, as after a crash in the middle of a write."""
+    end_bytes: int = 0
+    """Where its whole records end."""
+    has_torn_write: bool = False
+    """Whether it is cut off before zeros and not at its end."""
 
 
 @dataclass(slots=True)
@@ -57,6 +68,8 @@ class StoreFiles:
     """The number of the newest write that RocksDB will find."""
     damaged_families: dict[str, str] = field(default_factory=dict)
     """Families of which a table is missing or has not its size, and what is wrong."""
+    torn_logs: dict[Path, int] = field(default_factory=dict)
+    """Logs that end with a write that was cut off before zeros, and where their whole writes end."""
 
 
 def examine(directory: Path, noted_logs: Sequence[int] = ()) -> StoreFiles | None:
@@ -69,12 +82,13 @@ def examine(directory: Path, noted_logs: Sequence[int] = ()) -> StoreFiles | Non
         if manifest_name is None:
             return None
         manifest = _read_manifest(directory / manifest_name)
-        logs = [_read_log(path) for path in _live_logs(directory, manifest)]
+        logs = [read_log(path) for path in _live_logs(directory, manifest)]
         _check_first_log(manifest, logs, noted_logs)
         return StoreFiles(
             manifest=manifest,
             newest_sequence=_newest_sequence(manifest, logs),
             damaged_families=_damaged_families(directory, manifest),
+            torn_logs={directory / f"{log.number:06}.log": log.end_bytes for log in logs if log.has_torn_write},
         )
     except OSError as error:
         raise StorageFailure(f"cannot read the store {directory}: {error}") from error
@@ -104,7 +118,7 @@ def _manifest_name(directory: Path) -> str | None:
 
 def _read_manifest(path: Path) -> Manifest:
     manifest = Manifest()
-    for place, record in _records(path):
+    for place, _, record in _records(path):
         if record is None:  # an edit that RocksDB was writing at a crash; what it was about is still in the logs
             break
         try:
@@ -125,11 +139,13 @@ def _live_logs(directory: Path, manifest: Manifest) -> list[Path]:
     return [path for number, path in sorted(_log_paths(directory).items()) if number >= manifest.first_live_log]
 
 
-def _read_log(path: Path) -> WriteAheadLog:
+def read_log(path: Path) -> WriteAheadLog:
+    """What writes a log has; DamagedFile, OSError."""
     log = WriteAheadLog(int(path.stem))
-    for place, record in _records(path):
+    for place, end, record in _records(path):
         if record is None:
             log.is_cut_off = True
+            log.has_torn_write = _ends_with_zeros(path)
             break
         if len(record) < _BATCH.size:
             raise DamagedFile(f"Corruption: {path.name} has a write of {len(record)} bytes at byte {place}")
@@ -142,6 +158,7 @@ def _read_log(path: Path) -> WriteAheadLog:
                 f"before byte {place}"
             )
         log.next_sequence = sequence + count
+        log.end_bytes = end
     return log
 
 
@@ -184,34 +201,37 @@ def _damaged_families(directory: Path, manifest: Manifest) -> dict[str, str]:
     return damaged
 
 
-def _records(path: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Places and records; a last None where the file ends within a record. A log's records are cut to their head.
+def _records(path: Path) -> Iterator[tuple[int, int, bytes | None]]:
+    """Places, ends and records; a last None where the file ends within a record, or a log's zeros begin within one.
 
-    DamagedFile where a checksum or a length is wrong elsewhere than at the end.
+    A log's records are cut to their head. DamagedFile where a checksum or a length is wrong elsewhere than at the end.
     """
     head_bytes = _BATCH.size if path.suffix == ".log" else None
     with path.open("rb", buffering=0) as file:
         started: int | None = None
         record = b""
-        for place, kind, payload in _fragments(path.name, file):
-            if kind == _CUT_OFF:
-                started = place
+        for place, kind, payload in _fragments(path, file):
+            if kind == _ZEROS and started is None:
+                continue
+            if kind == _CUT_OFF or (kind in (_FULL, _FIRST, _ZEROS)) == (started is not None):
+                if kind != _CUT_OFF and not _is_torn(path, place):
+                    raise _damage(path.name, place, "has a record that does not end, or one that does not begin")
+                started = place if started is None else started
                 break
-            if (kind in (_FULL, _FIRST)) == (started is not None):
-                raise _damage(path.name, place, "has a record that does not end, or one that does not begin")
             if started is None:
                 started, record = place, b""
             if head_bytes is None or len(record) < head_bytes:
                 record += payload[:head_bytes]
             if kind in (_FULL, _LAST):
-                yield started, record
+                yield started, place + _HEADER.size + len(payload), record
                 started = None
         if started is not None:
-            yield started, None
+            yield started, started, None
 
 
-def _fragments(name: str, file: FileIO) -> Iterator[tuple[int, int, memoryview]]:
-    """Place, type and payload of each; (place, _CUT_OFF, nothing) at the end where bytes are left."""
+def _fragments(path: Path, file: FileIO) -> Iterator[tuple[int, int, memoryview]]:
+    """Place, type and payload of each; (place, _CUT_OFF, nothing) at the end where bytes are left, and (place, _ZEROS,
+    nothing) where a block has no more."""
     block_place = 0
     while block := file.read(BLOCK_BYTES):
         data = memoryview(block)
@@ -220,19 +240,67 @@ def _fragments(name: str, file: FileIO) -> Iterator[tuple[int, int, memoryview]]
             crc, length, kind = _HEADER.unpack_from(data, place)
             end = place + _HEADER.size + length
             if crc == length == kind == 0:  # RocksDB goes on with the next block; the numbers tell if that hid a write
+                yield block_place + place, _ZEROS, data[:0]
                 break
-            if end > len(data) and len(data) < BLOCK_BYTES:
+            problem = _problem_of_fragment(data, place)
+            is_at_end = end > len(data) and len(data) < BLOCK_BYTES
+            if problem and (is_at_end or _is_torn(path, block_place + place)):
                 yield block_place + place, _CUT_OFF, data[place:]
                 return
-            if end > len(data) or kind not in (_FULL, _FIRST, _MIDDLE, _LAST):
-                raise _damage(name, block_place + place, f"has a fragment of type {kind} and {length} bytes")
-            if _masked(crc32c(data[place + 6 : end])) != crc:
-                raise _damage(name, block_place + place, "has a wrong checksum")
+            if problem:
+                raise _damage(path.name, block_place + place, problem)
             yield block_place + place, kind, data[place + _HEADER.size : end]
             place = end
-        if 0 < len(data) - place < _HEADER.size and len(data) < BLOCK_BYTES:
+        if 0 < len(data) - place < _HEADER.size and len(data) < BLOCK_BYTES and any(data[place:]):
             yield block_place + place, _CUT_OFF, data[place:]
         block_place += len(data)
+
+
+def _problem_of_fragment(data: memoryview, place: int) -> str | None:
+    crc, length, kind = _HEADER.unpack_from(data, place)
+    end = place + _HEADER.size + length
+    if end > len(data) or kind not in (_FULL, _FIRST, _MIDDLE, _LAST):
+        return f"has a fragment of type {kind} and {length} bytes"
+    return None if _masked(crc32c(data[place + 6 : end])) == crc else "has a wrong checksum"
+
+
+def _is_torn(path: Path, place: int) -> bool:
+    """Whether what is wrong at a place of a log is its last write: zeros end the log, and no other write begins."""
+    if path.suffix != ".log" or not _ends_with_zeros(path):
+        return False
+    with path.open("rb", buffering=0) as file:
+        file.seek(place - place % BLOCK_BYTES)
+        start = place % BLOCK_BYTES + 1
+        while block := file.read(BLOCK_BYTES):
+            if _begins_a_write(memoryview(block), start):
+                return False
+            start = 0
+    return True
+
+
+def _ends_with_zeros(path: Path) -> bool:
+    """Whether so many are at the end that no record ends there: reserved length, not the end of a value."""
+    with path.open("rb", buffering=0) as file:
+        size = file.seek(0, SEEK_END)
+        file.seek(max(0, size - ZEROS_BYTES))
+        return size >= ZEROS_BYTES and not any(file.read(ZEROS_BYTES))
+
+
+def _begins_a_write(data: memoryview, start: int) -> bool:
+    """Whether anywhere from `start` on there is a whole fragment that begins a record."""
+    if not any(data[start:]):
+        return False
+    return any(
+        data[place + 6] in (_FULL, _FIRST) and _problem_of_fragment(data, place) is None
+        for place in range(start, len(data) - _HEADER.size)
+    )
+
+
+def without_torn_write(path: Path, end_bytes: int) -> None:
+    """Cuts a log off where its whole writes end. OSError."""
+    with path.open("rb+", buffering=0) as file:
+        file.truncate(end_bytes)
+        os.fsync(file.fileno())
 
 
 def _damage(name: str, place: int, what: str) -> DamagedFile:
