@@ -33,6 +33,11 @@ class FrameReader:
         self._needed = LENGTH_SIZE
         self._length_is_known = False
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is enough for the next step: a frame, or the length of one."""
+        return self._received >= self._needed
+
     def feed(self, data: bytes) -> None:
         self._received += len(data)
         if len(data) < SMALL_CHUNK_SIZE:
@@ -45,6 +50,12 @@ class FrameReader:
         """The next whole frame without its length, or None; MalformedRequest where its length is not allowed."""
         if self._received < self._needed:
             return None
+        small = self._small_chunks
+        if not self._chunks and not self._length_is_known and len(small) > MINIMUM_FRAME_LENGTH:
+            (length,) = _LENGTH.unpack_from(small)
+            if MINIMUM_FRAME_LENGTH <= length <= self._maximum_length and len(small) == LENGTH_SIZE + length:
+                self._small_chunks, self._received = bytearray(), 0
+                return memoryview(small)[LENGTH_SIZE:]
         self._gather()
         if not self._length_is_known:
             (length,) = _LENGTH.unpack(self._take(LENGTH_SIZE))
