@@ -11,11 +11,21 @@ import uvloop
 from google.protobuf.message import Message
 
 from kshare_core.configs import process_configs
+from kshare_core.prompt_future import PromptFuture
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import LIST_GROUPS, LIST_OFFSETS, PRODUCE, RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.methods import (
+    DELETE_RECORDS,
+    FETCH,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    PRODUCE,
+    RELEASE_SHARE_SESSION,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+)
 from kshare_rpc.network import CallFailed, CallTimeout, Channel, ChannelUnavailable, Handler, Network, Server, Service
 from kshare_servicekit.rpc_tls import exchange_tls
 from support.certificates import Authority
@@ -28,7 +38,10 @@ REQUEST = leader_pb2.ShareAcknowledgeRequest(owner=leader_pb2.ShareSessionOwner(
 class Leader:
     """Handlers whose behaviour a test decides while they run."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_prompt: bool = False) -> None:
+        """`is_prompt`: the handlers are plain functions that return Futures."""
+        self._is_prompt = is_prompt
+        self.begun: list[int] = []
         self.entered = asyncio.Event()
         self.go_on = asyncio.Event()
         self.finished = asyncio.Event()
@@ -42,7 +55,24 @@ class Leader:
             SHARE_ACKNOWLEDGE: self.share_acknowledge,
             RELEASE_SHARE_SESSION: self.release_share_session,
         }
-        return Service("Leader", handlers)
+        if self._is_prompt:
+            handlers = {method: _plain(handler) for method, handler in handlers.items()}
+        return Service("Leader", {**handlers, FETCH: self.first, DELETE_RECORDS: self.second})
+
+    async def first(self, request: leader_pb2.FetchRequest, _: memoryview) -> Message:
+        """Notes the order in which calls begin."""
+        self.begun.append(request.max_bytes)
+        return leader_pb2.FetchResponse()
+
+    def second(self, request: leader_pb2.DeleteRecordsRequest, _: memoryview) -> asyncio.Future[Message]:
+        """As `first`, without a coroutine."""
+        (partition,) = request.partitions
+        if partition.offset < 0:
+            raise ValueError("no such offset")
+        self.begun.append(partition.offset)
+        answer: asyncio.Future[Message] = PromptFuture(loop=asyncio.get_running_loop())
+        answer.set_result(leader_pb2.DeleteRecordsResponse())
+        return answer
 
     async def produce(
         self, request: leader_pb2.ProduceRequest, payload: memoryview
@@ -78,6 +108,13 @@ class Leader:
         self.errors.append((path, error))
 
 
+def _plain(handler: Handler) -> Handler:
+    def begin(request: Any, payload: memoryview) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(handler(request, payload))
+
+    return begin
+
+
 Scene = Callable[[Network, Leader, Server, Channel], Awaitable[None]]
 Play = Callable[[Scene], None]
 
@@ -95,13 +132,16 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> ExchangeTls:
 
 
 @pytest.fixture(
-    params=["grpc", "grpc over TCP", "grpc on uvloop", "grpc with TLS", "grpc with TLS on uvloop", "in process"]
+    params=[
+        *("grpc", "grpc over TCP", "grpc on uvloop", "grpc with TLS", "grpc with TLS on uvloop", "in process"),
+        *("grpc on uvloop, prompt", "grpc with TLS, prompt", "in process, prompt"),
+    ]
 )
 def play(request: pytest.FixtureRequest, tls: ExchangeTls) -> Play:
     """Runs a scene with a network, a served leader and a channel to it."""
 
     async def run(scene: Scene) -> None:
-        leader = Leader()
+        leader = Leader(is_prompt="prompt" in request.param)
         network: Network
         if "grpc" in request.param:
             used = tls if "TLS" in request.param else None
@@ -187,6 +227,42 @@ def test_an_exception_of_a_handler_fails_its_call_only(play: Play) -> None:
             ("Leader/ReleaseShareSession", "no such group orders")
         ] * 2
         assert await acknowledge(channel) == 1
+
+    play(scene)
+
+
+def delete_records(channel: Channel, offset: int) -> Awaitable[Any]:
+    request = leader_pb2.DeleteRecordsRequest()
+    request.partitions.add(offset=offset)
+    return channel.call(DELETE_RECORDS, request, timeout_ms=TIMEOUT_MS)
+
+
+def test_calls_begin_in_the_order_in_which_they_were_made(play: Play) -> None:
+    """Whether their handlers are coroutines or not."""
+
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        await acknowledge(channel)
+        calls: list[Awaitable[Any]] = []
+        for number in range(20):
+            if number % 3:
+                calls.append(delete_records(channel, number))
+            else:
+                request = leader_pb2.FetchRequest(max_bytes=number)
+                calls.append(channel.call(FETCH, request, timeout_ms=TIMEOUT_MS))
+        await asyncio.gather(*calls)
+        assert leader.begun == list(range(20))
+
+    play(scene)
+
+
+def test_a_prompt_handler_that_raises_fails_its_call_only(play: Play) -> None:
+    async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
+        with pytest.raises(CallFailed, match="ValueError: no such offset") as caught:
+            await delete_records(channel, -1)
+        assert not isinstance(caught.value, ChannelUnavailable)
+        assert [(path, str(error)) for path, error in leader.errors] == [("Leader/DeleteRecords", "no such offset")]
+        await delete_records(channel, 7)
+        assert leader.begun == [7]
 
     play(scene)
 

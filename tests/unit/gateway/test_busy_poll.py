@@ -22,10 +22,12 @@ LOOKS = 10
 class Looking:
     """A BusyPoll whose clock goes on by STEP_S with each look."""
 
-    def __init__(self, limit_us: int = LIMIT_US) -> None:
+    def __init__(self, limit_us: int = LIMIT_US, *, has_leaders_here: bool = False) -> None:
         self.time_s = 0.0
         self.looks = 0
-        self.busy_poll = BusyPoll(limit_us, now=lambda: self.time_s, let_others=self._look)
+        self.busy_poll = BusyPoll(
+            limit_us, has_leaders_here=has_leaders_here, now=lambda: self.time_s, let_others=self._look
+        )
 
     def _look(self) -> None:
         self.looks += 1
@@ -52,6 +54,28 @@ def test_it_looks_until_the_limit_and_then_sleeps() -> None:
         looking.busy_poll.request_came()
         assert await looking.until_it_sleeps() in (LOOKS, LOOKS + 1)
         assert await looking.turns(50) == 0
+
+    asyncio.run(scene())
+
+
+def test_answers_that_the_same_loop_makes_are_not_looked_for() -> None:
+    async def scene() -> None:
+        looking = Looking(has_leaders_here=True)
+        for _ in range(20):
+            looking.busy_poll.request_came()
+            assert await looking.turns(LOOKS // 2) == 0
+            looking.busy_poll.was_answered()
+            assert await looking.turns(LOOKS // 2) > 0
+
+    asyncio.run(scene())
+
+
+def test_what_has_come_has_its_turn_before_others_get_the_processor() -> None:
+    async def scene() -> None:
+        looking = Looking()
+        looking.busy_poll.request_came()
+        assert await looking.turns(1) == 0
+        assert await looking.turns(1) == 1
 
     asyncio.run(scene())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import h2.connection
 import h2.events
@@ -91,9 +92,9 @@ class _Written(asyncio.Transport):
 class StrictCaller:
     """h2 itself at the other end of a served connection; it allows 10 bytes for each stream and knows that it did."""
 
-    def __init__(self) -> None:
+    def __init__(self, exchange: ServerExchange | None = None) -> None:
         self.transport = _Written()
-        self.exchange = ServerExchange(CallServer([], log_handler_error), {})
+        self.exchange = exchange or ServerExchange(CallServer([], log_handler_error), {})
         self.exchange.connection_made(self.transport)
         self.h2 = h2.connection.H2Connection()
         self.h2.initiate_connection()
@@ -117,11 +118,57 @@ class StrictCaller:
         return found
 
 
-def test_no_more_is_sent_than_a_stream_takes_and_nothing_to_one_that_ended() -> None:
+class _Hearing(ServerExchange):
+    """Notes its messages instead of serving them."""
+
+    def __init__(self) -> None:
+        super().__init__(CallServer([], log_handler_error), {})
+        self.heard: list[tuple[int, bytes]] = []
+        self.failures: list[int] = []
+
+    def stream_message(self, stream_id: int, message: memoryview) -> None:
+        self.heard.append((stream_id, bytes(message)))
+
+    def stream_failed(self, stream_id: int, error: FrameError) -> None:
+        self.failures.append(stream_id)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 3]), st.binary(max_size=60), st.booleans()), max_size=12),
+    st.lists(st.one_of(st.just(0), st.integers(1, 60)), min_size=1),
+)
+def test_messages_of_streams_are_handed_on_in_order_however_frames_are_cut(
+    messages: list[tuple[int, bytes, bool]], cuts: list[int]
+) -> None:
+    """A cut of 0: what was said at once comes at once. After some messages there is something else to hear."""
+
+    async def main() -> None:
+        caller = StrictCaller(_Hearing())
+        exchange = caller.exchange
+        assert isinstance(exchange, _Hearing)
+        places = itertools.cycle(cuts)
+        for stream_id, message, is_pinged in messages:
+            caller.h2.send_data(stream_id, on_the_wire(message))
+            if is_pinged:
+                caller.h2.ping(b"whatever")
+            data = caller.h2.data_to_send()
+            while data:
+                cut = next(places) or len(data)
+                exchange.data_received(data[:cut])
+                data = data[cut:]
+        assert exchange.heard == [(stream_id, message) for stream_id, message, _ in messages]
+        assert not exchange.failures
+        exchange.connection_lost(None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_no_more_is_sent_than_a_stream_takes_and_nothing_to_one_that_ended(at_once: bool) -> None:
     async def main() -> None:
         caller = StrictCaller()
         for stream_id in (1, 3):
-            caller.exchange.send(stream_id, bytes([stream_id]) * 20)
+            caller.exchange.send(stream_id, bytes([stream_id]) * 20, at_once=at_once)
         caller.h2.ping(b"whatever")
         assert caller.exchange_bytes() == {1: on_the_wire(b"\x01" * 20)[:10]}
         caller.h2.reset_stream(1)
@@ -129,6 +176,12 @@ def test_no_more_is_sent_than_a_stream_takes_and_nothing_to_one_that_ended() -> 
         caller.h2.increment_flow_control_window(100, 3)
         assert caller.exchange_bytes() == {3: on_the_wire(b"\x03" * 20)[10:]}
         assert not caller.exchange.has_unsent
+        caller.exchange.send(3, b"\x04" * 20, at_once=at_once)
+        caller.h2.ping(b"whatever")
+        assert caller.exchange_bytes() == {3: on_the_wire(b"\x04" * 20)}
+        caller.exchange.send(1, b"\x05", at_once=at_once)
+        caller.h2.ping(b"whatever")
+        assert caller.exchange_bytes() == {}
         caller.exchange.connection_lost(None)
 
     asyncio.run(main())

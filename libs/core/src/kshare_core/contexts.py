@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import Context, copy_context
 
-from kshare_core.log_fields import current_log_fields, current_request_id, no_log_fields
+from kshare_core.log_fields import current_request_id, has_log_fields, no_log_fields
 from kshare_core.tracing import current_traceparent
 
 
@@ -14,7 +14,7 @@ def context_of_no_request() -> Context:
     All else stays: in the simulation, which node the code belongs to.
     """
     context = copy_context()
-    if current_traceparent.get() or current_log_fields():
+    if current_request_id.get() or current_traceparent.get() or has_log_fields():
         context.run(_forget)
     return context
 

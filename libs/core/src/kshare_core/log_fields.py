@@ -33,6 +33,11 @@ def log_fields(**fields: str | int) -> Iterator[None]:
         _current_fields.reset(token)
 
 
+def has_log_fields() -> bool:
+    """Whether a line that is logged now has fields of its surroundings, besides the request id."""
+    return bool(_current_fields.get())
+
+
 def no_log_fields() -> None:
     """Lines that are logged from now on in this context have none."""
     _current_fields.set(_NO_FIELDS)

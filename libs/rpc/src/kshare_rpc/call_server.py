@@ -1,28 +1,31 @@
 """What every form of serving shares: the handlers, the calls under way, and how they end when the server stops.
 
-Every call runs in a task of its own, so a slow one keeps nobody waiting. A call runs to its end even when its caller
-has gone or has stopped waiting: what it does to the role's state must not depend on where it was cut off. An exception
-that leaves a handler is answered as a failure and told to `on_handler_error`.
+Calls run beside each other, so a slow one keeps nobody waiting: a coroutine in a task of its own, and a plain handler
+until the Future that it returned is done. A call runs to its end even when its caller has gone or has stopped waiting:
+what it does to the role's state must not depend on where it was cut off. An exception that leaves a handler is answered
+as a failure and told to `on_handler_error`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from kshare_core.identifiers import topic_id_text
 from kshare_core.log_fields import REQUEST_ID_LIMIT, current_request_id, log_fields
+from kshare_core.prompt_future import when_ended
 from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
 from kshare_rpc.call_statistics import HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import NOT_STARTED_PREFIX, REFUSED_PREFIX
-from kshare_rpc.network import Handler, Method, Payload, Service
+from kshare_rpc.network import Handler, Method, Payload, Service, is_coroutine_handler
 
 FLUSH_AT_STOP_MS = 200
 """How long a stopping server lets streams and unary calls send what they have after the last handler ended."""
@@ -71,6 +74,83 @@ def begin_span(tracer: Tracer | None, path: str, traceparent: str) -> Span | Non
     return span
 
 
+class _ServedCall:
+    """One call, from its request to the frame that answers it."""
+
+    __slots__ = (
+        *("_answer", "_handler", "_header", "_method", "_reply", "_request", "_server", "_span", "_started_at"),
+        *("_statistics", "is_coroutine"),
+    )
+
+    def __init__(
+        self,
+        server: CallServer,
+        header: FrameHeader,
+        method: Method[Any, Any],
+        handler: Handler,
+        is_coroutine: bool,
+        reply: Callable[[bytes], None],
+    ) -> None:
+        self._server = server
+        self._header = header
+        self._method = method
+        self._handler = handler
+        self.is_coroutine = is_coroutine
+        self._reply = reply
+        self._answer = FrameHeader(correlation_id=header.correlation_id)
+        self._request: Any = None
+        self._span: Span | None = None
+
+    def begin(self, payload: memoryview) -> Awaitable[Any] | None:
+        """Calls the handler in the context that it shall have; None: the call has failed and was answered."""
+        header = self._header
+        statistics = self._statistics = self._server.statistics.of_served(header.method)
+        self._started_at = statistics.started(self._server.statistics.now())
+        if header.request_id:
+            current_request_id.set(header.request_id[:REQUEST_ID_LIMIT])
+        if header.traceparent:
+            self._span = begin_span(self._server.tracer, header.method, header.traceparent)
+        try:
+            self._request = self._method.request_type.FromString(header.message)
+            return self._handler(self._request, payload)
+        except Exception as error:
+            self.failed(error)
+            return None
+
+    def answered(self, result: Message | tuple[Message, Payload]) -> None:
+        """The handler is done."""
+        try:
+            message, payload = result if isinstance(result, tuple) else (result, ())
+            self._answer.message = message.SerializeToString()
+        except Exception as error:
+            self.failed(error)
+            return
+        duration_s = self._server.statistics.now() - self._started_at
+        self._end(payload, duration_s)
+        log_call(self._header.method, self._request, duration_s)
+
+    def failed(self, error: BaseException) -> None:
+        """The handler raised, or the request is none."""
+        statistics, address = self._statistics, self._server.address
+        if isinstance(error, DecodeError) and self._request is None:
+            statistics.failed(MALFORMED)
+            self._answer.failure = f"the request is no {self._method.request_type.__name__}: {error}"
+        elif isinstance(error, asyncio.CancelledError):
+            statistics.failed(STOPPED)
+            self._answer.failure = f"{REFUSED_PREFIX}the server at {address} stopped before it could answer"
+        else:
+            statistics.failed(HANDLER_FAILED)
+            self._answer.failure = f"{type(error).__name__}: {error}"
+            self._server.on_handler_error(self._header.method, error)
+        self._end((), self._server.statistics.now() - self._started_at)
+
+    def _end(self, payload: Payload, duration_s: float) -> None:
+        self._reply(_checked_frame(self._answer, payload))
+        self._statistics.ended(duration_s)
+        if self._span is not None:
+            self._span.end(self._answer.failure)
+
+
 class CallServer:
     """The calls of one server; see the module's text."""
 
@@ -82,67 +162,64 @@ class CallServer:
         tracer: Tracer | None = None,
     ) -> None:
         self.services = services
-        self._tracer = tracer
         self.statistics = statistics or CallStatistics()
         self.on_handler_error = on_handler_error
         self.address = ""
         self.is_stopping = False
-        self._handlers: dict[str, tuple[Method[Any, Any], Handler]] = {
-            method.path: (method, handler) for service in services for method, handler in service.handlers.items()
+        self.tracer = tracer
+        self._handlers: dict[str, tuple[Method[Any, Any], Handler, bool]] = {
+            method.path: (method, handler, is_coroutine_handler(handler))
+            for service in services
+            for method, handler in service.handlers.items()
         }
-        self._under_way: dict[asyncio.Task[Any], None] = {}
+        self._under_way: dict[asyncio.Future[Any], None] = {}
+        self._not_begun = 0
+        """Calls whose task has not begun; one that comes now must not overtake them."""
 
-    async def serve_frame(self, header: FrameHeader, payload: memoryview) -> bytes:
-        """The frame that answers a frame."""
-        answer = FrameHeader(correlation_id=header.correlation_id)
-        answer_payload: Payload = ()
+    def start(self, header: FrameHeader, payload: memoryview, reply: Callable[[bytes], None]) -> None:
+        """Begins a call; `reply` gets the frame that answers it. Calls begin in the order in which they are started."""
         found = self._handlers.get(header.method)
-        if self.is_stopping:
-            answer.failure = f"{NOT_STARTED_PREFIX}the server at {self.address} is stopping"
-        elif found is None:
-            answer.failure = f"the server at {self.address} has no method {header.method!r}"
-        else:
-            answer_payload = await self._serve(header, payload, found, answer)
-        return _checked_frame(answer, answer_payload)
+        if self.is_stopping or found is None:
+            text = f"the server at {self.address} has no method {header.method!r}"
+            if self.is_stopping:
+                text = f"{NOT_STARTED_PREFIX}the server at {self.address} is stopping"
+            reply(_checked_frame(FrameHeader(correlation_id=header.correlation_id, failure=text), ()))
+            return
+        call = _ServedCall(self, header, *found, reply)
+        if call.is_coroutine or self._not_begun:
+            self._not_begun += 1
+            task = asyncio.get_running_loop().create_task(self._run(call, payload))
+            self._under_way[task] = None
+            task.add_done_callback(self._under_way.pop)
+            return
+        context = copy_context()
+        pending = context.run(call.begin, payload)
+        if pending is None:
+            return
+        assert isinstance(pending, asyncio.Future), f"the handler of {header.method} returned no Future"
+        self._under_way[pending] = None
+        when_ended(pending, lambda pending: context.copy().run(self._ended, call, pending))
 
-    async def _serve(
-        self, header: FrameHeader, payload: memoryview, found: tuple[Method[Any, Any], Handler], answer: FrameHeader
-    ) -> Payload:
-        """Fills `answer` in, and returns its payload."""
-        method, handler = found
-        answer_payload: Payload = ()
-        statistics, now = self.statistics.of_served(header.method), self.statistics.now
-        started_at = statistics.started(now())
-        if header.request_id:
-            current_request_id.set(header.request_id[:REQUEST_ID_LIMIT])
-        span = begin_span(self._tracer, header.method, header.traceparent) if header.traceparent else None
+    async def _run(self, call: _ServedCall, payload: memoryview) -> None:
+        self._not_begun -= 1
+        pending = call.begin(payload)
+        if pending is None:
+            return
         try:
-            request = method.request_type.FromString(header.message)
-            result = await handler(request, payload)
-            message, answer_payload = result if isinstance(result, tuple) else (result, ())
-            log_call(header.method, request, now() - started_at)
-            answer.message = message.SerializeToString()
-        except DecodeError as error:
-            statistics.failed(MALFORMED)
-            answer.failure = f"the request is no {method.request_type.__name__}: {error}"
-        except asyncio.CancelledError:
-            statistics.failed(STOPPED)
-            answer.failure = f"{REFUSED_PREFIX}the server at {self.address} stopped before it could answer"
-        except Exception as error:
-            statistics.failed(HANDLER_FAILED)
-            answer.failure = f"{type(error).__name__}: {error}"
-            self.on_handler_error(header.method, error)
-        finally:
-            statistics.ended(now() - started_at)
-            if span is not None:
-                span.end(answer.failure)
-        return answer_payload
+            result = await pending
+        except (asyncio.CancelledError, Exception) as error:
+            call.failed(error)
+        else:
+            call.answered(result)
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a call in a task that the end of the server waits for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._under_way[task] = None
-        task.add_done_callback(self._under_way.pop)
+    def _ended(self, call: _ServedCall, pending: asyncio.Future[Any]) -> None:
+        self._under_way.pop(pending, None)
+        if pending.cancelled():
+            call.failed(asyncio.CancelledError())
+        elif (error := pending.exception()) is not None:
+            call.failed(error)
+        else:
+            call.answered(pending.result())
 
     @contextmanager
     def counted(self) -> Iterator[None]:

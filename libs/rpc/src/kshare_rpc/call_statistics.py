@@ -6,6 +6,7 @@ as long as it waits.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
@@ -31,7 +32,9 @@ class MethodStatistics:
 
     def ended(self, seconds: float) -> None:
         self.under_way -= 1
-        self.durations.observe(seconds)
+        durations = self.durations  # its `observe`, without a call
+        durations.counts[bisect_left(durations.bounds, seconds)] += 1
+        durations.total += seconds
 
     def failed(self, kind: str) -> None:
         """Of callers: the name of the exception that they got."""

@@ -65,7 +65,10 @@ class CatalogView:
         return topic.partitions[key.partition]
 
     def node(self, role: coordinator_pb2.Role.ValueType, node_id: int) -> coordinator_pb2.Node | None:
-        return next((node for node in self.nodes if node.role == role and node.node_id == node_id), None)
+        for node in self.nodes:
+            if node.node_id == node_id and node.role == role:
+                return node
+        return None
 
     def gateways(self, listener: str | None = None) -> list[coordinator_pb2.Node]:
         """The brokers that clients see, by node id: all, or those that have a listener of this name."""

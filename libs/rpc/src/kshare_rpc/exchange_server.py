@@ -11,6 +11,7 @@ import errno
 import logging
 import ssl
 from collections import deque
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -21,9 +22,8 @@ import h2.exceptions
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
 from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.frames import FrameError, decode_frame
-from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
-from kshare_rpc.http2_exchange import Http2Exchange, MessageReader
+from kshare_rpc.http2_exchange import Http2Exchange
 from kshare_rpc.local_sockets import listening_socket
 
 CALLS_PER_STREAM_LIMIT = 16_384
@@ -33,10 +33,9 @@ CALLS_PER_STREAM_LIMIT = 16_384
 class _ServedStream:
     """One stream of a connection."""
 
-    __slots__ = ("caller_ended", "reader", "under_way")
+    __slots__ = ("caller_ended", "under_way")
 
     def __init__(self) -> None:
-        self.reader = MessageReader()
         self.under_way = 0
         self.caller_ended = False
 
@@ -66,19 +65,15 @@ class ServerExchange(Http2Exchange):
             self._streams.pop(event.stream_id or 0, None)
             self.close_stream(event.stream_id or 0)
 
-    def stream_data(self, stream_id: int, data: bytes | memoryview) -> None:
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            return
-        try:
-            for message in stream.reader.feed(data):
-                self._waiting.append((stream_id, message))
-            self._start_waiting()
-        except FrameError as error:
-            assert self._transport is not None
-            peer = self._transport.get_extra_info("peername")
-            logging.getLogger(__name__).warning("%s sent what is no frame: %s", peer, error)
-            self._end_stream(stream_id, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    def stream_message(self, stream_id: int, message: memoryview) -> None:
+        self._waiting.append((stream_id, message))
+        self._start_waiting()
+
+    def stream_failed(self, stream_id: int, error: FrameError) -> None:
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        logging.getLogger(__name__).warning("%s sent what is no frame: %s", peer, error)
+        self._end_stream(stream_id, grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def lost(self, reason: str) -> None:
         self._connections.pop(self, None)
@@ -103,28 +98,30 @@ class ServerExchange(Http2Exchange):
 
     def _start_waiting(self) -> None:
         """Starts calls that wait, as many as may be under way."""
-        while self._waiting and self._under_way < CALLS_PER_STREAM_LIMIT:
-            stream_id, message = self._waiting.popleft()
+        waiting = self._waiting
+        while waiting and self._under_way < CALLS_PER_STREAM_LIMIT:
+            stream_id, message = waiting.popleft()
             header, payload = decode_frame(message)
             stream = self._streams.get(stream_id)
             if stream is not None:
                 stream.under_way += 1
                 self._under_way += 1
-                self._calls.start_task(self._serve(stream_id, stream, header, payload))
+                self._calls.start(header, payload, partial(self._answer, stream_id, stream))
         assert self._transport is not None
-        if self._waiting:
+        if waiting:
             self._transport.pause_reading()
         elif not self._transport.is_reading() and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    async def _serve(self, stream_id: int, stream: _ServedStream, header: FrameHeader, payload: memoryview) -> None:
-        frame = await self._calls.serve_frame(header, payload)
+    def _answer(self, stream_id: int, stream: _ServedStream, frame: bytes) -> None:
+        """Sends a call's answer; where it is the only call there is nothing to send it together with."""
         self._under_way -= 1
         stream.under_way -= 1
         if self._streams.get(stream_id) is not stream:
             return  # the caller has gone
-        self.send(stream_id, frame)
-        self._end_if_done(stream_id)
+        self.send(stream_id, frame, at_once=not self._under_way)
+        if stream.caller_ended:
+            self._end_if_done(stream_id)
         if self._waiting:
             self._start_waiting()
 

@@ -40,11 +40,12 @@ def encode_frame(header: FrameHeader, payload: Sequence[bytes | memoryview] = ()
         start = _HEADER_START.pack(_HEADER_LENGTH_TAG, header_length, _HEADER_TAG)
     else:
         start = bytes((_HEADER_TAG,))  # protobuf leaves out a header_length of zero
-    payload_length = sum([len(piece) for piece in payload])
+    size = bytes((header_length,)) if header_length < 0x80 else _varint(header_length)
+    payload_length = sum(map(len, payload)) if payload else 0
     if not payload_length:
-        return b"".join((start, _varint(header_length), serialized))
+        return b"".join((start, size, serialized))
     return b"".join(
-        (start, _varint(header_length), serialized, b"\x1a", _varint(payload_length), *payload),
+        (start, size, serialized, b"\x1a", _varint(payload_length), *payload),
     )
 
 
@@ -75,7 +76,10 @@ def _header_range(data: bytes | memoryview) -> tuple[int, int]:
     length_tag, header_length, header_tag = _HEADER_START.unpack_from(data)
     if length_tag != _HEADER_LENGTH_TAG or header_tag != _HEADER_TAG:
         raise FrameError(f"a frame starts with header_length and header, this one with {data[:8].hex()}")
-    length, start = _read_varint(data, _HEADER_START.size)
+    if header_length < 0x80 and data[_HEADER_START.size] == header_length:
+        length, start = header_length, _HEADER_START.size + 1
+    else:
+        length, start = _read_varint(data, _HEADER_START.size)
     if length != header_length:
         raise FrameError(f"header_length says {header_length} bytes, the header itself {length}")
     if start + length > len(data):

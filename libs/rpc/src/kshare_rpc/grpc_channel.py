@@ -25,7 +25,7 @@ from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
-from kshare_rpc.http2_exchange import Http2Exchange, MessageReader, status_text
+from kshare_rpc.http2_exchange import Http2Exchange, status_text
 from kshare_rpc.local_sockets import connected_socket
 from kshare_rpc.network import (
     CallFailed,
@@ -68,7 +68,6 @@ class ClientExchange(Http2Exchange):
         self._service = service
         self._on_message = on_message
         self._on_lost = on_lost
-        self._reader = MessageReader()
         self._stream_id = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -87,8 +86,9 @@ class ClientExchange(Http2Exchange):
         )
         self.flush()
 
-    def send_message(self, message: bytes) -> None:
-        self.send(self._stream_id, message)
+    def send_message(self, message: bytes, *, at_once: bool = False) -> None:
+        """`at_once`: see `send`."""
+        self.send(self._stream_id, message, at_once=at_once)
 
     def stream_event(self, event: Any) -> None:
         if isinstance(event, h2.events.ResponseReceived):
@@ -105,12 +105,11 @@ class ClientExchange(Http2Exchange):
         elif isinstance(event, h2.events.StreamEnded):
             self.give_up("the other side ended it")
 
-    def stream_data(self, stream_id: int, data: bytes | memoryview) -> None:
-        try:
-            for message in self._reader.feed(data):
-                self._on_message(message)
-        except FrameError as error:
-            self.give_up(f"the answer is no frame: {error}")
+    def stream_message(self, stream_id: int, message: memoryview) -> None:
+        self._on_message(message)
+
+    def stream_failed(self, stream_id: int, error: FrameError) -> None:
+        self.give_up(f"the answer is no frame: {error}")
 
     def lost(self, reason: str) -> None:
         self._on_lost(self, reason)
@@ -179,7 +178,7 @@ class GrpcChannel:
         timer = loop.call_later(timeout_ms / 1000, self._time_out, correlation_id, timeout_ms)
         if self._exchange is not None:
             call.frame = None
-            self._exchange.send_message(frame)
+            self._exchange.send_message(frame, at_once=len(self._calls) == 1)
         elif self._connecting is None:
             self._connecting = loop.create_task(self._connect(), name=f"channel-{self._address}")
         now, statistics = self._statistics.now, self._statistics.of_made(header.method)

@@ -27,7 +27,9 @@ import h2.errors
 import h2.events
 import h2.exceptions
 import h2.settings
+import h2.stream
 
+from kshare_core.prompt_writing import PromptWriter
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
 
 WINDOW_BYTES = 64 * 1024 * 1024
@@ -50,29 +52,39 @@ _FRAME_HEAD = struct.Struct(">BHBBL")
 """An HTTP/2 frame's head: length (1 + 2 bytes), type, flags, stream id (RFC 9113, section 4.1)."""
 _WINDOW_UPDATE = struct.Struct(">BHBBLL")
 _FRAME_HEAD_BYTES = 9
+_MESSAGE_HEAD = struct.Struct(">BHBBLBL")
+"""A DATA frame's head and that of the message that it begins with: compressed, length."""
+_MESSAGE_HEAD_BYTES = 14
 _PREFACE_BYTES = 24
 _DATA_TYPE, _WINDOW_UPDATE_TYPE = 0, 8
 _END_STREAM_OR_PADDED = 0x1 | 0x8
+_PLAIN_DATA = (0, _DATA_TYPE, 0, 0)
+"""Of a message's head: a length below 64 KiB, DATA, no flags, not compressed."""
 _STREAM_ID_MASK = 0x7FFFFFFF
+_STREAM_CLOSED = h2.stream.StreamState.CLOSED
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class MessageReader:
     """Cuts the bytes of one stream into messages: a flag byte, four bytes of length, the message."""
 
+    __slots__ = ("_needed", "_pieces", "_size")
+
     def __init__(self) -> None:
         self._pieces: list[bytes | memoryview] = []
         self._size = 0
         self._needed = PREFIX_BYTES
 
+    @property
+    def is_between_messages(self) -> bool:
+        """Whether the next byte begins a message."""
+        return not self._size
+
     def feed(self, data: bytes | memoryview) -> list[memoryview]:
         """The messages that `data` completes; FrameError as for `_message_end`.
 
-        Those of more than SMALL_MESSAGE_BYTES are in memory of their own: whoever keeps one keeps nothing else.
+        They are in memory of their own: whoever keeps one keeps nothing but those that came with it.
         """
-        size = len(data)
-        if not self._size and PREFIX_BYTES <= size <= SMALL_MESSAGE_BYTES and _message_end(data) == size:
-            return [memoryview(data)[PREFIX_BYTES:]]
         self._pieces.append(data)
         self._size += len(data)
         if self._size < self._needed:
@@ -106,6 +118,16 @@ def _message_end(data: bytes | memoryview) -> int:
     return PREFIX_BYTES + length
 
 
+class _OpenStream:
+    """What of a stream was received: bytes that the other side's window was not widened for yet, and its messages."""
+
+    __slots__ = ("reader", "unacked")
+
+    def __init__(self) -> None:
+        self.reader = MessageReader()
+        self.unacked = 0
+
+
 class Http2Exchange(asyncio.Protocol):
     """One connection; see the module's text. Subclasses say what streams and messages mean."""
 
@@ -120,13 +142,13 @@ class Http2Exchange(asyncio.Protocol):
         )
         self._h2 = h2.connection.H2Connection(configuration)
         self._transport: asyncio.Transport | None = None
+        self._writer: PromptWriter | None = None
         self._unsent: deque[tuple[int, memoryview]] = deque()
         self._unread = b""
         self._preface_left = 0 if client_side else _PREFACE_BYTES
         self._data_stream = self._data_left = 0
         self._connection_unacked = 0
-        self._unacked: dict[int, int] = {}
-        """Of each open stream: bytes received that the other side's window was not widened for yet."""
+        self._open_streams: dict[int, _OpenStream] = {}
         self._paused = False
         self._h2_has_spoken = True
         """Whether h2 may have something to send that was not flushed."""
@@ -142,8 +164,12 @@ class Http2Exchange(asyncio.Protocol):
         """A request, response, trailers, or the end of a stream."""
 
     @abstractmethod
-    def stream_data(self, stream_id: int, data: bytes | memoryview) -> None:
-        """Bytes of a stream; a FrameError is the stream's end."""
+    def stream_message(self, stream_id: int, message: memoryview) -> None:
+        """A message of an open stream; may raise FrameError."""
+
+    @abstractmethod
+    def stream_failed(self, stream_id: int, error: FrameError) -> None:
+        """What the stream brought is no message, or none of a kind that is taken: its end."""
 
     @abstractmethod
     def lost(self, reason: str) -> None:
@@ -153,6 +179,7 @@ class Http2Exchange(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._writer = PromptWriter(self._transport)
         codes = h2.settings.SettingCodes
         self._h2.local_settings = h2.settings.Settings(
             client=self._h2.config.client_side,
@@ -172,8 +199,13 @@ class Http2Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        if self._unread:
-            data = self._unread + data
+        if not self._takes_small_message(data):
+            self._take_frames(self._unread + data if self._unread else data)
+        if self._unsent or self._h2_has_spoken:
+            self.pump()
+
+    def _take_frames(self, data: bytes) -> None:
+        """Takes all that is there of frames, and keeps what is left of the last one's head."""
         at, size = 0, len(data)
         if self._preface_left:
             at = min(self._preface_left, size)
@@ -193,12 +225,9 @@ class Http2Exchange(asyncio.Protocol):
             if length > HTTP2_FRAME_BYTES:
                 self.give_up(f"the other side sent a frame of {length} bytes; allowed are {HTTP2_FRAME_BYTES}")
                 return
-            if (
-                kind == _DATA_TYPE
-                and not flags & _END_STREAM_OR_PADDED
-                and stream_id & _STREAM_ID_MASK in self._unacked
-            ):
-                self._data_stream, self._data_left = stream_id & _STREAM_ID_MASK, length
+            stream_id &= _STREAM_ID_MASK
+            if kind == _DATA_TYPE and not flags & _END_STREAM_OR_PADDED and stream_id in self._open_streams:
+                self._data_stream, self._data_left = stream_id, length
                 at += _FRAME_HEAD_BYTES
                 continue
             end = at + _FRAME_HEAD_BYTES + length
@@ -207,8 +236,27 @@ class Http2Exchange(asyncio.Protocol):
             self._control(data[at:end])
             at = end
         self._unread = data[at:]
-        if self._unsent or self._h2_has_spoken:
-            self.pump()
+
+    def _takes_small_message(self, data: bytes) -> bool:
+        """Hands on what is exactly one message in one frame: how calls come of which each waits for the one before."""
+        size = len(data)
+        if self._data_left or self._unread or not _MESSAGE_HEAD_BYTES <= size <= SMALL_MESSAGE_BYTES:
+            return False
+        high, low, kind, flags, stream_id, is_compressed, length = _MESSAGE_HEAD.unpack_from(data)
+        stream = self._open_streams.get(stream_id)
+        if (
+            stream is None
+            or (high, kind, flags, is_compressed) != _PLAIN_DATA
+            or not low - PREFIX_BYTES == length == size - _MESSAGE_HEAD_BYTES
+            or not stream.reader.is_between_messages
+        ):
+            return False
+        self._count(stream_id, stream, low)
+        try:
+            self.stream_message(stream_id, memoryview(data)[_MESSAGE_HEAD_BYTES:])
+        except FrameError as error:
+            self.stream_failed(stream_id, error)
+        return True
 
     def _control(self, frame: bytes) -> None:
         """Lets h2 have what is not the data of an open stream."""
@@ -230,34 +278,46 @@ class Http2Exchange(asyncio.Protocol):
 
     def open_stream(self, stream_id: int) -> None:
         """The stream has its headers: its data is read and acknowledged here from now on."""
-        self._unacked[stream_id] = 0
+        self._open_streams[stream_id] = _OpenStream()
 
     def close_stream(self, stream_id: int) -> None:
         """The stream is over; data that still comes for it is h2's to judge."""
-        self._unacked.pop(stream_id, None)
+        self._open_streams.pop(stream_id, None)
 
     def _take(self, stream_id: int, data: memoryview) -> None:
-        unacked = self._unacked.get(stream_id)
-        if unacked is None:  # it ended between two pieces of a frame
+        stream = self._open_streams.get(stream_id)
+        if stream is None:  # it ended between two pieces of a frame
             return
-        self._unacked[stream_id] = self._widen(stream_id, unacked + len(data))
-        self._connection_unacked = self._widen(0, self._connection_unacked + len(data))
-        self.stream_data(stream_id, data)
+        self._count(stream_id, stream, len(data))
+        self._read(stream_id, stream, data)
 
-    def _widen(self, stream_id: int, unacked: int) -> int:
-        """Widens the other side's window (stream 0: the connection's) once half of it is used; what is left to do."""
-        if unacked < WINDOW_BYTES // 2:
-            return unacked
-        self._write(_WINDOW_UPDATE.pack(0, 4, _WINDOW_UPDATE_TYPE, 0, stream_id, unacked))
-        return 0
+    def _count(self, stream_id: int, stream: _OpenStream, size: int) -> None:
+        """Widens the other side's windows, of the stream and of the connection, once half of them is used."""
+        stream.unacked += size
+        self._connection_unacked += size
+        if stream.unacked >= WINDOW_BYTES // 2:
+            self._write(_WINDOW_UPDATE.pack(0, 4, _WINDOW_UPDATE_TYPE, 0, stream_id, stream.unacked))
+            stream.unacked = 0
+        if self._connection_unacked >= WINDOW_BYTES // 2:
+            self._write(_WINDOW_UPDATE.pack(0, 4, _WINDOW_UPDATE_TYPE, 0, 0, self._connection_unacked))
+            self._connection_unacked = 0
 
     def _take_from_h2(self, event: h2.events.DataReceived) -> None:
         stream_id = event.stream_id
         assert stream_id is not None
         if event.flow_controlled_length:
             self._h2.acknowledge_received_data(event.flow_controlled_length, stream_id)
-        if event.data:
-            self.stream_data(stream_id, event.data)
+        stream = self._open_streams.get(stream_id)
+        if event.data and stream is not None:
+            self._read(stream_id, stream, event.data)
+
+    def _read(self, stream_id: int, stream: _OpenStream, data: bytes | memoryview) -> None:
+        try:
+            for message in stream.reader.feed(data):
+                if self._open_streams.get(stream_id) is stream:
+                    self.stream_message(stream_id, message)
+        except FrameError as error:
+            self.stream_failed(stream_id, error)
 
     def eof_received(self) -> bool:
         return False
@@ -276,22 +336,47 @@ class Http2Exchange(asyncio.Protocol):
 
     # Sending
 
-    def send(self, stream_id: int, message: bytes) -> None:
-        """Sends a message, or keeps it until the other side and the socket can take it."""
-        prefix = len(message).to_bytes(PREFIX_BYTES, "big")
-        if len(message) < HTTP2_FRAME_BYTES // 16:
+    def send(self, stream_id: int, message: bytes, *, at_once: bool = False) -> None:
+        """Sends a message, or keeps it until the other side and the socket can take it.
+
+        What is sent in one turn of the event loop goes to the socket together, at the turn's end; `at_once`: now.
+        """
+        size = len(message)
+        if at_once and size <= SMALL_MESSAGE_BYTES and self._sends_at_once(stream_id, message):
+            return
+        prefix = size.to_bytes(PREFIX_BYTES, "big")
+        if size < HTTP2_FRAME_BYTES // 16:
             self._unsent.append((stream_id, memoryview(prefix + message)))
         else:
             self._unsent.append((stream_id, memoryview(prefix)))
             self._unsent.append((stream_id, memoryview(message)))
         self.pump()
 
+    def _sends_at_once(self, stream_id: int, message: bytes) -> bool:
+        """Gives a message in one frame to the socket, unless something else must go first or there is no room."""
+        connection, stream, writer = self._h2, self._h2.streams.get(stream_id), self._writer
+        if self._unsent or self._h2_has_spoken or self._paused or stream is None or writer is None or self.is_lost:
+            return False
+        size = len(message)
+        length = PREFIX_BYTES + size
+        if (
+            length > connection.outbound_flow_control_window
+            or length > stream.outbound_flow_control_window
+            or length > connection.max_outbound_frame_size
+            or stream.state_machine.state is _STREAM_CLOSED
+        ):
+            return False
+        connection.outbound_flow_control_window -= length
+        stream.outbound_flow_control_window -= length
+        writer.write(_MESSAGE_HEAD.pack(0, length, _DATA_TYPE, 0, stream_id, 0, size) + message)
+        return True
+
     def pump(self) -> None:
         """Sends what can be sent now."""
         while self._unsent and not self._paused and not self.is_lost:
             stream_id, data = self._unsent[0]
             connection, stream = self._h2, self._h2.streams.get(stream_id)
-            if stream is None or stream.closed:  # its reader knows why
+            if stream is None or stream.state_machine.state is _STREAM_CLOSED:  # its reader knows why
                 self._unsent.popleft()
                 continue
             window = min(connection.outbound_flow_control_window, stream.outbound_flow_control_window)

@@ -1,8 +1,9 @@
 """The network of `--single-process`: the same port inside one event loop, with nothing between caller and handler.
 
 Messages are handed over as they are, so neither side may change one that it sent or was given. As between processes, a
-call runs in a task of its own and to its end even when its caller has stopped waiting; errors are those that the gRPC
-network would raise. `traced` gives a node's own view of the network: its tracer records the calls that it serves.
+call runs to its end even when its caller has stopped waiting, a coroutine in a task of its own; errors are those that
+the gRPC network would raise. `traced` gives a node's own view of the network: its tracer records the calls that it
+serves.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
 
+from kshare_core.prompt_future import when_ended
 from kshare_core.tracing import Tracer, current_traceparent
 from kshare_rpc.call_server import HandlerError, begin_span, log_call, log_handler_error
 from kshare_rpc.call_statistics import HANDLER_FAILED, STOPPED, CallStatistics
@@ -29,6 +32,7 @@ from kshare_rpc.network import (
     Request,
     Response,
     Service,
+    is_coroutine_handler,
 )
 
 FIRST_PICKED_PORT = 50_000
@@ -106,29 +110,87 @@ class InProcessServer:
         self._address = address
         self._tracer = tracer
         self._statistics = statistics
-        self._handlers: dict[str, Handler] = {
-            method.path: handler for service in services for method, handler in service.handlers.items()
+        self._handlers: dict[str, tuple[Handler, bool]] = {
+            method.path: (handler, is_coroutine_handler(handler))
+            for service in services
+            for method, handler in service.handlers.items()
         }
         self._on_handler_error = on_handler_error
         self._release = release
         self._stopping = False
-        self._under_way: dict[asyncio.Task[_Result], None] = {}
+        self._under_way: dict[asyncio.Future[Any], None] = {}
+        self._not_begun = 0
+        """Calls whose task has not begun; one that comes now must not overtake them."""
 
     @property
     def address(self) -> str:
         return self._address
 
-    def start_call(self, method: Method[Any, Any], request: Message, payload: memoryview) -> asyncio.Task[_Result]:
-        """The call's task; it raises CallFailed or one of its kinds."""
+    def start_call(
+        self, method: Method[Any, Any], request: Message, payload: memoryview, result: asyncio.Future[_Result]
+    ) -> None:
+        """Begins a call, whose result, or CallFailed or one of its kinds, `result` gets if it is awaited still.
+
+        Calls begin in the order in which they are started.
+        """
+        path = method.path
         if self._stopping:
-            raise CallNotStarted(f"{method.path}: the server at {self._address} is stopping")
-        handler = self._handlers.get(method.path)
-        if handler is None:
-            raise CallFailed(f"the server at {self._address} has no method {method.path!r}")
-        task = asyncio.get_running_loop().create_task(self._run(method.path, handler, request, payload))
-        self._under_way[task] = None
-        task.add_done_callback(self._under_way.pop)
-        return task
+            raise CallNotStarted(f"{path}: the server at {self._address} is stopping")
+        found = self._handlers.get(path)
+        if found is None:
+            raise CallFailed(f"the server at {self._address} has no method {path!r}")
+        handler, is_coroutine = found
+        if is_coroutine or self._not_begun or current_traceparent.get():
+            self._not_begun += 1
+            task = asyncio.get_running_loop().create_task(self._run(path, handler, request, payload))
+            self._under_way[task] = None
+            task.add_done_callback(partial(self._task_ended, result))
+        else:
+            self._begin_plain(path, handler, request, payload, result)
+
+    def _begin_plain(
+        self, path: str, handler: Handler, request: Message, payload: memoryview, result: asyncio.Future[_Result]
+    ) -> None:
+        statistics, now = self._statistics.of_served(path), self._statistics.now
+        started_at = statistics.started(now())
+        context = copy_context()
+
+        def ended(begun: asyncio.Future[Any]) -> None:
+            self._under_way.pop(begun, None)
+            duration_s = now() - started_at
+            statistics.ended(duration_s)
+            error = asyncio.CancelledError() if begun.cancelled() else begun.exception()
+            failure = None if error is None else self._failure(path, error)
+            if result.done():
+                return
+            if failure is not None:
+                result.set_exception(failure)
+            else:
+                result.set_result(_result(begun.result()))
+                context.copy().run(log_call, path, request, duration_s)
+
+        try:
+            begun = context.run(handler, request, payload)
+            assert isinstance(begun, asyncio.Future), f"the handler of {path} returned no Future"
+        except Exception as error:
+            begun = asyncio.get_running_loop().create_future()
+            begun.set_exception(error)
+        self._under_way[begun] = None
+        when_ended(begun, ended)
+
+    def _task_ended(self, result: asyncio.Future[_Result], task: asyncio.Task[Any]) -> None:
+        """Gives a call's result to its caller, if that still waits."""
+        self._under_way.pop(task, None)
+        # Asked for in any case: a failure that nobody waits for was told by the server and is no news to asyncio.
+        error = None if task.cancelled() else task.exception()
+        if result.done():
+            return
+        if task.cancelled():
+            result.set_exception(ChannelUnavailable("the call was cancelled before it began"))
+        elif error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(_result(task.result()))
 
     async def stop(self, grace_ms: int) -> None:
         if self._stopping:
@@ -137,12 +199,13 @@ class InProcessServer:
         if self._under_way:
             await asyncio.wait(list(self._under_way), timeout=grace_ms / 1000)
         rest = list(self._under_way)
-        for task in rest:
-            task.cancel()
+        for call in rest:
+            call.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
         self._release(self._address)
 
-    async def _run(self, path: str, handler: Handler, request: Message, payload: memoryview) -> _Result:
+    async def _run(self, path: str, handler: Handler, request: Message, payload: memoryview) -> Any:
+        self._not_begun -= 1
         statistics, now = self._statistics.of_served(path), self._statistics.now
         started_at = statistics.started(now())
         traceparent = current_traceparent.get()
@@ -151,21 +214,27 @@ class InProcessServer:
         try:
             result = await handler(request, payload)
             log_call(path, request, now() - started_at)
-        except asyncio.CancelledError:
-            statistics.failed(STOPPED)
-            problem = f"{path}: the server at {self._address} stopped before it could answer"
-            raise ChannelUnavailable(problem) from None
-        except Exception as error:
-            statistics.failed(HANDLER_FAILED)
-            self._on_handler_error(path, error)
-            problem = f"{path} at {self._address}: {type(error).__name__}: {error}"
-            raise CallFailed(problem) from error
+        except (asyncio.CancelledError, Exception) as error:
+            failure = self._failure(path, error)
+            problem = str(failure)
+            raise failure from (None if isinstance(error, asyncio.CancelledError) else error)
         finally:
             statistics.ended(now() - started_at)
             if span is not None:
                 span.end(problem)
-        message, pieces = result if isinstance(result, tuple) else (result, ())
-        return message, _joined(pieces)
+        return result
+
+    def _failure(self, path: str, error: BaseException) -> CallFailed:
+        """What the caller gets for what left a handler."""
+        statistics = self._statistics.of_served(path)
+        if isinstance(error, asyncio.CancelledError):
+            statistics.failed(STOPPED)
+            return ChannelUnavailable(f"{path}: the server at {self._address} stopped before it could answer")
+        statistics.failed(HANDLER_FAILED)
+        self._on_handler_error(path, error)
+        failure = CallFailed(f"{path} at {self._address}: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        return failure
 
 
 class InProcessChannel:
@@ -185,12 +254,11 @@ class InProcessChannel:
         server = self._network.server(self._address)
         if server is None:
             raise CallNotStarted(f"{method.path}: nobody serves {self._address}")
-        task = server.start_call(method, request, _joined(payload))
+        path = method.path
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[tuple[Response, memoryview]] = loop.create_future()
+        server.start_call(method, request, _joined(payload) if payload else _NO_PAYLOAD, answer)
         self._waiting[answer] = None
-        task.add_done_callback(partial(_hand_over, answer))
-        path = method.path
         timer = loop.call_later(timeout_ms / 1000, self._time_out, path, answer, timeout_ms)
         now, statistics = self._network.statistics.now, self._network.statistics.of_made(path)
         started_at = statistics.started(now())
@@ -215,18 +283,11 @@ class InProcessChannel:
             answer.set_exception(CallTimeout(f"{path} at {self._address} gave no answer in {timeout_ms} ms"))
 
 
-def _hand_over(answer: asyncio.Future[Any], task: asyncio.Task[_Result]) -> None:
-    """Gives a call's result to its caller, if that still waits."""
-    # Asked for in any case: a failure that nobody waits for was logged by the server and is no news to asyncio.
-    error = None if task.cancelled() else task.exception()
-    if answer.done():
-        return
-    if task.cancelled():
-        answer.set_exception(ChannelUnavailable("the call was cancelled before it began"))
-    elif error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(task.result())
+def _result(answer: Any) -> _Result:
+    if not isinstance(answer, tuple):
+        return answer, _NO_PAYLOAD
+    message, pieces = answer
+    return message, _joined(pieces)
 
 
 def _joined(pieces: Payload) -> memoryview:

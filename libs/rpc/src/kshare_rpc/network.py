@@ -9,8 +9,9 @@ nobody translated: the caller sees CallFailed.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -32,10 +33,11 @@ class Method(Generic[Request, Response]):
     response_type: type[Response]
     has_payload: bool = False
     """Whether the unary form carries a payload in the message's own `payload` field."""
+    path: str = field(init=False)
+    """What calls name it by."""
 
-    @property
-    def path(self) -> str:
-        return f"{self.service}/{self.name}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", f"{self.service}/{self.name}")
 
 
 class CallFailed(Exception):
@@ -57,7 +59,16 @@ class CallTimeout(ChannelUnavailable):
 Answer = tuple[Response, Payload]
 
 Handler = Callable[[Any, memoryview], Awaitable[Message | tuple[Message, Payload]]]
-"""Takes the request message and its payload in one piece; returns the response, with a payload where there is one."""
+"""Takes the request message and its payload in one piece; returns the response, with a payload where there is one.
+
+A coroutine function, or a plain one that begins its work at once and returns a Future: that one costs no task. A server
+that stops cancels the Future, so it may have ended before the handler ends it.
+"""
+
+
+def is_coroutine_handler(handler: Handler) -> bool:
+    """Whether a handler is a coroutine function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,22 +42,28 @@ class Expected:
 
 
 class BusyPoll:
-    """See the module's text; a `limit_us` of 0 never looks. `now` is a steady clock in seconds."""
+    """See the module's text; a `limit_us` of 0 never looks. `now` is a steady clock in seconds.
+
+    `has_leaders_here`: answers are made on this event loop, which has enough to do until they are there.
+    """
 
     def __init__(
         self,
         limit_us: int,
         *,
+        has_leaders_here: bool = False,
         now: Callable[[], float] = time.perf_counter,
         let_others: Callable[[], None] = os.sched_yield,
     ) -> None:
         self._limit_s = limit_us / 1_000_000
+        self._has_leaders_here = has_leaders_here
         self._now = now
         self._let_others = let_others
         self._answer = Expected()
         self._request = Expected()
         self._awaited: Expected | None = None
         self._until = 0.0
+        self._has_just_begun = False
         self.is_looking = False
 
     def request_came(self) -> None:
@@ -73,10 +79,11 @@ class BusyPoll:
             return
         if self._awaited is not None:  # whatever this is, it came in time
             self._awaited.failures = 0
-        if not awaited.is_likely():
+        if (awaited is self._answer and self._has_leaders_here) or not awaited.is_likely():
             self._awaited = None
             return
         self._awaited = awaited
+        self._has_just_begun = True
         self._until = self._now() + self._limit_s
         if not self.is_looking:
             self.is_looking = True
@@ -90,5 +97,8 @@ class BusyPoll:
         if self._awaited is None:
             self.is_looking = False
             return
-        self._let_others()
+        if self._has_just_begun:  # what was to come is here, and has its turn now
+            self._has_just_begun = False
+        else:
+            self._let_others()
         asyncio.get_running_loop().call_soon(self._look)

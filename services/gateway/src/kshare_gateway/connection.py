@@ -22,6 +22,7 @@ from typing import Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
+from kshare_core.prompt_writing import PromptWriter
 from kshare_core.tracing import current_traceparent
 from kshare_gateway.busy_poll import AWAITED_APIS, BusyPoll
 from kshare_gateway.dispatch import HANDLERS, RECORD_BEARING_APIS
@@ -36,6 +37,8 @@ from kshare_wire.framing import FrameReader, RequestHeader, parse_header, peek_r
 from kshare_wire.messages import Body, Buffer, MalformedRequest, Message, decode_request, encode_response, is_flexible
 
 REQUESTS_UNDER_WAY_LIMIT = 64
+
+_HANDLERS = {int(api_key): handler for api_key, handler in HANDLERS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +101,13 @@ class ClientConnection(asyncio.Protocol):
         self._last_active = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
+        self._writer: PromptWriter | None = None
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._writer = PromptWriter(transport)
         peer = transport.get_extra_info("peername")
         if peer:
             self.client_host = f"/{peer[0]}"
@@ -203,7 +208,7 @@ class ClientConnection(asyncio.Protocol):
         request = decode_request(api_key, version, frame, header.body_offset)
         slot = self._new_slot(api_key, version)
         context = self._environment.context(self, header)
-        handler = HANDLERS[ApiKey(api_key)]
+        handler = _HANDLERS[api_key]
         if handler.answer_now is not None:
             body = handler.answer_now(context, request)
             self._finish(slot, encode_response(api_key, version, correlation_id, body), body)
@@ -248,23 +253,24 @@ class ClientConnection(asyncio.Protocol):
             self._close(str(reason))
             return None
         except Exception:
-            log.exception("%s: an answer could not be made", HANDLERS[ApiKey(header.api_key)].name)
+            log.exception("%s: an answer could not be made", _HANDLERS[header.api_key].name)
             self._close("an answer could not be made")
             return None
         if not self._is_closed:
             self._finish(slot, buffers, body)
-            self._serve()
+            if self._held_frame is not None or self._reading_is_paused or self._frames.is_ready:
+                self._serve()
         if log.isEnabledFor(DEBUG):
             self._log_request(header, request)
         return body
 
     def _log_request(self, header: RequestHeader, request: Message) -> None:
-        name = HANDLERS[ApiKey(header.api_key)].name
+        name = _HANDLERS[header.api_key].name
         with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
             log.debug("%s version %d of %s was answered", name, header.version, self.client_host)
 
     async def _answer(self, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
-        handler = HANDLERS[ApiKey(header.api_key)]
+        handler = _HANDLERS[header.api_key]
         assert handler.handle is not None and handler.failed is not None
         try:
             return await handler.handle(context, request)
@@ -281,23 +287,34 @@ class ClientConnection(asyncio.Protocol):
 
     def _finish(self, slot: _Slot, buffers: list[Buffer], body: Body | None) -> None:
         measures = self._environment.measures
-        measures.answered(slot.api_key, slot.version, measures.now() - slot.started_at)
-        if body is not None:
-            measures.note_errors(slot.api_key, body)
         slot.buffers = buffers
         slot.is_done = True
         if slot.is_record_bearing:
             self._records_under_way = False
-        slots, transport = self._slots, self._transport
-        assert transport is not None
+        slots = self._slots
+        if len(slots) == 1:
+            self._send(buffers, at_once=True)
+            slots.clear()
         while slots and slots[0].is_done:
-            ready = slots.popleft().buffers
-            if ready:
-                self._last_active = asyncio.get_running_loop().time()
-                measures.sent_bytes += sum(map(len, ready))
-                transport.writelines(ready)
+            self._send(slots.popleft().buffers)
+        measures.answered(slot.api_key, slot.version, measures.now() - slot.started_at)
+        if body is not None:
+            measures.note_errors(slot.api_key, body)
         if slot.api_key in AWAITED_APIS:
             self._environment.busy_poll.was_answered()
+
+    def _send(self, buffers: list[Buffer], *, at_once: bool = False) -> None:
+        """Writes an answer; `at_once`: no other answer is about to follow, so one without records goes out now."""
+        if not buffers:
+            return
+        transport, writer = self._transport, self._writer
+        assert transport is not None and writer is not None
+        self._last_active = asyncio.get_running_loop().time()
+        self._environment.measures.sent_bytes += sum(map(len, buffers))
+        if at_once and len(buffers) == 1:
+            writer.write(buffers[0])
+        else:
+            transport.writelines(buffers)
 
     # The end
 

@@ -59,7 +59,7 @@ class Gateway:
     def view(self) -> CatalogView:
         return self.catalog.view
 
-    async def call_leader(
+    def call_leader(
         self,
         address: str,
         method: Method[Request, Response],
@@ -67,10 +67,10 @@ class Gateway:
         payload: Payload = (),
         *,
         wait_ms: int = 0,
-    ) -> tuple[Response, memoryview]:
+    ) -> Coroutine[Any, Any, tuple[Response, memoryview]]:
         """The leader's answer; CallFailed or one of its kinds where there is none."""
         channel = self.catalog.channel(address)
-        return await channel.call(method, request, payload, timeout_ms=CALL_TIMEOUT_MS + wait_ms)
+        return channel.call(method, request, payload, timeout_ms=CALL_TIMEOUT_MS + wait_ms)
 
     async def call_coordinator(
         self, method: Method[Request, Response], request: Request, *, timeout_ms: int = CALL_TIMEOUT_MS

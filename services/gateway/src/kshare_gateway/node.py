@@ -61,7 +61,7 @@ class GatewayNode:
         self._is_started = False
         self._is_stopping = False
         configs = settings.configs
-        self.busy_poll = BusyPoll(settings.busy_poll_limit_us)
+        self.busy_poll = BusyPoll(settings.busy_poll_limit_us, has_leaders_here=settings.has_leaders_here)
         self._environment = ConnectionEnvironment(
             maximum_frame_length=configs.integer("socket.request.max.bytes"),
             maximum_idle_ms=configs.integer("connections.max.idle.ms"),

@@ -37,6 +37,8 @@ class GatewaySettings:
     listeners: Sequence[GatewayListener] = ()
     busy_poll_limit_us: int = 0
     """See `busy_poll`; not taken from `configs`, because it depends on the process what -1 means."""
+    has_leaders_here: bool = False
+    """Whether the leaders are in the same process, on the same event loop."""
 
     def all_listeners(self) -> tuple[GatewayListener, ...]:
         """`listeners`, or the one at `client_listen`; none where connections come only from a simulation."""

@@ -153,7 +153,8 @@ class ShareFetcher:
         acknowledgements: Acknowledgements,
     ) -> list[LeaderAnswer]:
         """The answers of all leaders involved; a partition may be in two of them, once acknowledged, once fetched."""
-        await self._gateway.moving.begin().until_served((*fetched, *acknowledgements))
+        if not self._gateway.moving.is_calm:
+            await self._gateway.moving.begin().until_served((*fetched, *acknowledgements))
         if not self._gateway.sessions.is_current(session):
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session ended before its fetch began")
         plan = self._plan(fetched, acknowledgements)
@@ -186,7 +187,8 @@ class ShareFetcher:
         self, session: ShareSession, acknowledgements: Acknowledgements, *, is_renew_ack: bool
     ) -> list[LeaderAnswer]:
         """The results of acknowledgements alone, from all leaders involved."""
-        await self._gateway.moving.begin().until_served(acknowledgements)
+        if not self._gateway.moving.is_calm:
+            await self._gateway.moving.begin().until_served(acknowledgements)
         plan = self._plan((), acknowledgements)
         works = [
             self._acknowledge(session, address, partitions, is_renew_ack=is_renew_ack)

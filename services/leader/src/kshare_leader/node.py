@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 
 from kshare_core.configs import DynamicConfigs
 from kshare_leader.dead_letters.service import DeadLetters
@@ -114,7 +116,7 @@ class LeaderNode:
         dead_letters = self._new_dead_letters(self._store)
         self._share = ShareService(
             logs=self._logs,
-            view=lambda: self._follower.view,
+            view=partial(attrgetter("view"), self._follower),  # as a lambda, and no call of Python's for each look
             channel=self._follower.channel,
             node_id=settings.node_id,
             configs=settings.configs,

@@ -156,6 +156,7 @@ class SingleProcess:
                     coordinator_address=plan.coordinator_address,
                     configs=self._configs,
                     busy_poll_limit_us=busy_poll_limit_us(self._configs, may_keep_busy=may_keep_busy()),
+                    has_leaders_here=True,
                 ),
             ),
         ]

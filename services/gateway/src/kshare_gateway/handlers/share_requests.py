@@ -33,15 +33,15 @@ def session_key(request: Message) -> ShareSessionKey:
 
 def add_acknowledgements(found: Acknowledgements, key: TopicPartition, batches: Sequence[Message]) -> None:
     """Adds a partition's batches; the leader checks them."""
-    found.setdefault(key, []).extend(
-        leader_pb2.AcknowledgementBatch(
-            first_offset=batch.first_offset,
-            last_offset=batch.last_offset,
-            # Types are signed on the wire; one below zero becomes a number that the leader refuses.
-            acknowledge_types=bytes(kind & 0xFF for kind in batch.acknowledge_types),
+    of_partition = found.setdefault(key, [])
+    for batch in batches:
+        # Types are signed on the wire; one below zero becomes a number that the leader refuses.
+        kinds = bytes([kind & 0xFF for kind in batch.acknowledge_types])
+        of_partition.append(
+            leader_pb2.AcknowledgementBatch(
+                first_offset=batch.first_offset, last_offset=batch.last_offset, acknowledge_types=kinds
+            )
         )
-        for batch in batches
-    )
 
 
 def merged(answers: Iterable[LeaderAnswer]) -> list[PartitionAnswer]:
@@ -73,9 +73,11 @@ class LeaderHints:
         self._leader_ids: dict[int, None] = {}
 
     def current_leader(self, key: TopicPartition, *codes: int) -> Body:
+        if _LEADER_ERRORS.isdisjoint(codes):
+            return _NO_LEADER
         view = self._context.gateway.view
         partition = view.partition(key)
-        if partition is None or view.leader_address(key) is None or _LEADER_ERRORS.isdisjoint(codes):
+        if partition is None or view.leader_address(key) is None:
             return _NO_LEADER
         leader_id = client_broker(view, view.topics_by_id[key.topic_id], key.partition, self._context.listener)
         if leader_id < 0:
@@ -85,6 +87,8 @@ class LeaderHints:
 
     def node_endpoints(self) -> list[Body]:
         """Of the leaders told so far."""
+        if not self._leader_ids:
+            return []
         return [broker for broker in metadata_brokers(self._context) if broker["node_id"] in self._leader_ids]
 
 
@@ -96,8 +100,10 @@ def by_topic(partitions: Iterable[tuple[bytes, Body]]) -> list[Body]:
     return [{"topic_id": topic_id, "partitions": bodies} for topic_id, bodies in topics.items()]
 
 
-def lock_timeout_ms(context: RequestContext, group_id: str, answers: Iterable[LeaderAnswer]) -> int:
+def lock_timeout_ms(context: RequestContext, group_id: str, answers: Sequence[LeaderAnswer]) -> int:
     """How long records stay with the member: as the leaders say, first those with records; else the group's config."""
+    if len(answers) == 1 and answers[0].lock_timeout_ms:
+        return answers[0].lock_timeout_ms
     said = [(not answer.has_records, answer.lock_timeout_ms) for answer in answers if answer.lock_timeout_ms]
     return min(said)[1] if said else context.gateway.record_lock_duration_ms(group_id)
 

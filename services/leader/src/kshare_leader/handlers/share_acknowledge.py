@@ -10,10 +10,11 @@ Session epochs are the gateway's matter. ShareFetch uses the same code for the a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_core.identifiers import SharePartitionKey
+from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_core.prompt_future import PromptFuture
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.share.directory import SharePartitionDirectory
@@ -61,34 +62,66 @@ async def end_of(acknowledged: Acknowledged) -> KafkaError | None:
     return acknowledged
 
 
-async def acknowledge(
-    directory: SharePartitionDirectory, request: leader_pb2.ShareAcknowledgeRequest
-) -> leader_pb2.ShareAcknowledgeResponse:
-    """Answers a ShareAcknowledge."""
-    group_id = request.owner.group_id
-    owner = owner_of(request.owner)
-    begun = [
-        begin_acknowledgement(
-            directory,
-            SharePartitionKey(group_id, partition.topic_id, partition.partition),
-            owner,
-            partition.acknowledgement_batches,
-            is_renew_ack=request.is_renew_ack,
-            delivered_fetch_number=request.delivered_fetch_number,
-        )
-        for partition in request.partitions
-    ]
-    lock_duration_ms = directory.settings(group_id).lock_duration_ms
-    response = leader_pb2.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_duration_ms)
-    for partition, acknowledged in zip(request.partitions, begun, strict=True):
-        error = await end_of(acknowledged)
-        answer = response.partitions.add(topic_id=partition.topic_id, partition=partition.partition)
-        if error is not None:
-            answer.error_code = error.code
-            answer.error_message = error.message
-            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                key = SharePartitionKey(group_id, partition.topic_id, partition.partition)
-                leader = directory.current_leader(key.topic_partition)
-                if leader is not None:
-                    answer.current_leader.CopyFrom(leader)
-    return response
+class AcknowledgeCall:
+    """One ShareAcknowledge; `answer` ends when all its writes have. `on_answered` is called then."""
+
+    def __init__(
+        self,
+        directory: SharePartitionDirectory,
+        request: leader_pb2.ShareAcknowledgeRequest,
+        on_answered: Callable[[], None],
+    ) -> None:
+        self._directory = directory
+        self._request = request
+        self._on_answered = on_answered
+        self._missing = 0
+        self.answer: PromptFuture[leader_pb2.ShareAcknowledgeResponse] = PromptFuture(loop=asyncio.get_running_loop())
+
+    def begin(self) -> None:
+        """Applies all of it; what is stored is waited for."""
+        request, directory = self._request, self._directory
+        group_id = request.owner.group_id
+        owner = owner_of(request.owner)
+        self._acknowledged = [
+            begin_acknowledgement(
+                directory,
+                SharePartitionKey(group_id, partition.topic_id, partition.partition),
+                owner,
+                partition.acknowledgement_batches,
+                is_renew_ack=request.is_renew_ack,
+                delivered_fetch_number=request.delivered_fetch_number,
+            )
+            for partition in request.partitions
+        ]
+        for acknowledged in self._acknowledged:
+            if isinstance(acknowledged, PromptFuture):
+                self._missing += 1
+                acknowledged.listen(self._stored)
+        if not self._missing:
+            self._end()
+
+    def _stored(self, stored: Stored) -> None:
+        self._missing -= 1
+        if self._missing or self.answer.done():  # the server stops, and gave it up
+            return
+        try:
+            self._end()
+        except Exception as bug:
+            self.answer.set_exception(bug)
+
+    def _end(self) -> None:
+        request, directory = self._request, self._directory
+        lock_duration_ms = directory.settings(request.owner.group_id).lock_duration_ms
+        response = leader_pb2.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_duration_ms)
+        for partition, acknowledged in zip(request.partitions, self._acknowledged, strict=True):
+            error = acknowledged.result() if isinstance(acknowledged, asyncio.Future) else acknowledged
+            answer = response.partitions.add(topic_id=partition.topic_id, partition=partition.partition)
+            if error is not None:
+                answer.error_code = error.code
+                answer.error_message = error.message
+                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    leader = directory.current_leader(TopicPartition(partition.topic_id, partition.partition))
+                    if leader is not None:
+                        answer.current_leader.CopyFrom(leader)
+        self.answer.set_result(response)
+        self._on_answered()

@@ -113,12 +113,12 @@ class PartitionHistory:
             appended_ms = append_time_ms(batches, first)
             self._stream.add(event_text.acquired(now_ms, first, last, delivery_count, member, appended_ms, deadline_ms))
 
-    def changed(self, machine: SharePartition, loop_now_ms: int) -> None:
+    def changed(self, machine: SharePartition, loop_now_ms: Callable[[], int]) -> None:
         """What took effect since the last call is told; `loop_now_ms` is the clock of lock deadlines."""
         if self._stream is not None and (facts := machine.facts.take()):
-            now_ms = self._wall_now_ms()
+            now_ms, lock_now_ms = self._wall_now_ms(), loop_now_ms()
             for fact in facts:
-                self._tell(self._stream, fact, now_ms, loop_now_ms)
+                self._tell(self._stream, fact, now_ms, lock_now_ms)
 
     def start_offset_moved(self, start_offset: int, log_start_offset: int) -> None:
         """The start offset that a restart would find, which may be the same as before."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from kshare_core.errors import KafkaError
+from kshare_core.prompt_future import PromptFuture
 from kshare_leader.share.limits import PENDING_CHANGES_LIMIT, WRITE_LAG_LIMIT_MS
 
-Stored = asyncio.Future[KafkaError | None]
+Stored = PromptFuture[KafkaError | None]
 """Ends when a write did: None when it is durable, else the error for the client. Each who waits has one of its own."""
 
 
@@ -43,7 +44,7 @@ class PendingWrites:
         pending = self._writes.get(write_id)
         if pending is None:
             pending = self._writes[write_id] = _PendingWrite()
-        stored: Stored = asyncio.get_running_loop().create_future()
+        stored: Stored = PromptFuture(loop=asyncio.get_running_loop())
         pending.waiting.append(stored)
         self._changes += 1
         return stored

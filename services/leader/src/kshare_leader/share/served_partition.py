@@ -256,7 +256,7 @@ class ServedPartition:
         )
         self.error = error
         if machine is not None:
-            self._history.changed(machine, self._now_ms())
+            self._history.changed(machine, self._now_ms)
             self._history.unloaded(error.code.name)
         self.machine = self._initial = None
         self._remove_listener()
@@ -399,14 +399,14 @@ class ServedPartition:
         delivered_fetch_number: int,
     ) -> Stored | None:
         """Applies acknowledgements; None where there is nothing to wait for. Raises KafkaError, see the machine."""
-        self._used_at_ms = self._now_ms()
+        now_ms = self._used_at_ms = self._now_ms()
         if self.machine is None:
             text = f"nothing of share-partition {self.key} is acquired; it is being loaded"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
         settings = self.settings
         write_id = self.machine.acknowledge(
             owner,
-            self._now_ms(),
+            now_ms,
             batches,
             delivery_count_limit=settings.delivery_count_limit,
             lock_duration_ms=settings.lock_duration_ms,
@@ -518,7 +518,7 @@ class ServedPartition:
         machine = self.machine
         if machine is None:
             return
-        self._history.changed(machine, self._now_ms())
+        self._history.changed(machine, self._now_ms)
         if machine.wants_write:
             self._store.schedule(self)
         if machine.archiving_count and self._dead_letters is not None:
@@ -561,7 +561,7 @@ class ServedPartition:
         assert self.machine is not None
         if end.outcome is Outcome.DURABLE:
             self.counts.write_ended(self.machine.write_succeeded(write.write_id))
-            self._history.changed(self.machine, self._now_ms())
+            self._history.changed(self.machine, self._now_ms)
             self._history.start_offset_moved(self.machine.durable_start_offset, self.log.log_start_offset)
         else:
             self.counts.write_ended(None)

@@ -6,12 +6,13 @@ and writes their state at the share coordinators; `handlers/share_*.py` translat
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from kshare_core.configs import Configs
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
-from kshare_leader.handlers.share_acknowledge import acknowledge
+from kshare_leader.handlers.share_acknowledge import AcknowledgeCall
 from kshare_leader.handlers.share_fetch import ShareFetchCall
 from kshare_leader.handlers.share_session import release_session
 from kshare_leader.history.delivery_history import DeliveryHistory
@@ -89,15 +90,19 @@ class ShareService:
         (counts.fetch_waited_s if call.has_waited else counts.fetch_s).observe(now() - started_at)
         return answer
 
-    async def share_acknowledge(
+    def share_acknowledge(
         self, request: leader_pb2.ShareAcknowledgeRequest, payload: memoryview
-    ) -> leader_pb2.ShareAcknowledgeResponse:
+    ) -> asyncio.Future[leader_pb2.ShareAcknowledgeResponse]:
         """Handler of SHARE_ACKNOWLEDGE."""
         now = self._measures.now
         started_at = now()
-        answer = await acknowledge(self._directory, request)
-        self._measures.of_group(request.owner.group_id).acknowledge_s.observe(now() - started_at)
-        return answer
+
+        def observe() -> None:
+            self._measures.of_group(request.owner.group_id).acknowledge_s.observe(now() - started_at)
+
+        call = AcknowledgeCall(self._directory, request, observe)
+        call.begin()
+        return call.answer
 
     async def release_share_session(
         self, request: leader_pb2.ReleaseShareSessionRequest, payload: memoryview

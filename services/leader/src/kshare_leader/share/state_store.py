@@ -224,7 +224,8 @@ class ShareStateStore:
                 task = loop.create_task(self._send(address, group_id, part))
                 self._tasks[task] = None
                 task.add_done_callback(partial(self._task_ended, part))
-        self._retry(homeless, "no live share coordinator owns the state")
+        if homeless:
+            self._retry(homeless, "no live share coordinator owns the state")
 
     def _task_ended(self, attempts: Sequence[_Attempt], task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -254,14 +255,15 @@ class ShareStateStore:
         for attempt in attempts:
             key = attempt.source.key
             result = results.get((key.topic_id, key.partition))
-            if result is None or _code(result.error_code) in _TRANSIENT:
+            if result is not None and result.error_code == ErrorCode.NONE:
+                attempt.end(Outcome.DURABLE)
+            elif result is None or _code(result.error_code) in _TRANSIENT:
                 attempt.may_be_stored = True
                 again.append(attempt)
-            elif result.error_code == ErrorCode.NONE:
-                attempt.end(Outcome.DURABLE)
             else:
                 self._end_with_error(attempt, KafkaError(_code(result.error_code), result.error_message))
-        self._retry(again, f"{address} cannot write it now")
+        if again:
+            self._retry(again, f"{address} cannot write it now")
 
     def _end_with_error(self, attempt: _Attempt, error: KafkaError) -> None:
         if error.code in _FENCED or error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

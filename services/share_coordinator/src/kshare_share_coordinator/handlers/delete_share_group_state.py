@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.network import Handler
@@ -13,14 +15,18 @@ from kshare_share_coordinator.machine.operations import DeleteState
 def delete_share_group_state(service: OperationService) -> Handler:
     """The handler of DeleteShareGroupState."""
 
-    async def handle(
+    def handle(
         request: messages.DeleteShareGroupStateRequest, payload: memoryview
-    ) -> messages.DeleteShareGroupStateResponse:
+    ) -> asyncio.Future[messages.DeleteShareGroupStateResponse]:
         operations = [
             DeleteState(SharePartitionKey(request.group_id, partition.topic_id, partition.partition))
             for partition in request.partitions
         ]
-        results = await service.execute(operations)
-        return messages.DeleteShareGroupStateResponse(results=share_partition_results(operations, results))
+        return service.execute(
+            operations,
+            lambda results: messages.DeleteShareGroupStateResponse(
+                results=share_partition_results(operations, results)
+            ),
+        )
 
     return handle

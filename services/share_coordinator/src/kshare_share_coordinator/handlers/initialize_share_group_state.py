@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kshare_core.identifiers import key_to_keep
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.network import Handler
@@ -13,9 +15,9 @@ from kshare_share_coordinator.machine.operations import InitializeState
 def initialize_share_group_state(service: OperationService) -> Handler:
     """The handler of InitializeShareGroupState."""
 
-    async def handle(
+    def handle(
         request: messages.InitializeShareGroupStateRequest, payload: memoryview
-    ) -> messages.InitializeShareGroupStateResponse:
+    ) -> asyncio.Future[messages.InitializeShareGroupStateResponse]:
         operations = [
             InitializeState(
                 key=key_to_keep(request.group_id, partition.topic_id, partition.partition),
@@ -24,7 +26,11 @@ def initialize_share_group_state(service: OperationService) -> Handler:
             )
             for partition in request.partitions
         ]
-        results = await service.execute(operations)
-        return messages.InitializeShareGroupStateResponse(results=share_partition_results(operations, results))
+        return service.execute(
+            operations,
+            lambda results: messages.InitializeShareGroupStateResponse(
+                results=share_partition_results(operations, results)
+            ),
+        )
 
     return handle

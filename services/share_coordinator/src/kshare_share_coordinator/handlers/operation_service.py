@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.prompt_future import PromptFuture, when_ended
 from kshare_share_coordinator.machine.operations import Operation, Result, key_problem
 from kshare_share_coordinator.ownership import Ownership
+
+Response = TypeVar("Response")
 
 SHARE_PARTITIONS_PER_REQUEST_LIMIT = 5_000
 
@@ -38,18 +42,39 @@ class OperationService:
         self._damage = damage
         self._answered = answered
 
-    async def execute(self, operations: Sequence[Operation]) -> list[Result]:
-        """One result for each operation, in the same order."""
+    def execute(
+        self, operations: Sequence[Operation], respond: Callable[[Sequence[Result]], Response]
+    ) -> asyncio.Future[Response]:
+        """The response that `respond` makes of one result for each operation, in the same order."""
+        answer: PromptFuture[Response] = PromptFuture(loop=asyncio.get_running_loop())
         if len(operations) > SHARE_PARTITIONS_PER_REQUEST_LIMIT:
             text = f"{len(operations)} share-partitions; at most {SHARE_PARTITIONS_PER_REQUEST_LIMIT} are allowed"
-            return [Result(ErrorCode.INVALID_REQUEST, text)] * len(operations)
-        pending = [self._begin(operation) for operation in operations]
-        results = [
-            started if isinstance(started, Result) else await self._finish(operation, started)
-            for operation, started in zip(operations, pending, strict=True)
-        ]
-        self._answered(operations, results)
-        return results
+            answer.set_result(respond([Result(ErrorCode.INVALID_REQUEST, text)] * len(operations)))
+            return answer
+        begun = [self._begin(operation) for operation in operations]
+        missing = [each for each in begun if not isinstance(each, Result)]
+        left = len(missing)
+
+        def ended(future: asyncio.Future[Result] | None = None) -> None:
+            nonlocal left
+            left -= future is not None
+            if left or answer.done():  # the server stops, and gave it up
+                return
+            try:
+                results = [
+                    each if isinstance(each, Result) else self._finish(operation, each)
+                    for operation, each in zip(operations, begun, strict=True)
+                ]
+                self._answered(operations, results)
+                answer.set_result(respond(results))
+            except Exception as failure:
+                answer.set_exception(failure)
+
+        for each in missing:
+            when_ended(each, ended)
+        if not missing:
+            ended()
+        return answer
 
     def _begin(self, operation: Operation) -> Result | asyncio.Future[Result]:
         problem = key_problem(operation.key)
@@ -61,9 +86,9 @@ class OperationService:
         damage = self._damage(operation.key)
         return Result(ErrorCode.KAFKA_STORAGE_ERROR, damage) if damage else self._submit(operation)
 
-    async def _finish(self, operation: Operation, future: asyncio.Future[Result]) -> Result:
+    def _finish(self, operation: Operation, future: asyncio.Future[Result]) -> Result:
         try:
-            result = await future
+            result = future.result()
         except StorageFailure as failure:
             return Result(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         if result.error_code == ErrorCode.CORRUPT_MESSAGE:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kshare_core.identifiers import SharePartitionKey, key_to_keep
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.network import Handler
@@ -12,9 +14,9 @@ from kshare_share_coordinator.machine.operations import ReadState, Result
 def read_share_group_state(service: OperationService) -> Handler:
     """The handler of ReadShareGroupState."""
 
-    async def handle(
+    def handle(
         request: messages.ReadShareGroupStateRequest, payload: memoryview
-    ) -> messages.ReadShareGroupStateResponse:
+    ) -> asyncio.Future[messages.ReadShareGroupStateResponse]:
         operations = [
             ReadState(
                 key=key_to_keep(request.group_id, partition.topic_id, partition.partition),
@@ -22,9 +24,11 @@ def read_share_group_state(service: OperationService) -> Handler:
             )
             for partition in request.partitions
         ]
-        results = await service.execute(operations)
-        return messages.ReadShareGroupStateResponse(
-            results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
+        return service.execute(
+            operations,
+            lambda results: messages.ReadShareGroupStateResponse(
+                results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
+            ),
         )
 
     return handle

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.network import Handler
@@ -12,16 +14,18 @@ from kshare_share_coordinator.machine.operations import ReadStateSummary, Result
 def read_share_group_state_summary(service: OperationService) -> Handler:
     """The handler of ReadShareGroupStateSummary; like Kafka, it does not look at the reader's leader epoch."""
 
-    async def handle(
+    def handle(
         request: messages.ReadShareGroupStateSummaryRequest, payload: memoryview
-    ) -> messages.ReadShareGroupStateSummaryResponse:
+    ) -> asyncio.Future[messages.ReadShareGroupStateSummaryResponse]:
         operations = [
             ReadStateSummary(SharePartitionKey(request.group_id, partition.topic_id, partition.partition))
             for partition in request.partitions
         ]
-        results = await service.execute(operations)
-        return messages.ReadShareGroupStateSummaryResponse(
-            results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
+        return service.execute(
+            operations,
+            lambda results: messages.ReadShareGroupStateSummaryResponse(
+                results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
+            ),
         )
 
     return handle

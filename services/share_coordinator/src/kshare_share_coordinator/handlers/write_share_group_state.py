@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kshare_core.identifiers import key_to_keep
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.network import Handler
@@ -14,9 +16,9 @@ from kshare_share_coordinator.machine.state_batches import StateBatch
 def write_share_group_state(service: OperationService) -> Handler:
     """The handler of WriteShareGroupState."""
 
-    async def handle(
+    def handle(
         request: messages.WriteShareGroupStateRequest, payload: memoryview
-    ) -> messages.WriteShareGroupStateResponse:
+    ) -> asyncio.Future[messages.WriteShareGroupStateResponse]:
         operations = [
             WriteState(
                 key=key_to_keep(request.group_id, partition.topic_id, partition.partition),
@@ -31,7 +33,9 @@ def write_share_group_state(service: OperationService) -> Handler:
             )
             for partition in request.partitions
         ]
-        results = await service.execute(operations)
-        return messages.WriteShareGroupStateResponse(results=share_partition_results(operations, results))
+        return service.execute(
+            operations,
+            lambda results: messages.WriteShareGroupStateResponse(results=share_partition_results(operations, results)),
+        )
 
     return handle

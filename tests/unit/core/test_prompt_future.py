@@ -1,0 +1,82 @@
+"""Futures that tell one listener at once, and are Futures otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kshare_core.prompt_future import PromptFuture, when_ended
+
+ENDS: list[Callable[[asyncio.Future[Any]], object]] = [
+    lambda future: future.set_result(1),
+    lambda future: future.set_exception(ValueError("no")),
+    lambda future: future.cancel(),
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=["result", "exception", "cancelled"])
+@pytest.mark.parametrize("listens_late", [False, True])
+def test_the_listener_hears_of_the_end_once_and_at_once(
+    end: Callable[[asyncio.Future[Any]], object], listens_late: bool
+) -> None:
+    async def scene() -> None:
+        future: PromptFuture[int] = PromptFuture(loop=asyncio.get_running_loop())
+        heard: list[bool] = []
+        if not listens_late:
+            when_ended(future, lambda ended: heard.append(ended is future and ended.done()))
+            assert heard == []
+        end(future)
+        if listens_late:
+            when_ended(future, lambda ended: heard.append(ended is future and ended.done()))
+        assert heard == [True], "before anybody else has a turn"
+        assert not future.cancel(), "it has ended"
+        await asyncio.wait([future])
+        assert heard == [True]
+        assert future.cancelled() or future.exception() is not None or future.result() == 1
+
+    asyncio.run(scene())
+
+
+def test_another_future_tells_in_the_next_turn() -> None:
+    async def scene() -> None:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        heard: list[int] = []
+        when_ended(future, lambda ended: heard.append(ended.result()))
+        future.set_result(3)
+        assert heard == []
+        await asyncio.sleep(0)
+        assert heard == [3]
+
+    asyncio.run(scene())
+
+
+def test_those_who_await_it_go_on_and_a_cancelled_one_takes_nothing_along() -> None:
+    async def scene() -> None:
+        future: PromptFuture[int] = PromptFuture(loop=asyncio.get_running_loop())
+        waiting = asyncio.ensure_future(asyncio.wait_for(future, 10))
+        await asyncio.sleep(0)
+        future.set_result(5)
+        assert await waiting == 5
+        assert await future == 5
+
+    asyncio.run(scene())
+
+
+def test_a_listener_that_raises_harms_nobody_and_is_reported() -> None:
+    async def scene() -> None:
+        reports: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+        future: PromptFuture[int] = PromptFuture(loop=asyncio.get_running_loop())
+
+        def fail(ended: object) -> None:
+            raise RuntimeError("a bug")
+
+        future.listen(fail)
+        future.set_result(1)
+        assert await future == 1
+        assert [str(report["exception"]) for report in reports] == ["a bug"]
+
+    asyncio.run(scene())
