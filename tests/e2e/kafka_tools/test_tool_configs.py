@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.delivery import wait_for
 from support.kafka_tools import Printed, ToolPair, about
 
 TOOL = "kafka-configs"
@@ -207,6 +208,15 @@ def test_they_are_refused_with_an_error_that_clients_know(
     assert kafka.exit_code == 0
     names = ",".join(part.split("=")[0] for part in config.split(","))
     pair.run(TOOL, "--alter", *entity, "--delete-config", names)
+
+    if entity[0] == "--broker-logger":
+        return  # every logger has a level, always
+
+    def is_gone() -> bool:
+        return not any(name in line for name in names.split(",") for line in pair.run(*describe)[1].lines)
+
+    describe = (TOOL, "--describe", *entity)
+    wait_for(is_gone, "Kafka's broker, which answers before it knows, to have dropped the config")
 
 
 @pytest.mark.parametrize(
