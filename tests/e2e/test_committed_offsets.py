@@ -63,7 +63,11 @@ def group() -> str:
 
 
 class Reader:
-    """A Consumer that assigns its partitions itself."""
+    """A Consumer that assigns its partitions itself, as soon as it takes records.
+
+    One that only commits has none: librdkafka can wait for itself for ever where a consumer is closed while it still
+    looks for its first offset.
+    """
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int = 1, **settings: Any) -> None:
         self.consumer = Consumer(
@@ -77,10 +81,11 @@ class Reader:
             }
         )
         self.places = [TopicPartition(topic, partition) for partition in range(partitions)]
-        self.consumer.assign(self.places)
 
     def take(self, count: int) -> list[str]:
         """The values of the next so many records; AssertionError where they do not come."""
+        if not self.consumer.assignment():
+            self.consumer.assign(self.places)
         found: list[str] = []
         deadline = time.monotonic() + TIMEOUT_S
         while len(found) < count:
