@@ -283,6 +283,23 @@ def test_a_watch_ends_when_its_node_is_replaced() -> None:
     run_virtually(main)
 
 
+def test_a_coordinator_that_stops_does_not_wait_for_those_who_wait_for_news() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        cluster = CoordinatorCluster()
+        await cluster.start()
+        await cluster.register(pb.ROLE_LEADER, 1, "leader:1")
+        version = (await cluster.watch(pb.ROLE_LEADER, 1, 0, 0)).version
+        waiting = asyncio.ensure_future(cluster.watch(pb.ROLE_LEADER, 1, version, 3000))
+        await asyncio.sleep(1)
+        began = loop.time()
+        await cluster.node.stop(5000)
+        answer = await waiting
+        assert (answer.version, answer.error_code, loop.time() - began) == (version, 0, 0.0)
+
+    run_virtually(main)
+
+
 def test_the_follower_of_the_other_roles_keeps_up_through_restarts() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()

@@ -97,6 +97,7 @@ class Core:
         self._reload: asyncio.TimerHandle | None = None
         self.news = asyncio.Event()
         """Set at the next change of the catalog or of the coordinators, and replaced by a new one."""
+        self.watches_are_over = False
         self.on_reload: Callable[[], None] = lambda: None
         """Called whenever the machine is loaded anew: what it had in memory only is lost."""
         self._failed_write: str | None = None
@@ -219,6 +220,11 @@ class Core:
     def wake_watchers(self) -> None:
         self.news.set()
         self.news = asyncio.Event()
+
+    def end_watches(self) -> None:
+        """Whoever waits for news is answered now, and nobody waits any more: the server is about to stop."""
+        self.watches_are_over = True
+        self.wake_watchers()
 
     # What the store tells
 

@@ -401,7 +401,7 @@ class CoordinatorNode:
         self._sessions.stop()
         self._assignments.stop()
         if self._core is not None:
-            self._core.wake_watchers()
+            self._core.end_watches()
         if self._classic is not None:
             self._classic.begin_stop()
         if self._server is not None:

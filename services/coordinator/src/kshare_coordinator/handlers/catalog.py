@@ -101,7 +101,7 @@ class CatalogHandlers:
         self._watchers += 1
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                while True:
+                while not self._core.watches_are_over:
                     changed = self._core.news
                     known = request.after_coordinators_version
                     if has_news(self._core.state_of_catalog(), request.after_version) or (
