@@ -41,9 +41,9 @@ test-pipeline-image: setup
 	$(BIN)/python -m pytest -m large_image
 
 # The chart on a real Kubernetes: the one of KUBECONFIG, or one node that ../shared/kubernetes brings up (12 minutes to
-# build at the first time).
+# build at the first time, within whichever test comes first).
 test-kubernetes: setup
-	KSHARE_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/kubernetes
+	KSHARE_TEST_KUBERNETES=1 $(BIN)/python -m pytest --timeout 3600 tests/kubernetes
 
 # Everything that looks at the code without running it.
 check: setup

@@ -17,7 +17,7 @@ from kshare_core.errors import ErrorCode as E
 from support.classic_group_driver import subscription
 from support.classic_wire import ClassicConnection
 from support.consumer_protocol_wire import GroupConnection
-from support.delivery import Reader, System, new_topic, produce, running_system, set_group
+from support.delivery import Reader, System, new_topic, produce, running_system, set_group, wait_for
 
 TIMEOUT_S = 60.0
 SETTINGS = {
@@ -294,8 +294,7 @@ def test_static_members_change_their_protocol(wires: Wires) -> None:
 def test_calls_that_wait_are_sent_back_at_an_upgrade(wires: Wires) -> None:
     member = wires.stable()
     wires.other.send_join(wires.group, protocols=(("range", subscription(wires.topic)),), version=3)
-    time.sleep(0.3)
-    assert wires.heartbeat(member, 1) is E.REBALANCE_IN_PROGRESS
+    wait_for(lambda: wires.heartbeat(member, 1) is E.REBALANCE_IN_PROGRESS, "the join has come", TIMEOUT_S)
     assert wires.beat("c", 0)[:2] == (E.NONE, 2)
     waited = wires.other.receive()
     assert E(waited.error_code) is E.REBALANCE_IN_PROGRESS and waited.member_id
