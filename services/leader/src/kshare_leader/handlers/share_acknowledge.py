@@ -93,11 +93,11 @@ class AcknowledgeCall:
             )
             for partition in request.partitions
         ]
-        for acknowledged in self._acknowledged:
-            if isinstance(acknowledged, PromptFuture):
-                self._missing += 1
-                acknowledged.listen(self._stored)
-        if not self._missing:
+        waiting = [acknowledged for acknowledged in self._acknowledged if isinstance(acknowledged, PromptFuture)]
+        self._missing = len(waiting)  # all of them first: one that is done already tells at once
+        for stored in waiting:
+            stored.listen(self._stored)
+        if not waiting:
             self._end()
 
     def _stored(self, stored: Stored) -> None:
