@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 import kshare_runtime.rocks_store as rocks_store
+from kshare_runtime.confirmed_writes import ConfirmedWrites
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 from kshare_runtime.store_files import examine, read_log
@@ -44,6 +45,20 @@ def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def newest_log(directory: Path) -> Path:
+    """The only write-ahead log of a store in which anything is written."""
+    (found,) = [file for file in directory.glob("*.log") if written_bytes(file)]
+    return found
+
+
+def note_up_to(directory: Path, sequence: int) -> None:
+    """Notes what was confirmed; a kill in the middle of a write comes before its note."""
+    confirmed = ConfirmedWrites(directory)
+    confirmed.start()
+    confirmed.note(sequence, 0)
+    confirmed.close()
 
 
 def flipped(data: bytes, place: int) -> bytes:

@@ -9,21 +9,16 @@ from pathlib import Path
 import pytest
 
 from kshare_core.errors import StorageFailure
-from kshare_runtime.confirmed_writes import FILE_NAME, ConfirmedWrites
+from kshare_runtime.confirmed_writes import FILE_NAME
 from kshare_runtime.ports import Write
 from kshare_runtime.reserved_log import RESERVED_BYTES
 from kshare_runtime.rocks_store import RocksStore
 from kshare_runtime.store_files import BLOCK_BYTES, examine, read_log
-from support.damaged_files import content_of_files, files_no_larger_than, flipped, written_bytes
+from support.damaged_files import content_of_files, files_no_larger_than, flipped, newest_log, note_up_to, written_bytes
 
 COUNT = 20
 SMALL, LARGE = 100, 3 * BLOCK_BYTES
 """Bytes of a value: some writes in a block, or a write in four blocks."""
-
-
-def log_of(path: Path) -> Path:
-    (found,) = [file for file in path.glob("*.log") if written_bytes(file)]
-    return found
 
 
 def killed(directory: Path, sizes: list[int]) -> tuple[Path, list[int]]:
@@ -32,7 +27,7 @@ def killed(directory: Path, sizes: list[int]) -> tuple[Path, list[int]]:
     begins: list[int] = []
     for index, size in enumerate(sizes):
         if index:
-            begins.append(written_bytes(log_of(directory / "running")))
+            begins.append(written_bytes(newest_log(directory / "running")))
         store.write([Write("log", b"%04d" % index, bytes([1 + index]) * size)])
     path = shutil.copytree(directory / "running", directory / "left")
     store.close()
@@ -46,18 +41,10 @@ def keys(path: Path) -> list[int]:
     return found
 
 
-def note_up_to(path: Path, sequence: int) -> None:
-    """What was confirmed; a kill in the middle of a write comes before its note."""
-    confirmed = ConfirmedWrites(path)
-    confirmed.start()
-    confirmed.note(sequence, 0)
-    confirmed.close()
-
-
 def test_length_is_there_before_it_is_written_and_gone_when_the_store_is_closed(tmp_path: Path) -> None:
     store = RocksStore(tmp_path / "a")
     store.write([Write("log", b"0", b"v")])
-    log = log_of(tmp_path / "a")
+    log = newest_log(tmp_path / "a")
     store.write([Write("log", b"1", b"v")])
     sizes = {log.stat().st_size}
     while len(sizes) < 3:
@@ -73,7 +60,7 @@ def test_length_is_there_before_it_is_written_and_gone_when_the_store_is_closed(
 @pytest.mark.parametrize("sizes", [[SMALL] * COUNT, [SMALL, LARGE] * 3], ids=["small", "large"])
 def test_what_a_kill_leaves_is_whole(tmp_path: Path, sizes: list[int]) -> None:
     path, _ = killed(tmp_path, sizes)
-    assert log_of(path).stat().st_size > RESERVED_BYTES
+    assert newest_log(path).stat().st_size > RESERVED_BYTES
     assert keys(path) == list(range(len(sizes)))
     assert keys(path) == list(range(len(sizes))), "and again, when RocksDB has opened it"
 
@@ -94,7 +81,7 @@ def torn(data: bytes, begin: int, end: int, lost: slice) -> bytes:
 )
 def test_a_write_that_a_power_cut_tore_is_dropped_and_no_other(tmp_path: Path, last: int, lost: slice) -> None:
     path, begins = killed(tmp_path, [*[SMALL] * (COUNT - 1), last])
-    log = log_of(path)
+    log = newest_log(path)
     data, end = log.read_bytes(), written_bytes(log)
     log.write_bytes(torn(data, begins[-1], end, lost))
     before = content_of_files(path)
@@ -110,7 +97,7 @@ def test_a_write_that_a_power_cut_tore_is_dropped_and_no_other(tmp_path: Path, l
 def test_of_a_large_write_any_block_may_be_missing(tmp_path: Path, block: int) -> None:
     """A disk may have taken the later ones first."""
     path, begins = killed(tmp_path, [SMALL, LARGE])
-    log = log_of(path)
+    log = newest_log(path)
     data, end = log.read_bytes(), written_bytes(log)
     begin = max(begins[-1], block * BLOCK_BYTES)
     log.write_bytes(torn(data, begin, min(end, (block + 1) * BLOCK_BYTES), slice(None)))
@@ -123,7 +110,7 @@ def test_a_damaged_write_that_others_follow_is_no_torn_one(tmp_path: Path, has_n
     path, begins = killed(tmp_path, [SMALL, LARGE, SMALL, SMALL, LARGE, SMALL])
     if not has_note:
         (path / FILE_NAME).unlink()
-    log = log_of(path)
+    log = newest_log(path)
     data = log.read_bytes()
     for begin, following in pairwise(begins):
         places = {*range(begin, begin + 8), begin + 50, following - 1}
@@ -138,7 +125,7 @@ def test_a_damaged_write_that_others_follow_is_no_torn_one(tmp_path: Path, has_n
 @pytest.mark.parametrize("place", [0, 3, 6, 7, 1000, BLOCK_BYTES, -1])
 def test_what_lies_in_the_zeros_is_no_write(tmp_path: Path, place: int) -> None:
     path, _ = killed(tmp_path, [SMALL] * COUNT)
-    log = log_of(path)
+    log = newest_log(path)
     data = log.read_bytes()
     log.write_bytes(flipped(data, written_bytes(log) + place if place >= 0 else len(data) - 1))
     assert keys(path) == list(range(COUNT))
@@ -147,7 +134,7 @@ def test_what_lies_in_the_zeros_is_no_write(tmp_path: Path, place: int) -> None:
 def test_who_may_only_read_says_what_to_do_about_a_torn_write(tmp_path: Path) -> None:
     path, begins = killed(tmp_path, [SMALL] * COUNT)
     RocksStore(path, read_only=True).close()
-    log = log_of(path)
+    log = newest_log(path)
     log.write_bytes(torn(log.read_bytes(), begins[-1], written_bytes(log), slice(-1, None)))
     note_up_to(path, COUNT - 1)
     with pytest.raises(StorageFailure, match=r"\d+\.log ends with a write that a power cut interrupted\. Start the"):

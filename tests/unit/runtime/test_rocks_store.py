@@ -10,10 +10,10 @@ import pytest
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.clock import SystemClock, system_environment
-from kshare_runtime.confirmed_writes import FILE_NAME, ConfirmedWrites
+from kshare_runtime.confirmed_writes import FILE_NAME
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
-from support.damaged_files import files_no_larger_than, written_bytes
+from support.damaged_files import files_no_larger_than, newest_log, note_up_to, written_bytes
 
 
 def copy_of_a_running_store(directory: Path, count: int) -> Path:
@@ -24,18 +24,6 @@ def copy_of_a_running_store(directory: Path, count: int) -> Path:
     shutil.copytree(directory / "running", directory / "left")
     store.close()
     return directory / "left"
-
-
-def write_ahead_log(path: Path) -> Path:
-    (found,) = [file for file in path.glob("*.log") if written_bytes(file)]
-    return found
-
-
-def note_up_to(path: Path, sequence: int) -> None:
-    confirmed = ConfirmedWrites(path)
-    confirmed.start()
-    confirmed.note(sequence, 0)
-    confirmed.close()
 
 
 def keys(path: Path) -> list[bytes]:
@@ -52,7 +40,7 @@ def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("missing_bytes", [1, 7, 60, 119])
 def test_a_write_that_was_cut_off_is_dropped_and_no_other(tmp_path: Path, missing_bytes: int) -> None:
     path = copy_of_a_running_store(tmp_path, 20)
-    log = write_ahead_log(path)
+    log = newest_log(path)
     with log.open("r+b") as file:
         file.truncate(written_bytes(log) - missing_bytes)
     refused = shutil.copytree(path, tmp_path / "refused")
@@ -88,7 +76,7 @@ def test_a_damaged_note_asks_for_nothing(tmp_path: Path, note: bytes) -> None:
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.99])
 def test_damage_refuses_to_open_instead_of_losing_what_was_synced(tmp_path: Path, share: float) -> None:
     path = copy_of_a_running_store(tmp_path, 20)
-    log = write_ahead_log(path)
+    log = newest_log(path)
     data = bytearray(log.read_bytes())
     data[int(written_bytes(log) * share)] ^= 1
     log.write_bytes(data)
