@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from support.administration import create_topic
+from support.delivery import wait_for
 from support.java_clients import JavaClients, JavaError, JavaRecord
 from support.java_programs import run_tool
 from support.kshare_cluster import KshareCluster
@@ -222,14 +223,18 @@ def test_a_java_producer_gets_a_new_epoch_with_each_transaction(bootstrap: str, 
             producer.transaction("begin")
             producer.send(topic, [JavaRecord(f"{number}".encode())], partition=number % 3)
             producer.transaction("abort" if number % 2 else "commit")
-        (described,) = transactions_tool(bootstrap, "describe", "--transactional-id", transactional_id)
-        assert (described["TransactionState"], described["ProducerEpoch"]) == ("CompleteAbort", "10")
+
+        def described() -> dict[str, str]:
+            (row,) = transactions_tool(bootstrap, "describe", "--transactional-id", transactional_id)
+            return row
+
+        wait_for(lambda: described()["TransactionState"] == "CompleteAbort", "the last markers are written")
+        assert described()["ProducerEpoch"] == "10"
         producer.transaction("begin")
         producer.send(topic, [JavaRecord(b"fenced")])
         listed = {row["TransactionalId"]: row for row in transactions_tool(bootstrap, "list")}
         assert listed[transactional_id]["TransactionState"] == "Ongoing"
-        (described,) = transactions_tool(bootstrap, "describe", "--transactional-id", transactional_id)
-        assert described["TopicPartitions"] == f"{topic}-0"
+        assert described()["TopicPartitions"] == f"{topic}-0"
         second = transactional(bootstrap, transactional_id)
         with pytest.raises(JavaError, match=r"ProducerFenced|InvalidProducerEpoch"):
             producer.transaction("commit")
