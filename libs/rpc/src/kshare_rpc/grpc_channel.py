@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import itertools
-import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, Generic
@@ -27,6 +26,7 @@ from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encod
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.http2_exchange import Http2Exchange, status_text
 from kshare_rpc.local_sockets import connected_socket
+from kshare_rpc.name_resolver import NameResolver
 from kshare_rpc.network import (
     CallFailed,
     CallNotStarted,
@@ -41,7 +41,6 @@ from kshare_rpc.network import (
 CALLS_PER_CHANNEL_LIMIT = 8_192
 """Calls under way that a channel takes; another one fails with ChannelUnavailable and nothing is sent."""
 RECONNECT_INTERVAL_MS = 100
-RESOLVE_TIMEOUT_MS = 5_000
 CONNECT_TIMEOUT_MS = 1_000
 """A process that is started again elsewhere, or after its address was gone for a while, is found by a new attempt: the
 kernel repeats one that got no answer only after 1, 3 and 7 s."""
@@ -143,8 +142,10 @@ class GrpcChannel:
         tls: ssl.SSLContext | None = None,
         *,
         local_sockets: bool = True,
+        resolver: NameResolver | None = None,
     ) -> None:
         self._address = address
+        self._resolver = resolver or NameResolver()
         self._tls = tls
         self._has_local_sockets = local_sockets and tls is None
         self._statistics = statistics or CallStatistics()
@@ -242,9 +243,7 @@ class GrpcChannel:
         host = host.strip("[]")
         hosts = [host]
         if not _is_ip_address(host):
-            async with asyncio.timeout(RESOLVE_TIMEOUT_MS / 1000):
-                found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-            hosts = list(dict.fromkeys(str(place[0]) for *_, place in found))
+            hosts = list(await self._resolver.addresses_of(host, int(port)))
         for number, each in enumerate(hosts, 1):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000 + (HANDSHAKE_TIMEOUT_S if self._tls else 0)):

@@ -15,6 +15,7 @@ from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.exchange_server import ExchangeListener
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_channel import GrpcChannel
+from kshare_rpc.name_resolver import NameResolver
 from kshare_rpc.network import Service
 from kshare_rpc.operations_server import OperationsServer
 
@@ -40,6 +41,7 @@ class GrpcNetwork:
         operations are health and reflection only then. `local_sockets`: roles of one machine take the short way.
         """
         self._local_sockets = local_sockets
+        self._resolver = NameResolver()
         self._tracer = tracer
         self._tls = tls
         self.statistics = statistics or CallStatistics()
@@ -51,7 +53,7 @@ class GrpcNetwork:
 
     def connect(self, address: str) -> GrpcChannel:
         tls = None if self._tls is None else self._tls.client
-        return GrpcChannel(address, self.statistics, tls, local_sockets=self._local_sockets)
+        return GrpcChannel(address, self.statistics, tls, local_sockets=self._local_sockets, resolver=self._resolver)
 
     async def serve(self, address: str, services: Sequence[Service]) -> GrpcServer:
         """Listens on `address` (port 0: any free one); OSError where that is not possible."""
