@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from support.apache_kafka import free_port
 from support.compose_stack import Stack, running_stack
 from support.delivery import Reader, new_group, new_topic, produce, wait_for
 from support.docker import docker, image
+from support.free_ports import free_port
 
 pytestmark = [pytest.mark.large_image, pytest.mark.timeout(1_800)]
 

@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 
 from kshare.main import app
 from support.administration import create_topic, read_from_earliest
-from support.apache_kafka import free_port
 from support.certificates import Authority
+from support.free_ports import free_port
 from support.java_clients import JavaClients
 from support.kshare_cluster import KshareCluster
 from support.tls_connection import TlsConnection

@@ -16,17 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from support.free_ports import free_port
 from support.java import kafka_classpath, require_java
 from support.java_programs import quick_flags
 
 START_TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    """A TCP port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 from testcontainers.compose import DockerCompose
 
-from support.apache_kafka import free_port
 from support.delivery import wait_for
 from support.docker import ROOT, debian_image, docker, images
+from support.free_ports import free_port
 
 START_TIMEOUT_S = 180
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
+from support.free_ports import free_port
 from support.installation import alone, debian_program
 
 START_TIMEOUT_S = 30
@@ -25,14 +25,6 @@ def require_etcd() -> str:
         return debian_program(["etcd"], "etcd-server")
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class EtcdServer:
     """One etcd; `endpoint` is where clients reach it. Several at once are each a cluster of its own."""
 
@@ -41,7 +33,7 @@ class EtcdServer:
         self._binary = require_etcd()
         self._folder = folder
         self._arguments = arguments
-        client, self._peer, self._metrics = _free_ports(3)
+        client, self._peer, self._metrics = (free_port() for _ in range(3))
         self.endpoint = f"127.0.0.1:{client}"
         self._process: subprocess.Popen[bytes] | None = None
         self._start()

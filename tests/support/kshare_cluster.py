@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from support.apache_kafka import free_port
+from support.free_ports import free_port
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0

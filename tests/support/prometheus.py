@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from support.apache_kafka import free_port
+from support.free_ports import free_port
 from support.installation import INSTALL_TIMEOUT_S, Missing, alone, cache_folder
 
 START_TIMEOUT_S = 30

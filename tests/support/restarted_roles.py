@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from support.apache_kafka import free_port
+from support.free_ports import free_port
 
 READY_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 30.0

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.apache_kafka import free_port
+from support.free_ports import free_port
 
 START_TIMEOUT_S = 60.0
 

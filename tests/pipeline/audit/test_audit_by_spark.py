@@ -22,7 +22,7 @@ from kshare_pipeline.audit.job import DeliveryCountLimits, audit_table, collect
 from kshare_pipeline.audit.sources import Stretch, from_lines, from_tables
 from kshare_pipeline.kafka import topics
 from kshare_pipeline.tables.layout import Layout
-from support.apache_kafka import free_port
+from support.free_ports import free_port
 from support.kshare_cluster import KshareCluster
 from support.spark import shared_spark
 

@@ -21,9 +21,9 @@ from kshare_pipeline.report.figures import Figures, NoMarts, read_figures, total
 from kshare_pipeline.tables.layout import Layout
 from kshare_pipeline.tables.parse import EVENT_KEY
 from support.administration import create_topic, read_from_earliest
-from support.apache_kafka import free_port
 from support.delivery import ACCEPT, REJECT, RELEASE, SETTINGS, Reader, produce, wait_for
 from support.delivery_history import HISTORY_ON
+from support.free_ports import free_port
 from support.kshare_cluster import KshareCluster
 from support.scraped import Scraped
 
