@@ -19,7 +19,9 @@ from support.turns import forget, turn
 # compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+settings.register_profile("plain", deadline=None)
 settings.register_profile("slow", deadline=None)
+settings.load_profile("plain")  # no deadline: an example that takes long says something of the machine only
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
