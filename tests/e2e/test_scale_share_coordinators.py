@@ -25,6 +25,7 @@ from kshare.commands.state.partitions import describe_state_partitions
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.administration import create_topic, read_from_earliest
 from support.kshare_cluster import KshareCluster
+from support.machine_stalls import MachineStalls
 from support.state_of_group import wait_until_drained
 from support.workload import Account, PolledBatch, WorkerPool, WorkerTask, produce_numbered
 
@@ -153,6 +154,7 @@ class Moves:
         wait_for(lambda: sorted(self.loads().values()) == wanted and -1 not in self.loads(), 60, self.describe)
 
 
+@pytest.mark.quiet
 @pytest.mark.timeout(280)
 def test_from_one_to_three_and_back_to_one(tmp_path: Path) -> None:
     with KshareCluster(tmp_path / "cluster") as cluster:
@@ -167,7 +169,8 @@ def test_from_one_to_three_and_back_to_one(tmp_path: Path) -> None:
             WorkerTask(bootstrap=cluster.bootstrap, topic="load", group="workers", index=index, release_every=7)
             for index in range(WORKERS)
         ]
-        with WorkerPool(tasks) as pool:
+        with MachineStalls() as stalls, WorkerPool(tasks) as pool:
+            began = time.monotonic()
             pool.account = account = TimedAccount()
             pool.run_until(lambda so_far: so_far.settled >= 2 * STEP, timeout_s=60)
             account.longest_s = 0.0  # before: members join and states are made
@@ -197,7 +200,8 @@ def test_from_one_to_three_and_back_to_one(tmp_path: Path) -> None:
         assert account.finish() == []
         assert {*account.accepted_at} == set(range(total))
         assert account.failed == []
-        assert account.longest_s <= FAILED_FOR_AT_MOST_S
+        lost_s = stalls.lost_s(began, time.monotonic())
+        assert account.longest_s <= FAILED_FOR_AT_MOST_S + lost_s, f"the machine itself stood still for {lost_s:.1f} s"
 
 
 def check_moves_in(node: ShareCoordinatorProcess) -> None:

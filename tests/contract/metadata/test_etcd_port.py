@@ -23,7 +23,7 @@ from kshare_coordinator.metadata.etcd.port import (
     end_of_prefix,
     read_range,
 )
-from support.etcd_backends import Backend, Play, play_on, until
+from support.etcd_backends import Backend, Play, play_on, slack_s, until
 
 
 @pytest.fixture(params=["etcd", "memory"])
@@ -157,15 +157,15 @@ def test_keys_go_with_their_lease(play: Play) -> None:
         (a,) = (await etcd.range(b"a")).pairs
         assert a.lease == lease.id
         loop = asyncio.get_running_loop()
-        began_at = loop.time()
+        began_at = last_at = loop.time()
         while loop.time() < began_at + 3:
+            last_at = loop.time()
             assert await etcd.keep_alive(lease.id)
             await asyncio.sleep(0.5)
         assert await keys(etcd, b"a", b"e") == [b"a", b"b", b"c", b"d"]
-        last_at = loop.time()
         while len(await keys(etcd, b"a", b"e")) == 4:
             await asyncio.sleep(0.05)
-        assert 1.4 < loop.time() - last_at < 3.5
+        assert 1.9 < loop.time() - last_at < 4 + slack_s()
         assert await keys(etcd, b"a", b"e") == [b"b", b"c", b"d"]
         assert not await etcd.keep_alive(lease.id)
         await etcd.revoke(other.id)
@@ -261,7 +261,7 @@ def test_a_paused_etcd_is_unavailable_and_comes_back(play: Play) -> None:
             await etcd.range(b"a")
         with pytest.raises(EtcdUnavailable):
             await etcd.keep_alive(1)
-        assert loop.time() - began_at < 3
+        assert loop.time() - began_at < 3 + slack_s()
         backend.resume()
         while True:
             try:
