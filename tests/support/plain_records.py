@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kshare_leader.dead_letters.letters import Source, context_headers
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.machine.transitions import ArchivingReason
+from support.delivery import wait_for
 
 TIMEOUT_S = 30.0
 Headers = list[tuple[str, bytes | None]]
@@ -33,6 +35,7 @@ def committed_records(bootstrap: str, topic: str, partitions: int = 1) -> list[P
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 20,
     }
+    wait_for_markers(bootstrap, topic, partitions)
     consumer = Consumer(settings)
     found: list[PlainRecord] = []
     try:
@@ -43,6 +46,21 @@ def committed_records(bootstrap: str, topic: str, partitions: int = 1) -> list[P
     finally:
         consumer.close()
     return found
+
+
+def wait_for_markers(bootstrap: str, topic: str, partitions: int) -> None:
+    """The end of a transaction is told before it is in the logs."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}  # type: ignore[no-untyped-call]
+
+    def ends(level: IsolationLevel) -> list[int]:
+        futures = admin.list_offsets(wanted, isolation_level=level).values()
+        return [future.result(TIMEOUT_S).offset for future in futures]
+
+    wait_for(
+        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+        f"no transaction is open in {topic}",
+    )
 
 
 def _next(consumer: Consumer) -> PlainRecord | None:

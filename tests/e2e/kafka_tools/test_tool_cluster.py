@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from support.delivery import ONE_BY_ONE, produce
+from support.delivery import ONE_BY_ONE, produce, wait_for
 from support.kafka_tools import Printed, ToolPair
 
 AT = ("--bootstrap-server", "ADDRESS")
@@ -122,7 +122,7 @@ def test_a_broker_is_no_controller(pair: ToolPair, command: tuple[str, ...]) -> 
 
 def test_log_dirs(pair: ToolPair, name: str) -> None:
     """The same partitions with the same sizes: a size is that of the record batches. The directory is a leader's."""
-    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2")
+    pair.create_topic(name, 2)
     pair.each(lambda bootstrap: produce(bootstrap, name, ["a", "bb", "ccc"], settings=ONE_BY_ONE))
 
     def described(*options: str) -> list[dict[str, object]]:
@@ -136,10 +136,17 @@ def test_log_dirs(pair: ToolPair, name: str) -> None:
             found.append({entry["partition"]: entry for entry in directory["partitions"]})
         return found
 
-    kshare, kafka = described("--topic-list", f"{name},missing", "--broker-list", "1")
-    assert kshare == kafka
-    assert kshare.keys() == {f"{name}-0", f"{name}-1"}
-    kshare, kafka = described()
-    assert kshare[f"{name}-0"] == kafka[f"{name}-0"]
-    assert kshare.keys() == {partition for partition in kafka if not partition.startswith("__")}
+    def is_same() -> bool:
+        """Kafka makes the log of a partition some time after it knows of it."""
+        kshare, kafka = described("--topic-list", f"{name},missing", "--broker-list", "1")
+        assert kshare.keys() == {f"{name}-0", f"{name}-1"}
+        return kshare == kafka
+
+    def has_all() -> bool:
+        kshare, kafka = described()
+        assert kshare[f"{name}-0"] == kafka[f"{name}-0"]
+        return kshare.keys() == {partition for partition in kafka if not partition.startswith("__")}
+
+    wait_for(is_same, "the same logs of the topic")
+    wait_for(has_all, "the same logs")
     assert pair.same("kafka-log-dirs", "--describe", "--broker-list", "9").exit_code == 1

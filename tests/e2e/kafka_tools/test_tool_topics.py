@@ -147,10 +147,12 @@ def test_what_does_not_exist(pair: ToolPair, name: str) -> None:
 
 
 def test_alter(pair: ToolPair, name: str) -> None:
-    pair.same(TOOL, "--create", "--topic", name, "--partitions", "2")
+    pair.create_topic(name, 2)
     alter = ("--alter", "--topic", name, "--partitions")
     assert pair.same(TOOL, *alter, "5") == Printed(0, ())
+    pair.wait_for_partitions(name, 5)
     assert pair.same(TOOL, *alter, "6", "--replica-assignment", "1,1,1,1,1,1") == Printed(0, ())
+    pair.wait_for_partitions(name, 6)
     assert pair.same(TOOL, "--describe", "--topic", name).has("PartitionCount: 6 ")
     for wrong in (
         (*alter, "6"),
@@ -168,7 +170,7 @@ def test_alter(pair: ToolPair, name: str) -> None:
 
 def test_delete(pair: ToolPair, name: str) -> None:
     for topic in ("a1", "a2", "b1"):
-        pair.same(TOOL, "--create", "--topic", f"{name}-{topic}")
+        pair.create_topic(f"{name}-{topic}")
     assert pair.same(TOOL, "--delete", "--topic", f"{name}-a.*") == Printed(0, ())
     assert pair.same(TOOL, "--list", "--topic", f"{name}.*").lines == (f"{name}-b1",)
     assert pair.same(TOOL, "--delete", "--topic", f"{name}-a1").exit_code == 1

@@ -26,6 +26,7 @@ from kshare_pipeline.log_source.data_source import LogStreamReader
 from support.administration import create_topic
 from support.delivery import SETTINGS, new_topic, produce
 from support.kshare_cluster import KshareCluster
+from support.plain_records import wait_for_markers
 
 TIMEOUT_S = 30.0
 
@@ -40,6 +41,7 @@ class Transactions:
     """A topic with committed and aborted transactions; `committed` are the offsets that read_committed shows."""
 
     def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
         self.topic = new_topic(bootstrap)
         self.committed: list[int] = []
         self.stored: list[int] = []
@@ -70,6 +72,7 @@ class Transactions:
         else:
             self._producer.abort_transaction(TIMEOUT_S)
         self.end += 1  # the control record
+        wait_for_markers(self._bootstrap, self.topic, 1)
 
 
 def offsets_in(reader: RangeReader, topic: str, first: int, end: int) -> list[int | None]:
