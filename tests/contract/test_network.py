@@ -385,7 +385,7 @@ def test_a_channel_finds_a_server_that_came_back(play: Play) -> None:
         again = await network.serve(server.address, [leader.service()])
         started_at = asyncio.get_running_loop().time()
         assert await acknowledge_when_reachable(channel) == 1
-        assert asyncio.get_running_loop().time() - started_at < 2
+        assert asyncio.get_running_loop().time() - started_at < 15
         await again.stop(0)
 
     play(scene)

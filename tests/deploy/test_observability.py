@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from support.administration import alter_group
-from support.delivery import ACCEPT, REJECT, RELEASE, Reader, new_topic, produce
+from support.delivery import ACCEPT, REJECT, RELEASE, Reader, new_topic, produce, wait_for
 from support.kshare_cluster import KshareCluster
 from support.prometheus import Prometheus, binary
 
@@ -137,12 +137,15 @@ def test_every_query_finds_data_in_a_system_under_load(tmp_path: Path) -> None:
                 assert time.monotonic() < deadline, missing
                 time.sleep(1)
             accepted = "sum(kshare_leader_share_acknowledged_records_total{group='workers',type='accept'})"
-            ((_, value),) = prometheus.query(accepted)
-            assert value > 0
-            ((_, up),) = prometheus.query("sum(up)")
-            assert up == 4
+            wait_for(lambda: value_of(prometheus, accepted) > 0, "acceptances are counted")
+            wait_for(lambda: value_of(prometheus, "sum(up)") == 4, "every role answers")
             firing = {labels["alertname"] for labels, _ in prometheus.query("ALERTS{alertstate='firing'}")}
             assert firing <= {"KshareDeadLettersGrow"}, "a healthy system is quiet"
+
+
+def value_of(prometheus: Prometheus, text: str) -> float:
+    """Of a query with one value; 0 while it has none, as after a scrape that took too long."""
+    return sum(value for _, value in prometheus.query(text))
 
 
 def has_data(prometheus: Prometheus, text: str) -> bool:

@@ -21,6 +21,9 @@ def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with running_system(request.param, tmp_path_factory.mktemp(request.param), **SETTINGS) as running:
         with ClassicConnection(running.bootstrap) as wire:
             wire.find_coordinator("any")
+            # Kafka names a coordinator before it has made the logs of all group partitions and loaded them.
+            wire.heartbeat("any", "nobody", 1)
+            wire.list_groups()
         yield running
 
 

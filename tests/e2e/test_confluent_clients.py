@@ -28,6 +28,9 @@ from confluent_kafka.admin import (
 )
 
 from support.administration import create_topic, read_from_earliest
+from support.delivery import wait_for
+from support.kshare_cluster import KshareCluster
+from support.state_of_group import start_offsets
 
 TIMEOUT_S = 30
 
@@ -183,22 +186,34 @@ def test_records_of_a_closed_consumer_go_to_another(bootstrap: str, topic: str, 
         assert [message.delivery_count() for message in poll_values(second, 1)] == [2]
 
 
-def test_a_group_without_configs_starts_at_the_latest_offset(bootstrap: str, topic: str) -> None:
+def wait_until_started(cluster: KshareCluster, consumer: ShareConsumer, group: str, topic: str) -> None:
+    """Polls, without getting anything, until the group has its place in all three partitions."""
+
+    def has_started() -> bool:
+        assert list(consumer.poll(0.25)) == []
+        return min(start_offsets(cluster, group, topic, 3)) >= 0
+
+    wait_for(has_started, f"{group} has its start offsets")
+
+
+def test_a_group_without_configs_starts_at_the_latest_offset(
+    cluster: KshareCluster, bootstrap: str, topic: str
+) -> None:
     produce(bootstrap, topic, ["old"] * 3)
     group = f"latest-{uuid.uuid4().hex[:8]}"
     with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group}) as consumer:
         consumer.subscribe([topic])
-        assert list(consumer.poll(2.0)) == []
+        wait_until_started(cluster, consumer, group, topic)
         produce(bootstrap, topic, ["new"] * 3)
         assert {message.value() for message in poll_values(consumer, 3)} == {b"new"}
 
 
-def test_records_of_new_partitions_are_not_lost(bootstrap: str, topic: str) -> None:
+def test_records_of_new_partitions_are_not_lost(cluster: KshareCluster, bootstrap: str, topic: str) -> None:
     """KAFKA-20742: the group starts at latest, but partitions that its topic gets later start at 0."""
     group = f"grows-{uuid.uuid4().hex[:8]}"
     with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group}) as consumer:
         consumer.subscribe([topic])
-        assert list(consumer.poll(2.0)) == []
+        wait_until_started(cluster, consumer, group, topic)
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_partitions([NewPartitions(topic, 5)])[topic].result(TIMEOUT_S)
         producer = Producer({"bootstrap.servers": bootstrap})

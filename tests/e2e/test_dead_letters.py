@@ -14,12 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer, ShareConsumer
+from confluent_kafka import KafkaException, ShareConsumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from support.administration import alter_group, create_topic
 from support.dead_letter_topic import DeadLetter, read_dead_letters
-from support.delivery import ACCEPT, ONE_BY_ONE, REJECT, RELEASE, SETTINGS, Reader, new_topic, produce
+from support.delivery import (
+    ACCEPT,
+    ONE_BY_ONE,
+    REJECT,
+    RELEASE,
+    SETTINGS,
+    Reader,
+    batching_producer,
+    new_topic,
+    produce,
+)
 from support.kshare_cluster import KshareCluster
 from support.state_of_group import start_offsets, wait_until_drained
 
@@ -82,7 +92,7 @@ def test_copies_have_key_value_and_headers(cluster: KshareCluster) -> None:
     bootstrap = cluster.bootstrap
     topic, letters_topic = new_topic(bootstrap), new_dead_letter_topic(bootstrap)
     group = new_group(bootstrap, letters_topic, **COPY)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "gzip"})
+    producer = batching_producer(bootstrap, topic, {"compression.type": "gzip"})
     for index in range(20):
         headers: list[tuple[str, str | bytes | None]] = [("trace", str(index).encode()), ("none", None)]
         producer.produce(topic, f"value-{index}".encode(), key=f"key-{index}".encode(), headers=headers)

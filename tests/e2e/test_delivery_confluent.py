@@ -34,6 +34,8 @@ from support.holding_member import HoldingMember
 LOCK_S = 1.0
 """The shortest lock that SETTINGS allow."""
 SHORT_LOCK = {"record_lock_duration_ms": "1000"}
+LONG_LOCK = {"record_lock_duration_ms": "30000"}
+"""For records that a test holds; those that it lets go were acquired before with the short one."""
 
 
 @pytest.fixture(scope="module", params=["kshare", "kafka"])
@@ -61,6 +63,7 @@ def test_a_lock_that_runs_out_delivers_again_with_a_higher_count(bootstrap: str)
     with Reader(bootstrap, group, topic) as slow, Reader(bootstrap, group, topic) as other:
         asked_at = time.monotonic()
         assert (values_of(slow.take()), counts_of(slow.held)) == (values, [1] * 6)
+        set_group(bootstrap, group, **LONG_LOCK)
         assert (values_of(other.take()), counts_of(other.held)) == (values, [2] * 6)
         assert LOCK_S <= time.monotonic() - asked_at < LOCK_S + 10
         for message in slow.held:
@@ -73,7 +76,7 @@ def test_a_lock_that_runs_out_delivers_again_with_a_higher_count(bootstrap: str)
 
 
 def test_a_changed_lock_duration_holds_for_what_is_acquired_afterwards(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, record_lock_duration_ms="30000")
+    topic, group = new_topic(bootstrap), new_group(bootstrap, **LONG_LOCK)
     produce(bootstrap, topic, ["long"])
     readers = [Reader(bootstrap, group, topic) for _ in range(3)]
     try:
@@ -81,6 +84,7 @@ def test_a_changed_lock_duration_holds_for_what_is_acquired_afterwards(bootstrap
         set_group(bootstrap, group, **SHORT_LOCK)
         produce(bootstrap, topic, ["short"])
         assert values_of(readers[1].take()) == ["short"]
+        set_group(bootstrap, group, **LONG_LOCK)
         assert (values_of(readers[2].take(LOCK_S + 10)), counts_of(readers[2].held)) == (["short"], [2])
         readers[2].settle()
         # The first record's lock is as long as it was when it was acquired.
@@ -134,6 +138,7 @@ def test_locks_that_run_out_count_against_the_delivery_limit(bootstrap: str) -> 
         assert counts_of(readers[1].take()) == [2]
         produce(bootstrap, topic, ["marker"])
         assert (values_of(readers[2].take()), counts_of(readers[2].held)) == (["marker"], [1])
+        set_group(bootstrap, group, **LONG_LOCK)
         # The marker's lock runs out last, and what may be delivered again comes in the order of the log.
         assert (values_of(readers[3].take()), counts_of(readers[3].held)) == (["marker"], [2])
         readers[3].settle()

@@ -31,6 +31,7 @@ from support.delivery import (
     new_group,
     new_topic,
     produce,
+    set_group,
     wait_for,
 )
 from support.delivery_history import (
@@ -115,6 +116,7 @@ def test_locks_that_run_out_and_sessions_that_end(cluster: KshareCluster) -> Non
     with Reader(bootstrap, group, topic) as reader:
         reader.take()
         wait_for_events(bootstrap, group, topic, lambda events: any(one.event is EventType.EXPIRED for one in events))
+    set_group(bootstrap, group, record_lock_duration_ms="30000")
     with Reader(bootstrap, group, topic) as reader:
         reader.take()
     records = wait_for_events(

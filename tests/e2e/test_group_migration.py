@@ -62,7 +62,7 @@ class ConfluentMember:
             "log_level": 0,
         }
         if protocol == CLASSIC:
-            settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300}
+            settings |= {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 300}
         self._consumer = Consumer(settings)
         self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         self._thread = threading.Thread(target=self._run)
@@ -104,7 +104,7 @@ class JavaMember:
         )
         command += ["--group-id", group, "--topic", topic, "--group-protocol", protocol, "--reset-policy", "earliest"]
         if protocol == CLASSIC:
-            command += ["--session-timeout", "6000"]
+            command += ["--session-timeout", "30000"]
         self.values: list[str] = []
         self.changes: list[Change] = []
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

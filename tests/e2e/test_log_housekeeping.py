@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from support.administration import create_topic
+from support.administration import alter_topic, create_topic
 from support.kshare_cluster import KshareCluster
 
 TIMEOUT_S = 30
@@ -111,10 +111,12 @@ def test_deleted_records_are_gone_and_stay_gone_after_a_kill(cluster: KshareClus
 
 def test_old_records_go_by_time_the_active_segment_too(cluster: KshareCluster) -> None:
     bootstrap = cluster.bootstrap
-    topic = new_topic(bootstrap, retention_ms="1500")
+    topic = new_topic(bootstrap)
     produce(bootstrap, topic, [(None, f"value {index}") for index in range(3)])
     assert len(read(bootstrap, topic)) == 3
+    alter_topic(bootstrap, topic, {"retention.ms": "1500"})
     wait_until(lambda: watermarks(bootstrap, topic) == (3, 3), "all records are older than retention.ms")
+    alter_topic(bootstrap, topic, {"retention.ms": "-1"})
     produce(bootstrap, topic, [(None, "fresh")])
     assert read(bootstrap, topic) == [(3, None, b"fresh")]
 

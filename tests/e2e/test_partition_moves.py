@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from kshare.commands.partitions import describe_partitions
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.administration import create_topic, read_from_earliest
+from support.delivery import wait_for
 from support.kshare_cluster import KshareCluster, children_of, command_line
 from support.workload import WorkerPool, WorkerTask, produce_numbered
 
@@ -58,6 +60,24 @@ def move_all(cluster: KshareCluster, topic: str, to: int) -> None:
         assert time.monotonic() < deadline, partitions_of(cluster, topic)
         with contextlib.suppress(AssertionError):
             kshare(cluster, "move", all_of(topic), "--to", str(to), "--wait", "--timeout-s", "20")
+
+
+def begin_move(cluster: KshareCluster, to: int) -> None:
+    """Asks again while the leader that was killed last is not back."""
+
+    def has_begun() -> bool:
+        with contextlib.suppress(AssertionError):
+            kshare(cluster, "move", f"{all_of('load')},{all_of('transactions')}", "--to", str(to))
+            return True
+        return False
+
+    wait_for(has_begun, "the leader is live")
+
+
+def has_leader(cluster: KshareCluster, number: int) -> bool:
+    with contextlib.suppress(AssertionError):
+        return leader_pid(cluster, number) > 0
+    return False
 
 
 def leader_pid(cluster: KshareCluster, number: int) -> int:
@@ -191,10 +211,12 @@ def disturb_nobody(cluster: KshareCluster) -> None:
 
 def kill_leaders_in_moves(cluster: KshareCluster) -> None:
     for to, victim in ((2, 1), (1, 1), (2, 2), (1, 2)):
-        kshare(cluster, "move", f"{all_of('load')},{all_of('transactions')}", "--to", str(to))
+        begin_move(cluster, to)
         time.sleep(0.02)
-        os.kill(leader_pid(cluster, victim), signal.SIGKILL)
-        time.sleep(2.0)
+        pid = leader_pid(cluster, victim)
+        os.kill(pid, signal.SIGKILL)
+        cluster.wait_until_gone(pid)
+        wait_for(partial(has_leader, cluster, victim), f"leader {victim} is started again")
         move_all(cluster, "load", to)
         move_all(cluster, "transactions", to)
 

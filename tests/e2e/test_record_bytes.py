@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kshare_wire.record_batches import COMPRESSION_NAMES, check_crc, read_headers
-from support.delivery import TIMEOUT_S, Reader, new_group, new_topic
+from support.delivery import TIMEOUT_S, Reader, batching_producer, new_group, new_topic
 from support.java_clients import JavaClients, JavaRecord
 from support.raw_kafka import produce_raw
 from support.raw_records import fetch_raw, share_fetch_raw
@@ -65,13 +65,13 @@ def of_message(message: Any) -> Contents:
 
 
 def send_with_confluent(bootstrap: str, topic: str, records: list[JavaRecord], **settings: Any) -> list[int | None]:
-    """The error code of each record; None where it was confirmed."""
+    """In one batch, since a small one is not compressed; the error code of each record, None where it was confirmed."""
     results: list[int | None] = []
 
     def confirmed(error: KafkaError | None, message: object) -> None:
         results.append(None if error is None else error.code())
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, **settings})
+    producer = batching_producer(bootstrap, topic, settings)
     for record in records:
         producer.produce(
             topic,

@@ -305,5 +305,5 @@ def test_a_stalled_members_session_does_not_outlive_an_alteration(pair: Pair) ->
     began = time.monotonic()
     with Reader(pair.bootstraps[0], group, topic) as reader:
         assert values_of(reader.take())[0] == "0"
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10, "far from the end of a session, 45 s"
         reader.settle(RELEASE)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
-from support.delivery import ACCEPT, Reader, new_group, new_topic
+from support.delivery import ACCEPT, Reader, batching_producer, new_group, new_topic
 from support.kshare_cluster import KshareCluster
 from support.trace_collector import CollectedSpan, TraceCollector
 
@@ -17,7 +16,7 @@ FIRST, OTHER = f"00-{TRACE}-{PRODUCER_SPAN}-01", f"00-{OTHER_TRACE}-{PRODUCER_SP
 
 
 def produce(bootstrap: str, topic: str, *traceparents: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    producer = batching_producer(bootstrap, topic)
     for traceparent in traceparents:
         headers: list[tuple[str, str | bytes | None]] = [("other", b"1")]
         headers += [("traceparent", traceparent.encode())] if traceparent else []

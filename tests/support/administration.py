@@ -43,10 +43,19 @@ def _is_known(admin: AdminClient, name: str, partitions: int) -> bool:
 
 def alter_group(bootstrap: str, group: str, configs: dict[str, str], **settings: Any) -> None:
     """Sets configs of a group (`kafka-configs --entity-type groups`)."""
+    _alter(bootstrap, ResourceType.GROUP, group, configs, **settings)
+
+
+def alter_topic(bootstrap: str, topic: str, configs: dict[str, str]) -> None:
+    """Sets configs of a topic (`kafka-configs --entity-type topics`)."""
+    _alter(bootstrap, ResourceType.TOPIC, topic, configs)
+
+
+def _alter(bootstrap: str, kind: ResourceType, name: str, configs: dict[str, str], **settings: Any) -> None:
     client = {key.replace("_", "."): value for key, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap, **client})
-    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()]
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in configs.items()]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
     for future in admin.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values():
         future.result(TIMEOUT_S)
 

@@ -48,8 +48,10 @@ class System:
     bootstrap: str
 
     def delete_topic(self, name: str) -> None:
+        """Returns when clients see that it is gone: Kafka's controller answers before its broker knows."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.delete_topics([name])[name].result(TIMEOUT_S)
+        wait_for(lambda: name not in admin.list_topics(timeout=TIMEOUT_S).topics, f"{name} is gone")
 
 
 @contextmanager
@@ -101,7 +103,7 @@ def produce(
         if error is not None:
             errors.append(error)
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, **(settings or {})})
+    producer = batching_producer(bootstrap, topic, settings)
     for value in values:
         producer.produce(
             topic,
@@ -112,6 +114,17 @@ def produce(
         )
     assert producer.flush(TIMEOUT_S) == 0
     assert not errors
+
+
+def batching_producer(bootstrap: str, topic: str, settings: dict[str, Any] | None = None) -> Producer:
+    """What it is given for a partition before a flush is one batch, however slow the machine is.
+
+    A linger that ended in between would cut it; and so would a flush while librdkafka, that has just got to know the
+    topic, moves the records to their partition one by one.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10_000, **(settings or {})})
+    producer.list_topics(topic, TIMEOUT_S)
+    return producer
 
 
 ONE_BY_ONE = {"batch.num.messages": 1, "linger.ms": 0}

@@ -16,7 +16,7 @@ from kio.serial import entity_reader, entity_writer
 
 from kshare_core.errors import ErrorCode
 
-KNOWN_WITHIN_S = 2.0
+KNOWN_WITHIN_S = 15.0
 
 
 def framed(payload: bytes) -> bytes:
@@ -46,12 +46,12 @@ def _read_exactly(connection: socket.socket, length: int) -> bytes | None:
     return found
 
 
-def produce_raw(connection: socket.socket, topic: str, records: bytes) -> int:
+def produce_raw(connection: socket.socket, topic: str, records: bytes, known_within_s: float = KNOWN_WITHIN_S) -> int:
     """The error code of the partition in the answer to a Produce v9.
 
     As clients do, it asks again for a while where the leader does not know the topic: it may be a new one.
     """
-    deadline = time.monotonic() + KNOWN_WITHIN_S
+    deadline = time.monotonic() + known_within_s
     while (code := _produce_once(connection, topic, records)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         if time.monotonic() > deadline:
             break

@@ -28,7 +28,7 @@ from support.workload import Account, WorkerPool, WorkerTask, produce_numbered
 PARTITIONS = 2
 FIRST_RECORDS = 1000
 BATCH_RECORDS = 200
-LOCK_MS = 2000
+LOCK_MS = 5000
 START_TIMEOUT_S = 120.0
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 Key = tuple[str, int, int]

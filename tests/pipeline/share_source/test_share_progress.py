@@ -26,7 +26,8 @@ from kshare_pipeline.share_source.stream_reader import Progress
 from support.delivery import ACCEPT, RELEASE, SETTINGS, Reader, new_group, new_topic, produce, wait_for
 from support.kshare_cluster import KshareCluster
 
-SHORT_LOCK = {"record_lock_duration_ms": "1000"}
+LOCK_S = 4
+SHORT_LOCK = {"record_lock_duration_ms": str(LOCK_S * 1000)}
 QUICK = {"kafka.fetch.max.wait.ms": "200"}
 
 
@@ -90,7 +91,7 @@ def nobody_gets_anything(bootstrap: str, group: str, topic: str, *, for_s: float
 
 
 def test_a_batch_is_read_whole_and_is_nobodys_else_while_it_runs(cluster: KshareCluster) -> None:
-    """Locks of one second are renewed for as long as the batch takes; then it is accepted."""
+    """Locks of some seconds are renewed for as long as the batch takes; then it is accepted."""
     topic, group = new_topic(cluster.bootstrap, 2), new_group(cluster.bootstrap, **SHORT_LOCK)
     for partition in (0, 1):
         produce(cluster.bootstrap, topic, numbered(partition * 100, partition * 100 + 100), partition)
@@ -105,9 +106,9 @@ def test_a_batch_is_read_whole_and_is_nobodys_else_while_it_runs(cluster: Kshare
         rows = source.rows(offset)
         assert {row["delivery_count"] for row in rows} == {1}
         assert all(row["lock_deadline"].timestamp() > row["timestamp"].timestamp() for row in rows)
-        nobody_gets_anything(cluster.bootstrap, group, topic, for_s=3.0)
+        nobody_gets_anything(cluster.bootstrap, group, topic, for_s=1.5 * LOCK_S)
         assert source.next() is None, "the next call says that the batch is done"
-    nobody_gets_anything(cluster.bootstrap, group, topic, for_s=1.5)
+    nobody_gets_anything(cluster.bootstrap, group, topic, for_s=LOCK_S + 1.0)
 
 
 def test_limits(cluster: KshareCluster) -> None:
@@ -196,7 +197,7 @@ def test_a_lock_that_expires_in_the_middle_of_a_batch(cluster: KshareCluster, ki
         else:
             assert not after.unaccepted
         assert source.next() is None
-    nobody_gets_anything(cluster.bootstrap, group, topic, for_s=1.5)
+    nobody_gets_anything(cluster.bootstrap, group, topic, for_s=LOCK_S + 1.0)
 
 
 def test_a_restart_reads_the_same_records_and_delivers_them_once(cluster: KshareCluster) -> None:

@@ -10,6 +10,7 @@ from kshare_rpc import methods
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_cluster import ADDRESS, CoordinatorCluster
+from support.simulation.loop import VirtualLoop
 
 LEASE_MS = 1_000
 
@@ -32,7 +33,9 @@ def play(what: Callable[[CoordinatorCluster], Awaitable[None]]) -> None:
             await what(cluster)
         await cluster.node.stop(0)
 
-    asyncio.run(main())
+    loop = VirtualLoop(time_limit=100)
+    loop.run(main())
+    assert loop.problems == []
 
 
 async def gateways(cluster: CoordinatorCluster) -> list[int]:

@@ -51,7 +51,7 @@ def test_durations_and_calls_under_way_on_both_sides(kind: type[AnyNetwork]) -> 
         await call
         for side in (statistics.made, statistics.served):
             assert side["Leader/Fetch"].durations.count == 2
-            assert 2 * WAIT_S - 0.02 <= side["Leader/Fetch"].durations.total < 4 * WAIT_S
+            assert side["Leader/Fetch"].durations.total >= 2 * WAIT_S - 0.02
             assert (side["Leader/Fetch"].under_way, side["Leader/Fetch"].failures) == (0, {})
         await channel.close()
 

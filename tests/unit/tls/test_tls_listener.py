@@ -142,7 +142,7 @@ def test_a_client_is_answered_and_gone_when_it_goes(loop: str, tmp_path: Path) -
 def test_handshakes_count_against_the_limit_and_end_in_time(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_listener, "HANDSHAKE_TIMEOUT_MS", 300)
+    monkeypatch.setattr(tls_listener, "HANDSHAKE_TIMEOUT_MS", 2_000)
 
     async def scenario(found: Listening) -> None:
         silent = [await found.raw() for _ in range(2)]
