@@ -123,6 +123,48 @@ def test_where_nothing_moves_the_error_is_answered_at_once() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("unknown", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_leader_that_has_not_heard_of_a_new_topic_is_asked_again(unknown: ErrorCode, grown: bool) -> None:
+    """Or of a new partition: this gateway has just told the client of it."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        leader = Log(harness, 1)
+        leader.codes[b"a"] = [unknown, unknown]
+        if not grown:
+            harness.catalog.topics.pop("orders")
+            harness.catalog.change()
+            await harness.settle()
+        harness.catalog.topics["orders"] = topic("orders", TOPIC_ID, [1, 1, 1, 1])
+        harness.catalog.change()
+        await harness.settle()
+        assert await code_of(produce(harness.client(), b"a", partition=3)) == 0
+        assert leader.payloads == [b"a"] * 3
+
+    run(scenario)
+
+
+def test_a_topic_that_is_gone_again_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        leader = Log(harness, 1, ErrorCode.UNKNOWN_TOPIC_ID)
+        leader.gates[b"b"] = asyncio.Event()
+        assert await code_of(produce(harness.client(), b"a")) == ErrorCode.UNKNOWN_TOPIC_ID, "it is not new"
+        harness.catalog.topics["orders"] = topic("orders", TOPIC_ID, [1, 1, 1, 1])
+        harness.catalog.change()
+        await harness.settle()
+        answer = produce(harness.client(), b"b")
+        await harness.settle()
+        harness.catalog.topics.pop("orders")
+        harness.catalog.change()
+        await harness.settle()
+        leader.gates[b"b"].set()
+        assert await code_of(answer) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert leader.payloads == [b"a", b"b"]
+
+    monkeypatch.setattr(moving_partitions, "MOVE_WAIT_MS", 60_000)
+    run(scenario)
+
+
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(harness: GatewayHarness) -> None:
         old = Log(harness, 1, NOT_LEADER)

@@ -192,8 +192,25 @@ def test_fetch_waits_for_the_first_leader_that_has_records() -> None:
 
 def test_there_are_no_fetch_sessions() -> None:
     async def scenario(harness: GatewayHarness) -> None:
-        answer = await harness.client().ask(ApiKey.FETCH, 13, session_id=5, session_epoch=2)
-        assert int(answer.error_code) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        for session_id, epoch in ((5, 2), (0, 1)):
+            answer = await harness.client().ask(ApiKey.FETCH, 13, session_id=session_id, session_epoch=epoch)
+            assert int(answer.error_code) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("session_id", "epoch"), [(0, -1), (0, 0), (5, 0), (5, -1), (-1, -1)])
+def test_a_request_that_begins_or_ends_a_session_is_answered_in_full(session_id: int, epoch: int) -> None:
+    """Whatever session it names (FetchManager.newContext); kafka-go names -1."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.leaders[1].answers["Fetch"] = fetched({(TOPIC_ID, 0): b"found"})
+        topics = [{"topic_id": TOPIC_ID, "partitions": [{"partition": 0, "partition_max_bytes": 100}]}]
+        answer = await harness.client().ask(
+            ApiKey.FETCH, 13, session_id=session_id, session_epoch=epoch, min_bytes=1, topics=topics
+        )
+        assert (int(answer.error_code), answer.session_id) == (0, 0)
+        assert [bytes(part.records) for part in answer.responses[0].partitions] == [b"found"]
 
     run(scenario)
 

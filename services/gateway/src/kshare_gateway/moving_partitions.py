@@ -1,9 +1,10 @@
-"""Requests for partitions that move from one leader to another wait here for a short time, instead of failing.
+"""Requests for partitions that move from one leader to another, or are new, wait here instead of failing.
 
 While a partition is fenced nobody serves it; that takes some round trips. Requests that come then wait before they are
 sent. One that a leader refused with NOT_LEADER_OR_FOLLOWER is sent again where the partition moves, or moved just now:
-leaders and gateways see a new catalog one after the other. After MOVE_WAIT_MS clients get the error, which they try
-again themselves.
+leaders and gateways see a new catalog one after the other. For the same reason a leader may not know a topic, or a
+partition, that a gateway has just shown to a client. After MOVE_WAIT_MS clients get the error, which they try again
+themselves.
 
 Asking again is what a client would do with the error, so it changes nothing that a client can see. What a producer
 sends stays in its order (`produce_order`).
@@ -22,8 +23,10 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 MOVE_WAIT_MS = 3_000
 """The longest that one request waits, altogether."""
 MOVED_JUST_NOW_S = 2.0
-"""After a switch; by then every node has seen it, or has lost its lease."""
+"""After a switch, or since something is there; by then every node has seen it, or has lost its lease."""
 FIRST_AGAIN_MS, AGAIN_MAX_MS = 10, 200
+
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class MovingPartitions:
@@ -35,6 +38,8 @@ class MovingPartitions:
         """By topic."""
         self._moved: dict[TopicPartition, float] = {}
         """Those whose move has ended, and when: the event loop's time."""
+        self._appeared: dict[bytes, float] = {}
+        """Topics that are new, or have new partitions, and since when."""
         self._changed = asyncio.Event()
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
@@ -43,8 +48,11 @@ class MovingPartitions:
         for topic_id in [topic_id for topic_id in self._moving if topic_id not in new.topics_by_id]:
             del self._moving[topic_id]
         for topic_id, topic in new.topics_by_id.items():
-            if topic is not old.topics_by_id.get(topic_id):
+            before = old.topics_by_id.get(topic_id)
+            if topic is not before:
                 self._note(topic, now)
+                if old.version and (before is None or len(before.partitions) < len(topic.partitions)):
+                    self._appeared[topic_id] = now
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -61,13 +69,14 @@ class MovingPartitions:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing moves, or has lately."""
-        if self._moved:
+        """Whether nothing moves, or has lately, and nothing is new."""
+        if self._moved or self._appeared:
             self._forget(asyncio.get_running_loop().time())
-        return not self._moving and not self._moved
+        return not self._moving and not self._moved and not self._appeared
 
     def _forget(self, now: float) -> None:
         self._moved = {key: ended for key, ended in self._moved.items() if now - ended < MOVED_JUST_NOW_S}
+        self._appeared = {topic: since for topic, since in self._appeared.items() if now - since < MOVED_JUST_NOW_S}
 
     def begin(self) -> MovePatience:
         """How long one request may wait from now on."""
@@ -82,6 +91,12 @@ class MovingPartitions:
         if ended is not None and asyncio.get_running_loop().time() - ended < MOVED_JUST_NOW_S:
             return True
         return key in self._moving.get(key.topic_id, ())
+
+    def is_new(self, key: TopicPartition) -> bool:
+        """Whether the catalog has it, and has not had it for long."""
+        since = self._appeared.get(key.topic_id)
+        is_recent = since is not None and asyncio.get_running_loop().time() - since < MOVED_JUST_NOW_S
+        return is_recent and self._view().partition(key) is not None
 
     async def wait_for_view(self, seconds: float) -> None:
         """Until the next view, or for so long."""
@@ -117,7 +132,7 @@ class MovePatience:
             await asyncio.sleep(0)  # the view is the gateway's by then
 
     async def should_ask_again(self, codes: Mapping[TopicPartition, int]) -> bool:
-        """Whether the request should be sent again for those with NOT_LEADER_OR_FOLLOWER; returns when it should be.
+        """Whether the request should be sent again for those that are `refused`; returns when it should be.
 
         `codes` are the error codes of its partitions.
         """
@@ -130,13 +145,14 @@ class MovePatience:
         return True
 
     def refused(self, codes: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Those that a leader did not answer for because they move."""
+        """Those that a leader did not answer for because they move, or because it has not heard of them yet."""
         if self._moving.is_calm:
             return []
         return [
             key
             for key, code in codes.items()
-            if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._moving.moves_or_moved(key)
+            if (code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._moving.moves_or_moved(key))
+            or (code in _UNKNOWN and self._moving.is_new(key))
         ]
 
     def _time_left(self) -> float:

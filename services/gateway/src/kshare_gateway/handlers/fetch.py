@@ -32,7 +32,7 @@ _Bodies = dict[TopicPartition, Body]
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    if context.version >= 7 and (request.session_id != 0 or request.session_epoch not in FULL_SESSION_EPOCHS):
+    if context.version >= 7 and request.session_epoch not in FULL_SESSION_EPOCHS:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"There is no fetch session {request.session_id}")
     patience = context.gateway.moving.begin()
     while True:
