@@ -180,15 +180,25 @@ def test_topics_and_partitions_that_are_not_there(pair: ToolPair, one_partition:
     pair.same(CONSUMER, "--topic", one_partition, "--partition", "5", "--offset", "0", *timeout)
 
 
-def test_internal_topics(pair: ToolPair) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_internal_topics(pair: ToolPair, name: str, protocol: str) -> None:
     """`__share_group_state` has what Kafka's has; committed offsets are no records here, and a reader is told so."""
     formatter = ("--formatter", f"{FORMATTERS}group.share.ShareGroupStateMessageFormatter")
-    reading = ("--topic", "__share_group_state", "--from-beginning", "--timeout-ms", "8000", "--group", "state-reader")
-    kshare, kafka = pair.run(CONSUMER, *reading, *formatter)
+    reading = ("--topic", "__share_group_state", "--from-beginning", "--timeout-ms", "8000", "--group", f"{name}-state")
+    by = ("--command-property", f"group.protocol={protocol}")
+    kshare, kafka = pair.run(CONSUMER, *reading, *formatter, *by)
     for printed in (kshare, kafka):
         assert printed.has('"groupId":"first-share"')
-    offsets = ("--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "8000", "--group", "offset-reader")
+    offsets = (
+        "--topic",
+        "__consumer_offsets",
+        "--from-beginning",
+        "--timeout-ms",
+        "8000",
+        "--group",
+        f"{name}-offsets",
+    )
     quiet = ("--command-property", "enable.auto.commit=false")  # its own commits would keep Kafka's consumer busy
-    kshare, _ = pair.run(CONSUMER, *offsets, *quiet)
+    kshare, _ = pair.run(CONSUMER, *offsets, *quiet, *by)
     assert kshare.has("Processed a total of 0 messages")
     assert kshare.has("TopicAuthorizationException")

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kshare_coordinator.machine import commands
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID, STATE_TOPIC_ID
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.consumer_protocol_groups import ProtocolMember, Response, request_of, send
 from support.coordinator_driver import CoordinatorDriver
@@ -36,7 +37,8 @@ REJOINING = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 class ConsumerGroupsModel(RuleBasedStateMachine):
     @initialize(interval_ms=st.sampled_from([0, 1000]))
     def begin(self, interval_ms: int) -> None:
-        self.driver = CoordinatorDriver({"group.consumer.assignment.interval.ms": str(interval_ms)})
+        configs = {"group.consumer.assignment.interval.ms": str(interval_ms), "offsets.topic.num.partitions": "1"}
+        self.driver = CoordinatorDriver(configs, state_partitions=1)
         self.driver.now_ms = 1_000_000
         self.members: dict[str, ProtocolMember] = {}
         self.static: dict[str, str] = {}
@@ -247,6 +249,8 @@ class ConsumerGroupsModel(RuleBasedStateMachine):
             for number in range(count)
             if any(subscribes(member, name) for member in self.members.values())
         }
+        if any(subscribes(member, "__") for member in self.members.values()):
+            expected.update({(STATE_TOPIC_ID, 0): "__", (CONSUMER_OFFSETS_TOPIC_ID, 0): "__"})
         assert consumed.keys() == expected.keys()
         assert all(subscribes(consumed[partition], name) for partition, name in expected.items())
 

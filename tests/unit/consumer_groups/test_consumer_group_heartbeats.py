@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import commands
+from kshare_coordinator.machine import commands, consumer_groups_view
 from kshare_coordinator.machine.consumer_groups_requests import (
     EXPRESSION_LENGTH_LIMIT,
     SUBSCRIPTION_LIMIT,
     TEXT_LENGTH_LIMIT,
 )
+from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
 from kshare_coordinator.machine.consumer_groups_values import LEFT_FOR_A_WHILE_EPOCH, CurrentAssignment, MemberState
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
+from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID, STATE_TOPIC_ID
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.consumer_protocol_groups import Request, assigned, join_request, request_of, send
 from support.coordinator_driver import CoordinatorDriver
@@ -279,6 +281,25 @@ def test_a_regular_expression_matches_whole_names_now_and_later(driver: Coordina
     assert assigned(beat(driver, "a")) == {topic: [0, 1, 2, 3]}
     other = driver.create_topic("orders-us", 1)
     assert assigned(beat(driver, "a", owned={topic: [0, 1, 2, 3]})) == {topic: [0, 1, 2, 3], other: [0]}
+
+
+@pytest.mark.parametrize(
+    ("names", "regex"), [(["__share_group_state", "__consumer_offsets"], None), (None, "__.*"), (None, ".*")]
+)
+def test_internal_topics_are_subscribed_to_like_others(names: list[str] | None, regex: str | None) -> None:
+    """As in Kafka, whose coordinator knows of no difference."""
+    driver = CoordinatorDriver({"offsets.topic.num.partitions": "2"}, state_partitions=3)
+    assert assigned(send(driver, join_request("a", names, regex=regex))) == {
+        STATE_TOPIC_ID: [0, 1, 2],
+        CONSUMER_OFFSETS_TOPIC_ID: [0, 1],
+    }
+    request = pb.ConsumerGroupDescribeRequest(group_ids=["group"])
+    settings = ConsumerGroupSettings(driver.configs)
+    (described,) = consumer_groups_view.describe(driver.state, settings, request).groups
+    named = {topic.topic_name for topic in described.members[0].assignment}
+    assert named == {"__share_group_state", "__consumer_offsets"}
+    driver.restart()
+    assert beat(driver, "a").member_epoch == 2 and driver.record_count == 0, "they are no other topics now"
 
 
 def test_names_and_an_expression_add_up_and_an_expression_that_nobody_has_is_forgotten(

@@ -8,7 +8,7 @@ from kshare_coordinator.machine import commands, offsets_view
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_core.internal_topics import STATE_TOPIC, STATE_TOPIC_ID
+from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC, STATE_TOPIC, STATE_TOPIC_ID
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.committed_offsets import commit, fetched, offset_of
 from support.coordinator_driver import CoordinatorDriver
@@ -61,12 +61,24 @@ def test_the_state_topic_which_consumers_can_read(driver: CoordinatorDriver) -> 
     assert commit(driver, wanted) == [0, 0, E.UNKNOWN_TOPIC_OR_PARTITION]
     assert commit(driver, [pb.CommittedOffset(topic_id=STATE_TOPIC_ID, partition=1, committed_offset=8)]) == [0]
     driver.restart()
+    assert driver.run(commands.ReconcileTopics()) == 0, "it is no topic that is gone"
     assert fetched(driver.state) == {(STATE_TOPIC, 0): 5, (STATE_TOPIC, 1): 8, (STATE_TOPIC, count - 1): 6}
     deletion = pb.NamedPartitions(topic_name=STATE_TOPIC, partitions=[0, count])
     request = pb.OffsetDeleteRequest(group_id="group", topics=[deletion])
     answer = driver.run(commands.DeleteOffsets(request=request))
     assert [result.error_code for result in answer.results] == [0, E.UNKNOWN_TOPIC_OR_PARTITION]
     assert fetched(driver.state) == {(STATE_TOPIC, 1): 8, (STATE_TOPIC, count - 1): 6}
+
+
+def test_the_topic_of_committed_offsets(driver: CoordinatorDriver) -> None:
+    """Clients see it; what they cannot is read it."""
+    assert commit(driver, {(CONSUMER_OFFSETS_TOPIC, 49): 5, (CONSUMER_OFFSETS_TOPIC, 50): 6}) == [
+        0,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    driver.restart()
+    assert driver.run(commands.ReconcileTopics()) == 0
+    assert fetched(driver.state) == {(CONSUMER_OFFSETS_TOPIC, 49): 5}
 
 
 def test_partitions_that_do_not_exist(driver: CoordinatorDriver) -> None:

@@ -43,6 +43,7 @@ from kshare_coordinator.machine.consumer_groups_values import NEW, ConsumerGroup
 from kshare_coordinator.machine.consumer_protocol import assignment_bytes, version_of
 from kshare_coordinator.machine.records import AnyRecord
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.visible_topics import visible_topic
 from kshare_core.identifiers import TopicPartition
 
 
@@ -164,7 +165,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Assignment:
 def named_partitions(state: CoordinatorState, partitions: Assignment) -> dict[str, list[int]]:
     """By topic name, of topics that exist."""
     return {
-        state.topics[topic_id].name: sorted(numbers)
+        topic.name: sorted(numbers)
         for topic_id, numbers in sorted(partitions.items())
-        if topic_id in state.topics and numbers
+        if (topic := visible_topic(state, topic_id)) is not None and numbers
     }

@@ -18,6 +18,7 @@ import re2
 
 from kshare_coordinator.machine.consumer_groups_values import Member, ResolvedExpression
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.visible_topics import visible_names, visible_topic_named
 from kshare_core.errors import ErrorCode, KafkaError
 
 EXPRESSIONS_REMEMBERED = 1_000
@@ -58,7 +59,7 @@ class TopicExpressions:
             pattern = compiled_expression(regex)
             behind = self._state.topics_generation - generation
             if generation < 0 or behind > len(self._state.topics_changed):
-                matching = {name: None for name in self._state.topic_ids if pattern.fullmatch(name)}
+                matching = {name: None for name in visible_names(self._state) if pattern.fullmatch(name)}
             else:
                 self._catch_up(pattern, matching, behind)
         self._known[regex] = (self._state.topics_generation, matching)
@@ -68,7 +69,7 @@ class TopicExpressions:
 
     def _catch_up(self, pattern: _Pattern, matching: dict[str, None], behind: int) -> None:
         for name in islice(reversed(self._state.topics_changed), behind):
-            if name in self._state.topic_ids and pattern.fullmatch(name):
+            if visible_topic_named(self._state, name) is not None and pattern.fullmatch(name):
                 matching[name] = None
             else:
                 matching.pop(name, None)
@@ -84,7 +85,7 @@ def existing_topics(state: CoordinatorState, names: Iterable[str]) -> dict[bytes
     """Numbers of partitions by topic id, of the topics that exist."""
     found = {}
     for name in names:
-        topic = state.topic_named(name)
+        topic = visible_topic_named(state, name)
         if topic is not None:
             found[topic.topic_id] = len(topic.placements)
     return found

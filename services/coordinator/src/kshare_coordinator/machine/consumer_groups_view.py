@@ -14,6 +14,7 @@ from kshare_coordinator.machine.group_namespace import GroupType
 from kshare_coordinator.machine.offsets_deletion import records_at_group_deletion
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.visible_topics import visible_topic
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -73,7 +74,7 @@ def _named(state: CoordinatorState, partitions: Iterable[TopicPartition]) -> lis
     """With the topics' names; topics that were deleted since are left out."""
     found = []
     for entry in topic_partitions(list(partitions)):
-        topic = state.topics.get(entry.topic_id)
+        topic = visible_topic(state, entry.topic_id)
         if topic is not None:
             entry.topic_name = topic.name
             found.append(entry)

@@ -85,6 +85,7 @@ class CoordinatorMachine:
         if state is None:
             self.state.forget_changes()
         self._alter_configs()
+        self.state.consumer_offsets_partition_count = configs.integer("offsets.topic.num.partitions")
         lease_ms = configs.integer("kshare.node.lease.ms")
         groups = GroupSettings(configs)
         offsets = OffsetSettings.of(configs)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Effect, ExpireOffsets, OffsetCommit
@@ -30,10 +29,10 @@ from kshare_coordinator.machine.offsets_groups import (
 from kshare_coordinator.machine.offsets_table import OffsetCommitValue
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.visible_topics import visible_topic, visible_topic_named
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
-from kshare_core.internal_topics import STATE_TOPIC, STATE_TOPIC_ID
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 from kshare_runtime.machine import Decision
@@ -135,18 +134,8 @@ def has_id(topic_id: bytes) -> bool:
 
 
 def topic_of(state: CoordinatorState, topic_id: bytes, topic_name: str) -> records_pb.TopicRecord | None:
-    """By id where one is given, else by name; also `__share_group_state`, which consumers may read."""
-    if topic_id == STATE_TOPIC_ID or (not has_id(topic_id) and topic_name == STATE_TOPIC):
-        return _state_topic(state.state_partition_count)
-    return state.topics.get(topic_id) if has_id(topic_id) else state.topic_named(topic_name)
-
-
-@lru_cache(maxsize=2)
-def _state_topic(partition_count: int) -> records_pb.TopicRecord | None:
-    """As much of it as commits need; None before there is one."""
-    placements = [records_pb.TopicRecord.Placement(partition=index) for index in range(partition_count)]
-    topic = records_pb.TopicRecord(topic_id=STATE_TOPIC_ID, name=STATE_TOPIC, placements=placements, internal=True)
-    return topic if placements else None
+    """By id where one is given, else by name."""
+    return visible_topic(state, topic_id) if has_id(topic_id) else visible_topic_named(state, topic_name)
 
 
 def _java_length(text: str) -> int:

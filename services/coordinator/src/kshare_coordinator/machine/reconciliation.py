@@ -23,6 +23,7 @@ from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_group_draft import AssignmentTime, ShareGroupDraft
 from kshare_coordinator.machine.share_groups import topic_lookup
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.visible_topics import visible_topic
 from kshare_runtime.machine import Decision
 
 
@@ -70,9 +71,9 @@ def _offsets_of_gone_topics(state: CoordinatorState, group_partition: int | None
     for group_id, rows in state.offsets.committed.items():
         if _is_meant(group_partition, group_id):
             for key in rows:
-                if key.topic_id not in state.topics:
+                if visible_topic(state, key.topic_id) is None:
                     yield records.committed_offset(group_id, key.topic_id, key.partition, None)
     for producer_id, pending in state.offsets.pending.items():
         for group_id, partition in pending:
-            if _is_meant(group_partition, group_id) and partition.topic_id not in state.topics:
+            if _is_meant(group_partition, group_id) and visible_topic(state, partition.topic_id) is None:
                 yield records.pending_offset(producer_id, group_id, partition.topic_id, partition.partition, None)

@@ -37,6 +37,7 @@ from kshare_coordinator.machine.records import (
 from kshare_coordinator.machine.state_parts import FIELDS_OF_GROUPS, copied, forget_groups
 from kshare_coordinator.machine.transactions_metadata import TransactionMetadata, TransactionState, metadata_of
 from kshare_core.identifiers import TopicPartition
+from kshare_core.internal_topics import STATE_TOPIC
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
@@ -98,6 +99,8 @@ class CoordinatorState:
     """By group partition: the highest epoch of all share groups of it that were deleted."""
     group_partitions: dict[int, None] | None = field(default=None, compare=False)
     """Those whose groups are in this state; None: all of them."""
+    consumer_offsets_partition_count: int = field(default=0, compare=False)
+    """Of `__consumer_offsets`, as clients see it (offsets.topic.num.partitions); 0: there is none."""
     changes: deque[Changes] = field(default_factory=lambda: deque(maxlen=CHANGE_LOG_LIMIT), compare=False)
     open_changes: Changes = field(default_factory=Changes, compare=False)
 
@@ -184,7 +187,7 @@ class CoordinatorState:
 
     def _load_catalog(self, found: Sequence[Record]) -> None:
         """The generation of topics goes on far enough that nobody takes what it looked up before for current."""
-        fresh = CoordinatorState()
+        fresh = CoordinatorState(consumer_offsets_partition_count=self.consumer_offsets_partition_count)
         fresh._replay_all(found)
         fresh.forget_changes()
         fresh.topics_generation += self.topics_generation + CHANGE_LOG_LIMIT + 1
@@ -215,6 +218,7 @@ def _cluster(state: CoordinatorState, key: Key, value: Value | None) -> None:
         state.open_changes = Changes()
     elif key.cluster == records.STATE_PARTITION_COUNT:
         state.open_changes.nodes = True
+        _next_generation(state, STATE_TOPIC)
     elif key.cluster.startswith(records.LEADER_NODE_EPOCH):
         state.open_changes.leaders[int(key.cluster.removeprefix(records.LEADER_NODE_EPOCH))] = None
 
@@ -252,8 +256,12 @@ def _note_generation(
     topic = new or old
     if topic is None or (old is not None and new is not None and len(old.placements) == len(new.placements)):
         return
+    _next_generation(state, topic.name)
+
+
+def _next_generation(state: CoordinatorState, changed_topic: str) -> None:
     state.topics_generation += 1
-    state.topics_changed.append(topic.name)
+    state.topics_changed.append(changed_topic)
 
 
 def _count(state: CoordinatorState, topic: records_pb.TopicRecord, sign: int) -> None:
