@@ -65,7 +65,7 @@ def test_the_first_rpc_after_a_kill_is_answered_within_two_seconds(tmp_path: Pat
         node = RoleProcess("share_coordinator", tmp_path / "node", coordinator_address=coordinator.address)
         seconds = []
         for number in range(STARTS):
-            key = keys[number * 31_013]
+            key = keys[number * 19_013]
             started = node.start()
             try:
                 found = asyncio.run(first_answer(node.address, key))

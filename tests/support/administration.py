@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -28,12 +30,22 @@ def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> 
 
 
 def wait_until_known(bootstrap: str, name: str, partitions: int) -> None:
-    """Until the broker knows all leaders of a topic."""
+    """Until the broker knows all leaders of a topic, and they serve it: in Kafka they do so some time later."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     deadline = time.monotonic() + TIMEOUT_S
-    while not _is_known(admin, name, partitions):
+    while not (_is_known(admin, name, partitions) and _is_served(admin, name, partitions)):
         assert time.monotonic() < deadline, f"topic {name} has no leaders"
         time.sleep(0.02)
+
+
+def _is_served(admin: AdminClient, name: str, partitions: int) -> bool:
+    wanted = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(partitions)}  # type: ignore[no-untyped-call]
+    try:
+        for future in admin.list_offsets(wanted, request_timeout=TIMEOUT_S).values():
+            future.result(TIMEOUT_S)
+    except KafkaException:
+        return False
+    return True
 
 
 def _is_known(admin: AdminClient, name: str, partitions: int) -> bool:

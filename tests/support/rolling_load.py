@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -220,15 +220,16 @@ class RollingLoad:
             f"{moment - done[-1][1]:.2f} s after {done[-1][0]} was stopped" if done else "before anything was stopped"
         )
 
-    def check_pauses(self, at_most_s: float) -> None:
+    def check_pauses(self, at_most_s: float, at_most_s_of: Mapping[str, float] | None = None) -> None:
         """No consumer paused for so long, not counting what the machine itself stood still meanwhile.
 
+        `at_most_s_of` has other limits, for some of what was done.
         AssertionError with all pauses, which are also in the test's output.
         """
         table = self.table()
         print(table)
         for name, by_client in self.pauses.items():
-            limit_s = at_most_s + self._stalls.lost_s(*self._windows[name])
+            limit_s = (at_most_s_of or {}).get(name, at_most_s) + self._stalls.lost_s(*self._windows[name])
             for client, (pause, _) in by_client.items():
                 is_consumer = not client.startswith("producer")
                 assert not is_consumer or pause < limit_s, f"{client} paused for {pause:.2f} s during {name}\n{table}"
