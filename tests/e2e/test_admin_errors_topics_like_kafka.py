@@ -386,8 +386,35 @@ TRANSACTIONS: list[tuple[ApiKey, int, dict[str, Any]]] = [
 ]
 
 
+def reassigned(name: str, partition: int, replicas: list[int] | None, **fields: Any) -> dict[str, Any]:
+    parts = [{"partition_index": partition, "replicas": replicas}]
+    return {"topics": [{"name": name, "partitions": parts}], "timeout": 5000, **fields}
+
+
+REPLICAS: list[tuple[ApiKey, int, dict[str, Any]]] = [
+    *(
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, reassigned(TOPIC, 0, replicas))
+        for replicas in ([1], [9], [1, 9], [1, 1], [-1], [], None)
+    ),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, reassigned(TOPIC, 0, [1], allow_replication_factor_change=False)),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, reassigned(TOPIC, 9, [1])),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, reassigned("none", 0, None)),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, {"topics": [], "timeout": 5000}),
+    *(
+        (
+            ApiKey.ALTER_REPLICA_LOG_DIRS,
+            version,
+            {"dirs": [{"path": "/nowhere", "topics": [{"name": name, "partitions": [0, 9]}]}]},
+        )
+        for version in (1, 2)
+        for name in (TOPIC, "none")
+    ),
+    (ApiKey.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": []}),
+]
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("api", "version", "values"), [*RECORDS, *CATALOG, *CONFIGS, *TRANSACTIONS])
+@pytest.mark.parametrize(("api", "version", "values"), [*RECORDS, *CATALOG, *CONFIGS, *TRANSACTIONS, *REPLICAS])
 def test_the_codes_are_kafkas(pair: Pair, api: ApiKey, version: int, values: dict[str, Any]) -> None:
     pair.same(api, version, **values)
 

@@ -65,6 +65,53 @@ def test_there_are_no_reassignments(asked: Any) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("name", "partition", "replicas", "code"),
+    [
+        ("orders", 0, [7], E.NONE),
+        ("orders", 0, [9], E.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 0, [1, 1], E.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 0, [], E.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 0, None, E.NO_REASSIGNMENT_IN_PROGRESS),
+        ("orders", 3, [1], E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("none", 0, None, E.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+@pytest.mark.parametrize("version", versions_of(ApiKey.ALTER_PARTITION_REASSIGNMENTS))
+def test_a_partition_keeps_its_replica(
+    version: int, name: str, partition: int, replicas: list[int] | None, code: E
+) -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        topics = [{"name": name, "partitions": [{"partition_index": partition, "replicas": replicas}]}]
+        fields = {"allow_replication_factor_change": False} if version else {}
+        answer = await harness.client().ask(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, topics=topics, timeout=1000, **fields
+        )
+        (result,) = answer.responses[0].partitions
+        assert (answer.responses[0].name, result.partition_index, result.error_code) == (name, partition, code)
+        assert bool(result.error_message) == (code != E.NONE)
+        assert not version or answer.allow_replication_factor_change is False
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", versions_of(ApiKey.ALTER_REPLICA_LOG_DIRS))
+def test_a_log_stays_in_its_directory(version: int) -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        async def codes(path: str, name: str) -> list[int]:
+            dirs = [{"path": path, "topics": [{"name": name, "partitions": [0, 1, 9]}]}]
+            answer = await harness.client().ask(ApiKey.ALTER_REPLICA_LOG_DIRS, version, dirs=dirs)
+            return [int(entry.error_code) for entry in answer.results[0].partitions]
+
+        gone, unknown = E.LOG_DIR_NOT_FOUND, E.UNKNOWN_TOPIC_OR_PARTITION
+        assert await codes("leader-1", "mixed") == [E.NONE, gone, unknown]
+        assert await codes("leader-2", "mixed") == [gone, E.NONE, unknown]
+        assert await codes("leader-2", "none") == [unknown] * 3
+        assert await codes("/nowhere", "mixed") == [gone] * 3
+
+    run(scenario)
+
+
 def _filter(*components: tuple[str, int, str | None]) -> list[dict[str, Any]]:
     return [{"entity_type": kind, "match_type": match, "match": name} for kind, match, name in components]
 

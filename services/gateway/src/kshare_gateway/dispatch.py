@@ -10,6 +10,8 @@ from kshare_gateway.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
     alter_share_group_offsets,
     api_versions,
     consumer_group_describe,
@@ -146,6 +148,10 @@ HANDLERS: dict[ApiKey, Handler] = {
     ),
     ApiKey.DELETE_GROUPS: Handler(name="DeleteGroups", handle=delete_groups.handle, failed=delete_groups.failed),
     ApiKey.ELECT_LEADERS: Handler(name="ElectLeaders", answer_now=elect_leaders.answer_now),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Handler(
+        name="AlterPartitionReassignments", answer_now=alter_partition_reassignments.answer_now
+    ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Handler(name="AlterReplicaLogDirs", answer_now=alter_replica_log_dirs.answer_now),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler(
         name="ListPartitionReassignments", answer_now=list_partition_reassignments.answer_now
     ),
