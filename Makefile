@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-kubernetes test-pipeline-image check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
+.PHONY: setup demo up test test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -39,6 +39,10 @@ test: setup
 # The pipeline's container in the compose file; its image has Java and Spark and takes minutes to build.
 test-pipeline-image: setup
 	$(BIN)/python -m pytest -m large_image
+
+# The tests of franz-go, a client in Go, on kshare; needs Go. make test-franz-go GO_TEST="-test.run Share -test.v"
+test-franz-go: setup
+	PYTHONPATH=tests GO_TEST="$(GO_TEST)" $(BIN)/python -m support.franz_go
 
 # The chart on a real Kubernetes: the one of KUBECONFIG, or one node that ../shared/kubernetes brings up (12 minutes to
 # build at the first time, within whichever test comes first).
