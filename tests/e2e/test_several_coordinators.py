@@ -137,7 +137,6 @@ class Clients(ExitStack):
         return [coordinators.epochs(group, kind) for kind, group in groups]
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(200)
 def test_the_active_coordinator_is_killed_and_comes_back(tmp_path: Path, etcd: EtcdServer) -> None:
     with KshareCluster(tmp_path, {**SETTINGS, **several_coordinators(etcd.endpoint)}) as cluster:
@@ -163,7 +162,6 @@ def test_the_active_coordinator_is_killed_and_comes_back(tmp_path: Path, etcd: E
             clients.assert_committed()
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(200)
 def test_a_coordinator_that_stood_still_owns_nothing_when_it_wakes(tmp_path: Path, etcd: EtcdServer) -> None:
     with KshareCluster(tmp_path, {**SETTINGS, **several_coordinators(etcd.endpoint)}) as cluster:
@@ -187,7 +185,6 @@ def test_a_coordinator_that_stood_still_owns_nothing_when_it_wakes(tmp_path: Pat
             clients.assert_committed()
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(200)
 def test_etcd_is_started_again(tmp_path: Path, etcd: EtcdServer) -> None:
     with KshareCluster(tmp_path, {**SETTINGS, **several_coordinators(etcd.endpoint)}) as cluster:
@@ -202,7 +199,6 @@ def test_etcd_is_started_again(tmp_path: Path, etcd: EtcdServer) -> None:
             clients.assert_committed()
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(200)
 def test_without_etcd_for_longer_than_the_lease_nobody_owns_anything(tmp_path: Path, etcd: EtcdServer) -> None:
     with KshareCluster(tmp_path, {**SETTINGS, **several_coordinators(etcd.endpoint)}) as cluster:
@@ -240,7 +236,6 @@ def drain(folder: Path, node_id: int) -> None:
     subprocess.run([*command, "--data-dir", str(folder / "data")], check=True, timeout=60)
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(200)
 def test_share_coordinators_from_one_to_three_and_back_while_the_active_coordinator_dies(
     tmp_path: Path, etcd: EtcdServer
@@ -276,7 +271,6 @@ def test_share_coordinators_from_one_to_three_and_back_while_the_active_coordina
             clients.assert_committed()
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(200)
 def test_two_in_a_single_process(tmp_path: Path, etcd: EtcdServer) -> None:
     settings = {**SETTINGS, **several_coordinators(etcd.endpoint)}

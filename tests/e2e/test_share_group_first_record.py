@@ -1,7 +1,7 @@
 """Subscribe to first record with confluent-kafka: for a new group, and for a member that joins a running one.
 
 Kafka makes both wait for their second heartbeat, five seconds. The figure is the median of ten; the bound is 0.3 s. A
-machine that is busy with something else makes everything slower, so what an ordinary consumer without a group takes for
+machine that is busy with other tests makes everything slower, so what an ordinary consumer without a group takes for
 its first record is measured beside it, and the bound is a multiple of that where that is more. `make
 bench-first-record` measures kshare and Kafka, each alone.
 """
@@ -33,7 +33,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield cluster.bootstrap
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("measure", [of_new_groups, of_joining_members])
 def test_the_first_record_comes_at_once(bootstrap: str, measure: Callable[[str, int], list[float]]) -> None:
