@@ -37,7 +37,6 @@ from kshare_coordinator.machine.records import (
 from kshare_coordinator.machine.state_parts import FIELDS_OF_GROUPS, copied, forget_groups
 from kshare_coordinator.machine.transactions_metadata import TransactionMetadata, TransactionState, metadata_of
 from kshare_core.identifiers import TopicPartition
-from kshare_core.internal_topics import STATE_TOPIC
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
@@ -218,7 +217,6 @@ def _cluster(state: CoordinatorState, key: Key, value: Value | None) -> None:
         state.open_changes = Changes()
     elif key.cluster == records.STATE_PARTITION_COUNT:
         state.open_changes.nodes = True
-        _next_generation(state, STATE_TOPIC)
     elif key.cluster.startswith(records.LEADER_NODE_EPOCH):
         state.open_changes.leaders[int(key.cluster.removeprefix(records.LEADER_NODE_EPOCH))] = None
 
@@ -256,12 +254,8 @@ def _note_generation(
     topic = new or old
     if topic is None or (old is not None and new is not None and len(old.placements) == len(new.placements)):
         return
-    _next_generation(state, topic.name)
-
-
-def _next_generation(state: CoordinatorState, changed_topic: str) -> None:
     state.topics_generation += 1
-    state.topics_changed.append(changed_topic)
+    state.topics_changed.append(topic.name)
 
 
 def _count(state: CoordinatorState, topic: records_pb.TopicRecord, sign: int) -> None:
