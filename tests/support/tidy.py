@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-FILE_LINES_MAX = 600
+FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 ROOT = Path(__file__).resolve().parent.parent.parent
 
