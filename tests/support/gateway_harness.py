@@ -24,7 +24,7 @@ from kio.serial._introspect import classify_field, is_optional
 from kshare_core.configs import Configs, process_configs
 from kshare_gateway.connection import ClientConnection
 from kshare_gateway.node import GatewayNode
-from kshare_gateway.settings import GatewaySettings, busy_poll_limit_us
+from kshare_gateway.settings import GatewaySettings
 from kshare_rpc import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
@@ -337,7 +337,6 @@ class GatewayHarness:
             advertised_port=9092,
             coordinator_address=COORDINATOR,
             configs=self.configs,
-            busy_poll_limit_us=busy_poll_limit_us(self.configs, may_keep_busy=False),
         )
         self.node = GatewayNode(environment=environment(), network=self.network, settings=settings)
         await self.node.start()

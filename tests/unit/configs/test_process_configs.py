@@ -21,3 +21,10 @@ def test_values_of_keys_without_effect_are_checked_all_the_same() -> None:
 def test_values_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"group\.share\.session\.timeout\.ms"):
         process_configs({"group.share.session.timeout.ms": "70000"})
+
+
+@pytest.mark.parametrize("name", ["kshare.gateway.busy.poll.max.us", "kshare.no.such.config"])
+def test_a_config_of_kshare_that_does_not_exist_is_refused_by_name(name: str) -> None:
+    """kshare.gateway.busy.poll.max.us existed before the gateway's busy polling was removed."""
+    with pytest.raises(InvalidConfig, match=name.replace(".", r"\.")):
+        process_configs({name: "0"})

@@ -7,7 +7,6 @@ It fills in what only the running container knows, where neither a flag nor a va
   scales up keeps its id together with its volume. A gateway has no volume; its id comes from its IPv4 address, of which
   the last three bytes differ within any one network of containers.
 - KSHARE_ADVERTISED_ADDRESS. The container's own address, with the port of KSHARE_LISTEN.
-- KSHARE_CONTAINER, so that the process does not take the machine for its own.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
-
-from kshare_servicekit.processors import CONTAINER_VARIABLE
 
 NODE_ID_FILE = "node-id"
 FIRST_DRAWN_NODE_ID = 1_000
@@ -44,7 +41,7 @@ def completed_environment(
     draw_node_id: Callable[[], int],
 ) -> dict[str, str]:
     """The environment of the role's process; CannotStart where the node id cannot be kept."""
-    found = {CONTAINER_VARIABLE: "1", **environment}
+    found = dict(environment)
     if not found.get("KSHARE_NODE_ID"):
         found["KSHARE_NODE_ID"] = str(_node_id(role, environment, hostname, own_address, draw_node_id))
     port = environment.get("KSHARE_LISTEN", "").rpartition(":")[2]

@@ -11,13 +11,12 @@ from kshare_core.configs import InvalidConfig, process_configs
 from kshare_gateway.gateway import log
 from kshare_gateway.listeners import configured_listeners
 from kshare_gateway.node import GatewayNode
-from kshare_gateway.settings import GatewaySettings, busy_poll_limit_us
+from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import GatewayProcessSettings, SettingsError
-from kshare_servicekit.processors import may_keep_busy
 
 
 def build(environment: Environment, network: Network, settings: GatewayProcessSettings) -> GatewayNode:
@@ -44,7 +43,6 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
                 coordinator_address=settings.coordinator_address,
                 configs=configs,
                 listeners=listeners,
-                busy_poll_limit_us=busy_poll_limit_us(configs, may_keep_busy=may_keep_busy()),
             ),
         )
     except InvalidConfig as error:

@@ -24,7 +24,6 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
 from kshare_core.prompt_writing import PromptWriter
 from kshare_core.tracing import current_traceparent
-from kshare_gateway.busy_poll import AWAITED_APIS, BusyPoll
 from kshare_gateway.dispatch import HANDLERS, RECORD_BEARING_APIS
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.api_versions import unsupported_version_body
@@ -57,7 +56,6 @@ class ConnectionEnvironment:
     spawn: Callable[[Coroutine[Any, Any, Any], str], object]
     measures: GatewayMeasures = field(default_factory=GatewayMeasures)
     traces: RequestTraces | None = None
-    busy_poll: BusyPoll = field(default_factory=lambda: BusyPoll(0))
     request_id_prefix: str = "gateway"
     """What the ids of all requests of this gateway begin with; followed by connection and correlation id."""
 
@@ -213,8 +211,6 @@ class ClientConnection(asyncio.Protocol):
             body = handler.answer_now(context, request)
             self._finish(slot, encode_response(api_key, version, correlation_id, body), body)
             return
-        if api_key in AWAITED_APIS:
-            self._environment.busy_poll.request_came()
         run = self._run if self._environment.traces is None else self._run_traced
         self._environment.spawn(run(slot, header, context, request), handler.name)
 
@@ -300,8 +296,6 @@ class ClientConnection(asyncio.Protocol):
         measures.answered(slot.api_key, slot.version, measures.now() - slot.started_at)
         if body is not None:
             measures.note_errors(slot.api_key, body)
-        if slot.api_key in AWAITED_APIS:
-            self._environment.busy_poll.was_answered()
 
     def _send(self, buffers: list[Buffer], *, at_once: bool = False) -> None:
         """Writes an answer; `at_once`: no other answer is about to follow, so one without records goes out now."""

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kshare_core.configs import DynamicConfigs
-from kshare_gateway.busy_poll import BusyPoll
 from kshare_gateway.connection import ClientConnection, ConnectionEnvironment
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.listeners import GatewayListener, joined
@@ -61,7 +60,6 @@ class GatewayNode:
         self._is_started = False
         self._is_stopping = False
         configs = settings.configs
-        self.busy_poll = BusyPoll(settings.busy_poll_limit_us, has_leaders_here=settings.has_leaders_here)
         self._environment = ConnectionEnvironment(
             maximum_frame_length=configs.integer("socket.request.max.bytes"),
             maximum_idle_ms=configs.integer("connections.max.idle.ms"),
@@ -71,7 +69,6 @@ class GatewayNode:
             spawn=self._spawn,
             measures=self._gateway.measures,
             traces=None if environment.tracer is None else RequestTraces(environment.tracer),
-            busy_poll=self.busy_poll,
             request_id_prefix=f"g{settings.node_id}-{self._incarnation[:6]}",
         )
         self._listeners = settings.all_listeners()

@@ -8,15 +8,6 @@ from dataclasses import dataclass
 from kshare_core.configs import Configs
 from kshare_gateway.listeners import PLAINTEXT, GatewayListener
 
-BUSY_POLL_US = 2_000
-"""Longer than what an acknowledgement takes through all roles where the disk is quick."""
-
-
-def busy_poll_limit_us(configs: Configs, *, may_keep_busy: bool) -> int:
-    """What kshare.gateway.busy.poll.max.us means in this process."""
-    given = configs.integer("kshare.gateway.busy.poll.max.us")
-    return given if given >= 0 else BUSY_POLL_US if may_keep_busy else 0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
@@ -35,10 +26,6 @@ class GatewaySettings:
     coordinator_address: str
     configs: Configs
     listeners: Sequence[GatewayListener] = ()
-    busy_poll_limit_us: int = 0
-    """See `busy_poll`; not taken from `configs`, because it depends on the process what -1 means."""
-    has_leaders_here: bool = False
-    """Whether the leaders are in the same process, on the same event loop."""
 
     def all_listeners(self) -> tuple[GatewayListener, ...]:
         """`listeners`, or the one at `client_listen`; none where connections come only from a simulation."""

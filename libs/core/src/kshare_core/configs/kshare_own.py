@@ -41,15 +41,6 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=MAX_LONG,
         text="Record bytes that a gateway keeps or reads ahead; 0 turns the cache off.",
     ),
-    integer(
-        "kshare.gateway.busy.poll.max.us",
-        -1,
-        low=-1,
-        high=1_000_000,
-        text="How long, in microseconds, a gateway looks for the next step of a client that waits for each answer"
-        " before it sleeps; 0: not at all; -1: 2000 where there are two processors and no limit of their time, 0 in a"
-        " container and elsewhere.",
-    ),
     long(
         "kshare.leader.tail.bytes",
         256 * 1024 * 1024,

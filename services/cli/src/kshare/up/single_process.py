@@ -24,7 +24,7 @@ from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import Configs
 from kshare_gateway.node import GatewayNode
-from kshare_gateway.settings import GatewaySettings, busy_poll_limit_us
+from kshare_gateway.settings import GatewaySettings
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.in_process_network import InProcessNetwork
@@ -32,7 +32,6 @@ from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics import Metrics
 from kshare_servicekit.process_settings import SettingsError, read_trace_settings
-from kshare_servicekit.processors import may_keep_busy
 from kshare_servicekit.rpc_tls import exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 from kshare_share_coordinator.node import ShareCoordinatorNode
@@ -155,8 +154,6 @@ class SingleProcess:
                     listeners=plan.listeners,
                     coordinator_address=plan.coordinator_address,
                     configs=self._configs,
-                    busy_poll_limit_us=busy_poll_limit_us(self._configs, may_keep_busy=may_keep_busy()),
-                    has_leaders_here=True,
                 ),
             ),
         ]
