@@ -2,5 +2,5 @@
 
     make bench                       # or: .venv/bin/python -m benchmarks --help, with tests/ on PYTHONPATH
 
-Read first: `scenarios` (what is measured), then `__main__` (in which order, and how the ratios are made).
+Read first: `rounds` (in which order, and how the ratios are made), then `scenarios` and `paced` (what is measured).
 """

@@ -10,7 +10,6 @@ work, told beside them, varies less.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -20,8 +19,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.processor_time import processor_ms
 from benchmarks.scenarios import SCENARIOS, Sizes
-from support.kshare_cluster import KshareCluster, children_of
+from support.kshare_cluster import KshareCluster
 
 ROUNDS = 10
 WARM_UP_RECORDS = 20_000
@@ -53,18 +53,9 @@ def measure(rounds: int, scenarios: Sequence[str], sizes: Sizes, console: Consol
 
 def _sample(cluster: KshareCluster, scenario: str, sizes: Sizes) -> dict[str, float]:
     """The scenario's figures, and the processor time that the cluster spent on it, filling the topic included."""
-    before = _processor_ms(cluster)
+    before = processor_ms(cluster.pid)
     figures = SCENARIOS[scenario](cluster.bootstrap, sizes)
-    return {**figures, f"{scenario}: cluster's CPU, ms": _processor_ms(cluster) - before}
-
-
-def _processor_ms(cluster: KshareCluster) -> float:
-    """What the processes of the roles have used until now."""
-    ticks = 0
-    for pid in children_of(cluster.pid):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks * 1000 / os.sysconf("SC_CLK_TCK")
+    return {**figures, f"{scenario}: cluster's CPU, ms": processor_ms(cluster.pid) - before}
 
 
 def report(figures: Figures, console: Console) -> bool:

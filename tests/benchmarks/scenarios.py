@@ -1,13 +1,14 @@
 """What is measured: each scenario takes a bootstrap address and returns one figure or more; higher is better.
 
 Clients are confluent-kafka's, unmodified, one process; records are 1 KB. A figure is a rate per second, but for those
-whose name ends in `_ms`, which are times.
+whose name ends in `_ms`, which are times. Scenarios at a steady pace are in `paced`.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
@@ -26,6 +27,11 @@ class Sizes:
     throughput_records: int = 200_000
     latency_records: int = 300
     single_records: int = 2_000
+    paced_records: int = 5_000
+
+
+Scenario = Callable[[str, Sizes], dict[str, float]]
+"""(bootstrap address, sizes) -> figure -> value."""
 
 
 def percentile(samples: list[float], share: float) -> float:
@@ -169,7 +175,7 @@ def end_to_end_latency(bootstrap: str, sizes: Sizes) -> dict[str, float]:
     }
 
 
-SCENARIOS = {
+SCENARIOS: dict[str, Scenario] = {
     "produce": produce_throughput,
     "produce-latency": produce_latency,
     "share": share_throughput,

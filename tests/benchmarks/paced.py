@@ -1,0 +1,158 @@
+"""Latency at a steady pace: one producer sends 500 records a second to two share consumers for ten seconds.
+
+The consumers are processes of their own. `paced` lets them wait in `poll`, which leaves the processors idle between
+records. `paced-busy` lets them call `poll(0)` in a loop, so that on two processors every step of a server competes with
+a client for its turn: workers that compute are the everyday case.
+
+A latency runs from the call of `produce` to the return of the `poll` that has the record; both read the machine's
+monotonic clock. Records that are sent until each consumer has got one are not counted.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer, ShareConsumer
+
+from benchmarks.scenarios import PARTITIONS, SCENARIO_TIMEOUT_S, Sizes, fresh_name, percentile
+from support.administration import create_topic, read_from_earliest
+
+RECORDS_PER_S = 500
+RECORD_BYTES = 200
+CONSUMERS = 2
+WARM_UP = "warm-up"
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def paced(bootstrap: str, sizes: Sizes) -> dict[str, float]:
+    return _measure(bootstrap, sizes, "paced", poll_s=1.0)
+
+
+def paced_beside_busy_clients(bootstrap: str, sizes: Sizes) -> dict[str, float]:
+    return _measure(bootstrap, sizes, "paced-busy", poll_s=0.0)
+
+
+def _measure(bootstrap: str, sizes: Sizes, name: str, poll_s: float) -> dict[str, float]:
+    """`{name} p50_ms`, `{name} p99_ms`, and the rate that the producer really kept."""
+    topic, group = fresh_name("paced"), fresh_name("group")
+    create_topic(bootstrap, topic, PARTITIONS)
+    read_from_earliest(bootstrap, group)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+    with _consumers(bootstrap, topic, group, poll_s) as consumers:
+        deadline = time.monotonic() + SCENARIO_TIMEOUT_S
+        while not all(consumer.is_warm.is_set() for consumer in consumers):
+            _check(deadline, "not every consumer got a record", consumers)
+            _send(producer, topic, WARM_UP)
+            time.sleep(1 / RECORDS_PER_S)
+        producer.flush(30)
+        sent_per_s = _send_paced(producer, topic, sizes.paced_records)
+        while sum(len(consumer.latencies_ms) for consumer in consumers) < sizes.paced_records:
+            _check(deadline, f"not all of {sizes.paced_records} records came", consumers)
+            time.sleep(0.02)
+        latencies_ms = [latency for consumer in consumers for latency in consumer.latencies_ms]
+    return {
+        f"{name} p50_ms": percentile(latencies_ms, 0.5),
+        f"{name} p99_ms": percentile(latencies_ms, 0.99),
+        f"{name} sent records/s": sent_per_s,
+    }
+
+
+def _send_paced(producer: Producer, topic: str, records: int) -> float:
+    """Sends each record at its time; the records per second that this came to."""
+    started = time.monotonic()
+    for index in range(records):
+        pause_s = started + index / RECORDS_PER_S - time.monotonic()
+        if pause_s > 0:
+            time.sleep(pause_s)
+        _send(producer, topic, str(time.monotonic_ns()))
+    took_s = time.monotonic() - started
+    if producer.flush(30):
+        raise RuntimeError("not all records were confirmed within 30 s")
+    return records / took_s
+
+
+def _send(producer: Producer, topic: str, text: str) -> None:
+    producer.produce(topic, text.encode().ljust(RECORD_BYTES))
+    producer.poll(0)
+
+
+def _check(deadline: float, problem: str, consumers: list[_Consumer]) -> None:
+    if time.monotonic() > deadline:
+        counts = [len(consumer.latencies_ms) for consumer in consumers]
+        raise RuntimeError(f"{problem} within {SCENARIO_TIMEOUT_S} s; by consumer: {counts}")
+    for consumer in consumers:
+        if consumer.process.poll() is not None:
+            raise RuntimeError(f"a consumer ended with {consumer.process.returncode}")
+
+
+class _Consumer:
+    """One consumer process; a thread reads the latencies that it writes, a line each."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, poll_s: float) -> None:
+        command = [sys.executable, "-m", "benchmarks.paced", bootstrap, topic, group, str(poll_s)]
+        self.process = subprocess.Popen(command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.is_warm = threading.Event()
+        self.latencies_ms: list[float] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip() == WARM_UP:
+                self.is_warm.set()
+            else:
+                self.latencies_ms.append(float(line))
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+
+
+@contextmanager
+def _consumers(bootstrap: str, topic: str, group: str, poll_s: float) -> Iterator[list[_Consumer]]:
+    with ExitStack() as started:
+        consumers = []
+        for _ in range(CONSUMERS):
+            consumers.append(_Consumer(bootstrap, topic, group, poll_s))
+            started.callback(consumers[-1].stop)
+        yield consumers
+
+
+def consume(bootstrap: str, topic: str, group: str, poll_s: float) -> None:
+    """What a consumer process runs: writes a line for each record, until its standard input is closed."""
+    ended = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
+    consumer = ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 3})
+    consumer.subscribe([topic])
+    while not ended.is_set():
+        messages = consumer.poll(poll_s)
+        if not len(messages):
+            continue
+        now_ns = time.monotonic_ns()
+        texts = [(message.value() or b"").decode().strip() for message in messages]
+        lines = (text if text == WARM_UP else f"{(now_ns - int(text)) / 1e6:.3f}" for text in texts)
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+    consumer.close()
+
+
+def _wait_for_end(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
+
+
+if __name__ == "__main__":
+    consume(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))
