@@ -7,6 +7,7 @@ dead-letter topic exactly once, and nothing else is.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaException, ShareConsumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from support.administration import alter_group, create_topic
+from support.administration import alter_group, alter_topic, create_topic
 from support.dead_letter_topic import DeadLetter, read_dead_letters
 from support.delivery import (
     ACCEPT,
@@ -160,19 +161,37 @@ def test_the_topics_max_message_bytes_splits_batches_and_drops_contents_that_nev
 
 
 def test_what_configs_forbid_is_archived_without_dead_letters(cluster: KshareCluster) -> None:
+    """The topics may receive when a group is pointed at them, and not when the dead letters are due."""
     bootstrap = cluster.bootstrap
-    create_topic(bootstrap, "dlq.disabled", 1)
-    create_topic(bootstrap, "wrong.prefix", 1, **ENABLED)
-    for name in ("", "dlq.disabled", "dlq.missing", "wrong.prefix"):
-        topic, group = new_topic(bootstrap), new_group(bootstrap, name)
+    disabled, deleted = new_dead_letter_topic(bootstrap), new_dead_letter_topic(bootstrap)
+    groups = [new_group(bootstrap, name) for name in ("", disabled, deleted)]
+    alter_topic(bootstrap, disabled, {"errors.deadletterqueue.group.enable": "false"})
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must outlive its futures
+    for future in admin.delete_topics([deleted]).values():
+        future.result(30)
+    for group in groups:
+        topic = new_topic(bootstrap)
         produce(bootstrap, topic, ["a", "b", "c"])
         reject(bootstrap, group, topic, 3)
         wait_until_drained(cluster, group, topic, [3], timeout_s=30)
-    assert read_dead_letters(bootstrap, "dlq.disabled", 0) == []
-    assert read_dead_letters(bootstrap, "wrong.prefix", 0) == []
+    assert read_dead_letters(bootstrap, disabled, 0) == []
     log = cluster.log_text()
     assert "does not exist, and errors.deadletterqueue.auto.create.topics.enable is false" in log
     assert "archived without dead letters" in log
+
+
+def test_a_group_cannot_be_pointed_at_a_topic_that_may_not_receive(cluster: KshareCluster) -> None:
+    bootstrap = cluster.bootstrap
+    create_topic(bootstrap, "dlq.not-enabled", 1)
+    create_topic(bootstrap, "wrong.prefix", 1, **ENABLED)
+    problems = {
+        "dlq.missing": "there is no such topic; create it with",
+        "dlq.not-enabled": "does not take dead letters; set its",
+        "wrong.prefix": "must start with 'dlq.'",
+    }
+    for name, problem in problems.items():
+        with pytest.raises(KafkaException, match=f"INVALID_CONFIG.*{re.escape(problem)}"):
+            alter_group(bootstrap, "some-group", {"errors.deadletterqueue.topic.name": name})
 
 
 @pytest.mark.parametrize("name", ["__internal", "with space", ".", "x" * 250])

@@ -24,6 +24,7 @@ GROUP, TOPIC, DEAD_LETTERS = "G1", "orders", "dlq.orders"
 SOURCE_LEADER, LETTERS_LEADER = "leader-1", "leader-2"
 AUTO_CREATE = {"errors.deadletterqueue.auto.create.topics.enable": "true"}
 TOPIC_NAME = "errors.deadletterqueue.topic.name"
+GROUP_ENABLE = "errors.deadletterqueue.group.enable"
 COPY = {"errors.deadletterqueue.copy.record.enable": "true"}
 
 
@@ -86,35 +87,40 @@ class Scene:
         return [message for message in found if text in message]
 
 
+async def disable(scene: Scene) -> None:
+    await scene.admin.set_topic_configs(DEAD_LETTERS, {GROUP_ENABLE: "false"})
+
+
+async def delete(scene: Scene) -> None:
+    await scene.admin.delete_topic(DEAD_LETTERS)
+
+
 @pytest.mark.parametrize(
-    ("topic_exists", "configs", "name", "reason"),
-    [
-        (True, AUTO_CREATE, DEAD_LETTERS, "does not have errors.deadletterqueue.group.enable=true"),
-        (False, {}, DEAD_LETTERS, "does not exist"),
-        (False, AUTO_CREATE, "wrong.prefix", "must start with 'dlq.'"),
-    ],
+    ("make_unfit", "reason"),
+    [(disable, "does not have errors.deadletterqueue.group.enable=true"), (delete, "does not exist")],
+    ids=["disabled", "deleted"],
 )
 def test_what_configs_forbid_is_archived_without_dead_letters_and_the_log_says_so(
-    caplog: pytest.LogCaptureFixture, topic_exists: bool, configs: dict[str, str], name: str, reason: str
+    caplog: pytest.LogCaptureFixture, make_unfit: Callable[[Scene], Awaitable[None]], reason: str
 ) -> None:
+    """The topic may receive when the group is pointed at it, and not when the first dead letter is due."""
+
     async def scenario(scene: Scene) -> None:
-        if topic_exists:
-            await scene.admin.create_topic(DEAD_LETTERS, 1)
-        await scene.configure({TOPIC_NAME: name})
+        await scene.admin.create_topic(DEAD_LETTERS, 1, {GROUP_ENABLE: "true"})
+        await scene.configure({TOPIC_NAME: DEAD_LETTERS})
+        await make_unfit(scene)
         await scene.reject("v0", "v1", "v2")
         await asyncio.sleep(1)
         assert scene.start_offset() == 3, "at once: nothing is to be waited for"
         assert scene.sent == []
         assert len(scene.warnings("records 0-2 of G1:")) == len(scene.warnings(reason)) == 1
         assert scene.problems() == []
-        if topic_exists:
-            assert await scene.letters() == []
         await scene.reject("v3")
         await asyncio.sleep(1)
         assert scene.start_offset() == 4
         assert len(scene.warnings(reason)) == 1, "not once more for each record"
 
-    Scene(caplog, configs).run(scenario)
+    Scene(caplog, {}).run(scenario)
 
 
 def test_while_the_topics_leader_is_away_dead_letters_wait_and_the_health_check_says_so(

@@ -11,6 +11,8 @@ from kio.schema.create_topics.v7 import request as create_request
 from kio.schema.create_topics.v7 import response as create_response
 from kio.schema.delete_records.v2 import request as delete_request
 from kio.schema.delete_records.v2 import response as delete_response
+from kio.schema.delete_topics.v5 import request as delete_topics_request
+from kio.schema.delete_topics.v5.response import DeleteTopicsResponse
 from kio.schema.fetch.v12 import request as fetch_request
 from kio.schema.fetch.v12 import response as fetch_response
 from kio.schema.incremental_alter_configs.v1 import request as alter_request
@@ -29,6 +31,7 @@ CreatableTopicConfig: Any = create_request.CreatableTopicConfig
 DeleteRecordsRequest: Any = delete_request.DeleteRecordsRequest
 DeleteRecordsTopic: Any = delete_request.DeleteRecordsTopic
 DeleteRecordsPartition: Any = delete_request.DeleteRecordsPartition
+DeleteTopicsRequest: Any = delete_topics_request.DeleteTopicsRequest
 ListOffsetsRequest: Any = list_request.ListOffsetsRequest
 ListOffsetsTopic: Any = list_request.ListOffsetsTopic
 ListOffsetsPartition: Any = list_request.ListOffsetsPartition
@@ -39,7 +42,7 @@ IncrementalAlterConfigsRequest: Any = alter_request.IncrementalAlterConfigsReque
 AlterConfigsResource: Any = alter_request.AlterConfigsResource
 AlterableConfig: Any = alter_request.AlterableConfig
 
-GROUP_RESOURCE = 32
+TOPIC_RESOURCE, GROUP_RESOURCE = 2, 32
 EARLIEST, LATEST = -2, -1
 READ_COMMITTED = 1
 RETRY_S = 0.3
@@ -87,9 +90,20 @@ class Admin:
             await asyncio.sleep(RETRY_S)
         raise AssertionError(f"topic {name} could not be created")
 
+    async def delete_topic(self, name: str) -> None:
+        request = DeleteTopicsRequest(topic_names=(name,), timeout=milliseconds(10_000))
+        answer = await self._client.call_any(request, DeleteTopicsResponse)
+        assert answer.responses[0].error_code == 0, f"topic {name} could not be deleted: {answer.responses[0]}"
+
     async def set_group_configs(self, group: str, configs: dict[str, str]) -> None:
+        await self._set_configs(GROUP_RESOURCE, group, configs)
+
+    async def set_topic_configs(self, topic: str, configs: dict[str, str]) -> None:
+        await self._set_configs(TOPIC_RESOURCE, topic, configs)
+
+    async def _set_configs(self, kind: int, name: str, configs: dict[str, str]) -> None:
         entries = tuple(AlterableConfig(name=name, config_operation=0, value=value) for name, value in configs.items())
-        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=entries)
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=entries)
         request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
         for _ in range(ATTEMPTS):
             try:
@@ -100,7 +114,7 @@ class Admin:
             except ConnectionLost as problem:
                 self._client.note(f"IncrementalAlterConfigs: {problem}")
             await asyncio.sleep(RETRY_S)
-        raise AssertionError(f"the configs {configs} of group {group} could not be set")
+        raise AssertionError(f"the configs {configs} of {name} could not be set")
 
     async def read_log(self, topic: str, partition: int) -> list[ReadRecord]:
         """All records of a partition."""

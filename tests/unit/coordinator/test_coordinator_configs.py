@@ -7,7 +7,7 @@ import pytest
 from kshare_coordinator.machine import commands
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from support.coordinator_driver import CoordinatorDriver
+from support.coordinator_driver import CoordinatorDriver, creatable
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, GROUP = 2, 4, 32
@@ -153,20 +153,41 @@ DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 
 @pytest.mark.parametrize(
-    ("name", "code"),
+    ("name", "problem"),
     [
-        ("dlq.orders", E.NONE),
-        ("other.prefix", E.NONE),
-        ("", E.NONE),
-        ("__internal", E.INVALID_CONFIG),
-        ("__share_group_state", E.INVALID_CONFIG),
-        ("with space", E.INVALID_CONFIG),
-        ("..", E.INVALID_CONFIG),
-        ("x" * 250, E.INVALID_CONFIG),
+        ("dlq.enabled", None),
+        ("", None),
+        ("dlq.missing", "there is no such topic; create it with errors.deadletterqueue.group.enable=true first"),
+        ("dlq.plain", "does not take dead letters; set its errors.deadletterqueue.group.enable=true first"),
+        ("enabled", "it must start with 'dlq.', as errors.deadletterqueue.topic.name.prefix of the brokers says"),
+        ("__internal", "must not start with __"),
+        ("__share_group_state", "must not start with __"),
+        ("with space", "with space"),
+        ("..", "'..'"),
+        ("x" * 250, "249"),
     ],
 )
-def test_a_groups_dead_letter_topic_needs_a_possible_name_and_need_not_exist(
-    driver: CoordinatorDriver, name: str, code: E
+def test_a_group_is_refused_a_dead_letter_topic_that_could_not_receive(
+    driver: CoordinatorDriver, name: str, problem: str | None
 ) -> None:
-    assert alter(driver, resource(GROUP, "g", (DEAD_LETTER_TOPIC, SET, name))) == [code]
-    assert driver.state.group_configs.get("g", {}) == ({DEAD_LETTER_TOPIC: name} if code == E.NONE else {})
+    enabled = {"errors.deadletterqueue.group.enable": "true"}
+    driver.create(creatable("dlq.enabled", 1, configs=enabled), creatable("enabled", 1, configs=enabled))
+    driver.create_topic("dlq.plain", 1)
+    change = resource(GROUP, "g", (DEAD_LETTER_TOPIC, SET, name))
+    request = pb.IncrementalAlterConfigsRequest(resources=[change])
+    [result] = driver.run(commands.IncrementalAlterConfigs(request=request)).results
+    assert result.error_code == (E.NONE if problem is None else E.INVALID_CONFIG)
+    assert (problem or "") in result.error_message
+    assert driver.state.group_configs.get("g", {}) == ({DEAD_LETTER_TOPIC: name} if problem is None else {})
+
+
+def test_a_dead_letter_topic_that_may_be_created_need_not_exist() -> None:
+    driver = CoordinatorDriver(configs={"errors.deadletterqueue.auto.create.topics.enable": "true"})
+    assert alter(driver, resource(GROUP, "g", (DEAD_LETTER_TOPIC, SET, "dlq.later"))) == [E.NONE]
+
+
+def test_other_configs_of_a_group_change_though_its_dead_letter_topic_is_gone(driver: CoordinatorDriver) -> None:
+    driver.create(creatable("dlq.x", 1, configs={"errors.deadletterqueue.group.enable": "true"}))
+    assert alter(driver, resource(GROUP, "g", (DEAD_LETTER_TOPIC, SET, "dlq.x"))) == [E.NONE]
+    driver.delete("dlq.x")
+    assert alter(driver, resource(GROUP, "g", ("share.auto.offset.reset", SET, "earliest"))) == [E.NONE]

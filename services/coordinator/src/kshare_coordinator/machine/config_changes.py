@@ -5,8 +5,9 @@ looked up: INVALID_CONFIG comes before UNKNOWN_TOPIC_OR_PARTITION. What is wrong
 INVALID_REQUEST, and names that Kafka does not know are accepted there (see `kshare_core.configs.dynamic`).
 
 Group configs may be set before the group exists; a group's values must lie within the bounds of the broker configs
-(group.share.min.… and group.share.max.…). A dead-letter topic need not exist, nor have the right prefix, when a group
-names it; that is looked at when a dead letter is due (KIP-1191).
+(group.share.min.… and group.share.max.…). A group is refused a dead-letter topic that could not receive a dead letter
+as things are now: rejected records would be archived without one, and the only sign would be a line in a leader's log.
+Apache Kafka 4.4 looks at this only when a dead letter is due (KIP-1191); the leader looks again then.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from kshare_core.configs import (
     check_group_configs,
     check_topic_configs,
     config_text,
+    effective_topic_config,
 )
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -47,6 +49,7 @@ BROKER_CONFIG_LIMIT = 1_000
 """Altered configs of one broker, or of all together."""
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+GROUP_ENABLE = "errors.deadletterqueue.group.enable"
 
 
 class ResourceType(IntEnum):
@@ -133,7 +136,9 @@ def _alter_group(state: CoordinatorState, resource: Resource, configs: Configs) 
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
     after = _changed(before, _values(check_group_configs, configs, {}), resource, GROUP_CONFIGS)
     _values(check_group_configs, configs, after)
-    _check_dead_letter_topic(after.get(DEAD_LETTER_TOPIC, "").strip())
+    dead_letter_topic = after.get(DEAD_LETTER_TOPIC, "").strip()
+    if dead_letter_topic and dead_letter_topic != before.get(DEAD_LETTER_TOPIC, "").strip():
+        _check_dead_letter_topic(state, configs, dead_letter_topic)
     return records.group_config(pb.GroupConfig(group_id=group_id, configs=_entries(after)))
 
 
@@ -158,19 +163,33 @@ def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs)
     return records.broker_config(pb.BrokerConfig(broker_id=broker_id, configs=_entries(after)))
 
 
-def _check_dead_letter_topic(name: str) -> None:
-    """KafkaError INVALID_CONFIG where no topic can have the name, or where it is an internal one's."""
-    problem = None
-    if name.startswith("__"):
-        problem = "it must not start with __, as internal topics do"
-    elif name:
-        try:
-            check_topic_name(name)
-        except KafkaError as error:
-            problem = error.message
+def _check_dead_letter_topic(state: CoordinatorState, configs: Configs, name: str) -> None:
+    """KafkaError INVALID_CONFIG where the topic could not receive a dead letter now, with what would change that."""
+    problem = _dead_letter_topic_problem(state, configs, name)
     if problem:
         text = f"Invalid value {name[:300]} for configuration {DEAD_LETTER_TOPIC}: {problem}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+def _dead_letter_topic_problem(state: CoordinatorState, configs: Configs, name: str) -> str | None:
+    if name.startswith("__"):
+        return "it must not start with __, as internal topics do"
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.message
+    prefix = configs.text("errors.deadletterqueue.topic.name.prefix")
+    if not name.startswith(prefix):
+        return f"it must start with {prefix!r}, as errors.deadletterqueue.topic.name.prefix of the brokers says"
+    topic = state.topic_named(name)
+    if topic is None:
+        if configs.boolean("errors.deadletterqueue.auto.create.topics.enable"):
+            return None
+        return f"there is no such topic; create it with {GROUP_ENABLE}=true first"
+    texts = {entry.name: entry.value for entry in topic.configs}
+    if not effective_topic_config(configs, texts).boolean(GROUP_ENABLE):
+        return f"the topic does not take dead letters; set its {GROUP_ENABLE}=true first"
+    return None
 
 
 def _values(check: Check, configs: Configs, texts: Mapping[str, str]) -> Configs:
