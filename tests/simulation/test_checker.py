@@ -51,13 +51,19 @@ def acknowledged(
 
 
 def rules_broken(
-    *parts: list[Event], log: tuple[str, ...] = ("a", "b"), limit: int = 3, calm: bool = False
+    *parts: list[Event],
+    log: tuple[str, ...] = ("a", "b"),
+    limit: int = 3,
+    calm: bool = False,
+    orderly: bool = False,
 ) -> set[str]:
     history = History()
     for event in sorted((event for part in parts for event in part), key=lambda event: event.time):
         history.add(event)
     logs = {0: [ReadRecord(offset, value) for offset, value in enumerate(log)]}
-    expected = Expectations(groups=["g1"], logs=logs, delivery_count_limit=limit, lock_duration_s=10.0, calm=calm)
+    expected = Expectations(
+        groups=["g1"], logs=logs, delivery_count_limit=limit, lock_duration_s=10.0, calm=calm, orderly=orderly
+    )
     return {violation.rule for violation in Checker(history, expected).check()}
 
 
@@ -198,3 +204,22 @@ def test_a_violation_shows_what_happened_to_the_record() -> None:
     expected = Expectations(groups=["g1"], logs=logs, delivery_count_limit=3, lock_duration_s=10.0)
     text = str(Checker(history, expected).check()[0])
     assert "g1/0@0" in text and "acknowledge_id=7" in text and text.count("Delivered(") >= 2
+
+
+NOT_LEADER = 6
+
+
+def test_an_error_that_stands_for_an_effect() -> None:
+    """Nothing else ended the records, so the acknowledgement did."""
+    refused = acknowledged(1, 2.0, code=NOT_LEADER)
+    rule = "answered with an error, and took effect"
+    assert rules_broken(produced(), delivered(1.0, 1.5), refused, orderly=True) == {rule}
+    assert not rules_broken(produced(), delivered(1.0, 1.5), refused), "after a crash it may stand for anything"
+
+
+def test_an_error_without_an_effect() -> None:
+    refused = acknowledged(1, 2.0, code=NOT_LEADER)
+    again = [*delivered(2.5, 3.0, "m2", count=2), *acknowledged(2, 4.0, "m2")]
+    assert not rules_broken(produced(), delivered(1.0, 1.5), refused, again, orderly=True)
+    to_the_limit = delivered(2.5, 3.0, "m2", count=2)
+    assert not rules_broken(produced(), delivered(1.0, 1.5), refused, to_the_limit, limit=2, orderly=True)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, islice, pairwise
 
 from kshare_core.states import AcknowledgeType
+from support.simulation.acknowledgement_rules import errors_took_no_effect
 from support.simulation.dead_letter_rules import dead_letters_are_what_was_given_up
 from support.simulation.evidence import NEVER, Evidence, Expectations, RecordKey, Sent, Violation
 from support.simulation.history import Acquired, Delivered, History, StateWritten, describe
@@ -40,6 +41,7 @@ class Checker:
             delivered_what_was_produced(evidence),
             nothing_deleted_comes_back(evidence),
             self._nothing_skipped(),
+            errors_took_no_effect(evidence),
             dead_letters_are_what_was_given_up(evidence),
             self._one_holder_at_once(),
             self._delivery_counts(),

@@ -72,6 +72,8 @@ class Expectations:
     lock_duration_s: float
     calm: bool = False
     """No faults at all: then nothing may fail."""
+    orderly: bool = False
+    """Nothing crashed, was cut off or timed out: then an answer with an error says that there was no effect."""
     log_starts: Mapping[int, int] = field(default_factory=dict)
     """Where each log starts at the end; what lay below was deleted. 0 where nothing is said."""
     committed_groups: Sequence[str] = ()

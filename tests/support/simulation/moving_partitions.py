@@ -102,7 +102,10 @@ class PagedCluster(Cluster):
 
 
 class MovingRun(SeedRun):
-    """See the module's text. `skip`: how often the step passes before the victims die."""
+    """See the module's text. `skip`: how often the step passes before the victims die.
+
+    `slow_hosts`: between which calls take up to SLOW_S.
+    """
 
     def __init__(
         self,
@@ -114,8 +117,10 @@ class MovingRun(SeedRun):
         rounds: int = 2,
         faults: Sequence[Fault] | None = None,
         mutation: Mutation | None = None,
+        slow_hosts: Sequence[str] = HOSTS,
     ) -> None:
         super().__init__(plan, mutation, faults=faults)
+        self.slow_hosts = slow_hosts
         self.cluster = PagedCluster(self.loop, f"moving {plan.seed}", plan.shape, mutation)
         self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"))
         self._observer = SimulatedNetwork(self.cluster.fabric, Incarnation(OBSERVER, 1))
@@ -128,6 +133,10 @@ class MovingRun(SeedRun):
         self.has_killed = False
         self.switches = 0
         self._with_faults = faults is not None or (step is None and plan.fault_count > 0)
+
+    @property
+    def _is_orderly(self) -> bool:
+        return self.step is None and not self._with_faults
 
     def _watch(
         self, source: str, target: str, method: Method[Any, Any], request: Any, answer: Message | None, sent_at: float
@@ -157,8 +166,8 @@ class MovingRun(SeedRun):
             await self._settled()
         else:
             self.faults = [Fault(self.loop.time(), "moves of partitions", LEADERS)]
-            for first in HOSTS:
-                for second in HOSTS:
+            for first in self.slow_hosts:
+                for second in self.slow_hosts:
                     self.cluster.fabric.conditions.link_latency[first, second] = SLOW_S
             await asyncio.sleep(BEGIN_AFTER_S)
             for number in range(self.rounds):

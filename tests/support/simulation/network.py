@@ -20,6 +20,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from kshare_core.errors import StorageFailure
+from kshare_rpc.call_server import FLUSH_AT_STOP_MS
 from kshare_rpc.network import (
     CallFailed,
     CallTimeout,
@@ -165,6 +166,10 @@ class SimulatedFabric:
         calls = [call for call in self._calls.values() if call.executor is incarnation]
         return [call.task for call in calls if call.task is not None and not call.task.done()]
 
+    def is_answering(self, incarnation: Incarnation) -> bool:
+        """Whether an answer of the host is under way."""
+        return any(call.executor is incarnation and call.is_answered for call in self._calls.values())
+
     def end_call(self, call_id: int) -> None:
         self._calls.pop(call_id, None)
 
@@ -232,6 +237,8 @@ class _Call:
         self.sent_at = fabric.loop.time()
         self.executor: Incarnation | None = None
         self.task: asyncio.Task[None] | None = None
+        self.is_answered = False
+        """Whether its answer is under way and will arrive, if its host lives."""
         self.answer: asyncio.Future[tuple[bytes, bytes]] = fabric.loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._arrival: asyncio.TimerHandle | None = None
@@ -300,6 +307,7 @@ class _Call:
             fabric.note(f"{target} -> {source} answer [{self.call_id}] lost")
             return
         stream.answer_arrival = later(stream.answer_arrival, fabric.loop.time() + fabric.delay(target, source))
+        self.is_answered = True
         in_no_host(fabric.loop, stream.answer_arrival, self._deliver, response, payload)
 
     def _deliver(self, response: bytes, payload: bytes) -> None:
@@ -377,12 +385,17 @@ class SimulatedServer:
         self.address = address
 
     async def stop(self, grace_ms: int) -> None:
+        """As the server of `kshare_rpc.exchange_server`, it sends the answers that it has before it closes streams."""
         self._fabric.unlisten(self.address, self._incarnation)
         tasks = self._fabric.executing(self._incarnation)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace_ms / 1000)
             for task in sorted(late, key=asyncio.Task.get_name):
                 task.cancel()
+        loop = self._fabric.loop
+        deadline = loop.time() + FLUSH_AT_STOP_MS / 1000
+        while self._fabric.is_answering(self._incarnation) and loop.time() < deadline:
+            await asyncio.sleep(0.005)
 
 
 def later(previous: float, wanted: float) -> float:

@@ -37,6 +37,7 @@ TIME_LIMIT_S = 1_200.0
 STEP_LIMIT = 600_000
 DRAIN_LIMIT_S = 300.0
 DRAIN_POLL_S = 2.0
+ORDERLY_FAULTS = ("stop", "drain")
 
 
 @dataclass(slots=True)
@@ -87,6 +88,11 @@ class SeedRun:
         self._member_count = 0
         self._acknowledge_counter = [0]
 
+    @property
+    def _is_orderly(self) -> bool:
+        """Whether nothing crashes, is cut off or times out."""
+        return all(fault.name in ORDERLY_FAULTS for fault in self.faults)
+
     def run(self) -> Outcome:
         plan, history = self.plan, self.cluster.history
         history.add(Note(0.0, plan.describe()))
@@ -105,6 +111,7 @@ class SeedRun:
                 delivery_count_limit=plan.delivery_count_limit,
                 lock_duration_s=plan.lock_duration_ms / 1000,
                 calm=not self.faults,
+                orderly=self._is_orderly,
                 log_starts=account.log_starts,
                 committed_groups=plan.committed_groups,
                 dead_letters=account.dead_letters,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_leader.machine.interval_map import NO_WRITE
 from kshare_leader.share.pending_writes import PendingWrites
 
 ERROR = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "gone")
@@ -18,7 +19,7 @@ ERROR = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "gone")
     [
         (lambda writes: writes.ended(1, None), None),
         (lambda writes: writes.ended(1, ERROR), ERROR),
-        (lambda writes: writes.fail_all(ERROR), ERROR),
+        (lambda writes: writes.fail_unsent(ERROR, NO_WRITE), ERROR),
     ],
 )
 def test_one_that_gave_up_keeps_nobody_from_being_told(

@@ -159,7 +159,7 @@ class LeaderNode:
         if self._moves is not None:
             await self._moves.stop()
         if self._share is not None:
-            await self._share.stop()
+            await self._share.stop(grace_ms)
         if self._publisher is not None:
             await self._publisher.stop()
         if self._verifier is not None:

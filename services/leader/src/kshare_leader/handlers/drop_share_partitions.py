@@ -1,7 +1,8 @@
 """DropSharePartitions: an administrator replaced or deleted the state of share-partitions at the share coordinators.
 
-What is in memory of the former state is forgotten, also where it is just being read: whoever waits gets
-NOT_LEADER_OR_FOLLOWER, and the next request reads the state anew. Nothing is written: the former state epoch is fenced.
+What is in memory of the former state is forgotten, also where it is just being read: waiting fetches get
+NOT_LEADER_OR_FOLLOWER, and the next request reads the state anew. Nothing more is written: the former state epoch is
+fenced. An acknowledgement whose write is in flight is answered with that write's outcome.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ class SharePartitionDirectory:
             self._watch_for_idle()
 
     def stop(self) -> None:
-        """Drops everything; whoever waits gets NOT_LEADER_OR_FOLLOWER."""
+        """Drops everything; waiting fetches get NOT_LEADER_OR_FOLLOWER."""
         self._stopped = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()

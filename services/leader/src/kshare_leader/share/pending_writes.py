@@ -61,12 +61,17 @@ class PendingWrites:
             self._changes -= len(pending.waiting)
             pending.ended(error)
 
-    def fail_all(self, error: KafkaError) -> None:
-        """Nothing will be written any more."""
-        writes, self._writes = self._writes, {}
-        self._changes, self._began_ms = 0, None
-        for pending in writes.values():
+    def fail_unsent(self, error: KafkaError, in_flight_write_id: int) -> None:
+        """Nothing more will be sent: changes whose write was not sent took no effect, and those who wait get `error`.
+
+        The write `in_flight_write_id` still ends with `ended`; NO_WRITE: there is none.
+        """
+        unsent = [write_id for write_id in self._writes if write_id != in_flight_write_id]
+        for pending in [self._writes.pop(write_id) for write_id in unsent]:
+            self._changes -= len(pending.waiting)
             pending.ended(error)
+        if in_flight_write_id not in self._writes:
+            self._began_ms = None
 
     def is_lagging(self, now_ms: int) -> bool:
         """Whether too many changes wait, or the write in flight takes too long."""

@@ -6,6 +6,10 @@ unknown, when the topic is gone or has another leader, when the last session tha
 administrator does to an empty group is seen), and when nobody used it for a while. A dropped one never serves again;
 the next request makes a new one, which reads the state anew.
 
+A state write that is in flight when the share-partition is dropped may still become durable. The acknowledgements that
+it carries are answered when its outcome is known, and the new one's state is read after that (`state_store`).
+Acknowledgements whose write was not sent took no effect and are answered at once.
+
 Long stretches of the log without a record for the group (aborted transactions, markers, compaction) are not crossed by
 a fetch but by the scan: one slice in a turn of the event loop, until there is a record or the log ends; meanwhile
 fetches wait or get nothing, and then they are woken.
@@ -74,6 +78,7 @@ class ServedPartition:
 
     __slots__ = (
         "_dead_letters",
+        "_ending",
         "_history",
         "_initial",
         "_loading",
@@ -93,6 +98,7 @@ class ServedPartition:
         "_waiters",
         "_wake_handle",
         "_wall_now_ms",
+        "_write_in_flight",
         "_write_problem",
         "_writes",
         "counts",
@@ -141,6 +147,10 @@ class ServedPartition:
         self._members: dict[Owner, None] = {}
         """Whose sessions fetched here and have not ended."""
         self._writes = PendingWrites()
+        self._write_in_flight = NO_WRITE
+        """The id of the write that was sent and has not ended."""
+        self._ending: SharePartition | None = None
+        """The machine of a dropped share-partition until its write in flight has ended."""
         self._timer: asyncio.TimerHandle | None = None
         self._no_expiry_before_ms = 0
         self._wake_handle: asyncio.Handle | None = None
@@ -246,19 +256,23 @@ class ServedPartition:
         self._schedule_wake()
 
     def drop(self, error: KafkaError) -> None:
-        """Stops serving for good; whoever waits for a write or for records gets `error`."""
+        """Stops serving for good. Waiting fetches, and acknowledgements whose write was not sent, get `error`.
+
+        Acknowledgements of the write in flight get that write's outcome.
+        """
         if self.error is not None:
             return
         was_at_rest = self.is_at_rest
         machine = self.machine
-        self.counts.note_dropped(
-            None if machine is None else Progress(machine.start_offset, machine.delivery_complete_count)
-        )
         self.error = error
-        if machine is not None:
-            self._history.changed(machine, self._now_ms)
-            self._history.unloaded(error.code.name)
         self.machine = self._initial = None
+        self._writes.fail_unsent(error, self._write_in_flight)
+        if machine is None:
+            self.counts.note_dropped(None)
+        elif self._write_in_flight == NO_WRITE:
+            self._end(machine, error)
+        else:
+            self._ending = machine
         self._remove_listener()
         if self._loading is not None and self._loading is not asyncio.current_task():
             self._loading.cancel()
@@ -266,11 +280,16 @@ class ServedPartition:
         for handle in (self._timer, self._scan_handle):
             if handle is not None:
                 handle.cancel()
-        self._writes.fail_all(error)
         self._on_dropped(self)
         if self._dead_letters is not None:
             self._dead_letters.dropped(self, was_at_rest=was_at_rest)
         self._schedule_wake()
+
+    def _end(self, machine: SharePartition, error: KafkaError) -> None:
+        """Nothing of a dropped share-partition is under way any more."""
+        self.counts.note_dropped(Progress(machine.start_offset, machine.delivery_complete_count))
+        self._history.changed(machine, self._now_ms)
+        self._history.unloaded(error.code.name)
 
     # Waiting fetches
 
@@ -530,6 +549,7 @@ class ServedPartition:
         write = None if machine is None else machine.next_write()
         if write is None:
             return None
+        self._write_in_flight = write.write_id
         if self._initial is not None:
             return write._replace(state_batches=[*write.state_batches, *self._overwritten])
         self._writes.began(self._now_ms())
@@ -549,7 +569,9 @@ class ServedPartition:
         return True
 
     def write_ended(self, write: StateWrite, end: WriteEnd) -> None:
-        if self.is_dropped:
+        self._write_in_flight = NO_WRITE
+        if self.error is not None:
+            self._last_write_ended(write, end, self.error)
             return
         if end.outcome in (Outcome.FENCED, Outcome.UNKNOWN):
             assert end.error is not None
@@ -560,9 +582,7 @@ class ServedPartition:
             return
         assert self.machine is not None
         if end.outcome is Outcome.DURABLE:
-            self.counts.write_ended(self.machine.write_succeeded(write.write_id))
-            self._history.changed(self.machine, self._now_ms)
-            self._history.start_offset_moved(self.machine.durable_start_offset, self.log.log_start_offset)
+            self._became_durable(self.machine, write)
         else:
             self.counts.write_ended(None)
             self.machine.write_failed(write.write_id)
@@ -572,6 +592,21 @@ class ServedPartition:
         self._after_change()
         self._schedule_wake()
         self.unload_if_unused()
+
+    def _became_durable(self, machine: SharePartition, write: StateWrite) -> None:
+        self.counts.write_ended(machine.write_succeeded(write.write_id))
+        self._history.changed(machine, self._now_ms)
+        self._history.start_offset_moved(machine.durable_start_offset, self.log.log_start_offset)
+
+    def _last_write_ended(self, write: StateWrite, end: WriteEnd, dropped_for: KafkaError) -> None:
+        """The write that was in flight when the share-partition was dropped."""
+        machine, self._ending = self._ending, None
+        if machine is None:  # it carried the start offset alone
+            return
+        if end.outcome is Outcome.DURABLE:
+            self._became_durable(machine, write)
+        self._end(machine, dropped_for)
+        self._writes.ended(write.write_id, end.error)
 
     def _initial_write_ended(self, machine: SharePartition, write: StateWrite, end: WriteEnd) -> None:
         if end.error is not None:

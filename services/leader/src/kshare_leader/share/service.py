@@ -122,12 +122,15 @@ class ShareService:
         if self._dead_letters is not None:
             self._dead_letters.on_view(old, new)
 
-    async def stop(self) -> None:
-        """Stops serving: waiting requests are answered, writes under way are given up."""
+    async def stop(self, grace_ms: int = 0) -> None:
+        """Stops serving: waiting fetches are answered, writes under way may end for `grace_ms`, then are given up.
+
+        So an acknowledgement is answered with what became of it.
+        """
         if self._dead_letters is not None:
             await self._dead_letters.stop()
         self._directory.stop()
-        await self._store.stop()
+        await self._store.stop(grace_ms)
 
     def problems(self) -> list[str]:
         """What is wrong now; empty: healthy."""

@@ -12,6 +12,10 @@ What a write may end with:
 - UNKNOWN: some attempt may have been stored, or may still be. Only reading the state anew can tell.
 A transient error code also leaves the outcome unknown: a share coordinator that lost its lease after its fsync answers
 NOT_COORDINATOR.
+
+Every write that was begun ends with one of these, also when its share-partition is dropped meanwhile, so that its
+acknowledgements are answered truthfully. A read waits for a write of the same share-partition that is under way: the
+write would make the state that was read out of date.
 """
 
 from __future__ import annotations
@@ -95,15 +99,20 @@ class WriteSource(Protocol):
 class _Attempt:
     """A write under way; times are the event loop's."""
 
-    __slots__ = ("attempts", "deadline", "is_ended", "may_be_stored", "source", "write")
+    __slots__ = ("_on_ended", "attempts", "deadline", "ended", "is_ended", "may_be_stored", "source", "write")
 
-    def __init__(self, source: WriteSource, write: StateWrite, deadline: float) -> None:
+    def __init__(
+        self, source: WriteSource, write: StateWrite, deadline: float, on_ended: Callable[[_Attempt], None]
+    ) -> None:
+        self._on_ended = on_ended
         self.source = source
         self.write = write
         self.deadline = deadline
         self.attempts = 0
         self.may_be_stored = False
         self.is_ended = False
+        self.ended: asyncio.Future[None] | None = None
+        """Made by the first that waits for its end."""
 
     @property
     def latest_start(self) -> float:
@@ -112,7 +121,18 @@ class _Attempt:
 
     def end(self, outcome: Outcome, error: KafkaError | None = None) -> None:
         self.is_ended = True
-        self.source.write_ended(self.write, WriteEnd(outcome, error))
+        self._on_ended(self)
+        try:
+            self.source.write_ended(self.write, WriteEnd(outcome, error))
+        finally:
+            if self.ended is not None and not self.ended.done():
+                self.ended.set_result(None)
+
+    def wait(self) -> asyncio.Future[None]:
+        """Ends with the write, when its source was told."""
+        if self.ended is None:
+            self.ended = asyncio.get_running_loop().create_future()
+        return self.ended
 
 
 class ShareStateStore:
@@ -136,24 +156,36 @@ class ShareStateStore:
         self._flush_handle: asyncio.Handle | None = None
         self._retries: dict[asyncio.TimerHandle, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._under_way: dict[SharePartitionKey, _Attempt] = {}
         self._stopped = False
 
-    async def stop(self) -> None:
-        """Ends everything that is under way; whoever waits for a write is not told."""
+    async def stop(self, grace_ms: int) -> None:
+        """Begins nothing more, waits `grace_ms` for the writes under way, then gives them up as UNKNOWN."""
         self._stopped = True
-        for timer in self._retries:
-            timer.cancel()
         if self._flush_handle is not None:
             self._flush_handle.cancel()
+        if self._under_way:
+            await asyncio.wait([attempt.wait() for attempt in self._under_way.values()], timeout=grace_ms / 1000)
+        for timer in self._retries:
+            timer.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for attempt in list(self._under_way.values()):
+            self._end_unknown(attempt, "this leader stops")
+
+    def _attempt_ended(self, attempt: _Attempt) -> None:
+        key = attempt.source.key
+        if self._under_way.get(key) is attempt:
+            del self._under_way[key]
 
     # Reading
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> SharePartitionState:
         """The stored state; waits for as long as no share coordinator can be asked. Raises KafkaError for the rest."""
+        while (before := self._under_way.get(key)) is not None:
+            await asyncio.shield(before.wait())
         attempts = 0
         while True:
             problem = "no live share coordinator owns its state"
@@ -203,7 +235,8 @@ class ShareStateStore:
         for source in ready.values():
             write = None if source.is_dropped else source.next_write()
             if write is not None:
-                attempts.append(_Attempt(source, write, deadline))
+                attempt = self._under_way[source.key] = _Attempt(source, write, deadline, self._attempt_ended)
+                attempts.append(attempt)
         self._send_all(attempts)
 
     def _send_all(self, attempts: Sequence[_Attempt]) -> None:
@@ -232,7 +265,7 @@ class ShareStateStore:
         if task.cancelled() or (error := task.exception()) is None:
             return
         for attempt in attempts:  # a bug: reading the state anew is the way to go on
-            if not attempt.is_ended and not attempt.source.is_dropped:
+            if not attempt.is_ended:
                 self._end_unknown(attempt, f"a bug: {error!r}")
 
     async def _send(self, address: str, group_id: str, attempts: Sequence[_Attempt]) -> None:
@@ -285,13 +318,13 @@ class ShareStateStore:
         again: list[_Attempt] = []
         for attempt in attempts:
             attempt.attempts += 1
-            if attempt.source.is_dropped:
-                continue
-            if loop.time() >= attempt.latest_start:
+            if attempt.source.is_dropped and not attempt.may_be_stored:
+                attempt.end(Outcome.REFUSED, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem))
+            elif loop.time() >= attempt.latest_start:
                 self._end_unknown(attempt, problem)
             else:
                 again.append(attempt)
-        if not again or self._stopped:
+        if not again:
             return
 
         def send_again() -> None:
