@@ -108,6 +108,13 @@ class GoodClient:
         samples = list(self._samples)
         figures.latencies_ms = [ms for sent_s, ms in samples if figures.began_s <= sent_s <= figures.ended_s]
 
+    def wait_for_records(self, count: int) -> None:
+        """Returns when so many further records were consumed."""
+        wanted, deadline = len(self._samples) + count, time.monotonic() + DRAIN_TIMEOUT_S
+        while len(self._samples) < wanted:
+            assert time.monotonic() < deadline, f"the good client consumed fewer than {count} records"
+            time.sleep(0.02)
+
     def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         for line in self._process.stdout:

@@ -352,6 +352,30 @@ def test_incremental_alter_configs(version: int) -> None:
     run(scenario)
 
 
+def test_configs_of_groups_whose_ids_are_too_long_are_refused_here() -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        known, new = "k" * 2_000, "n" * 2_000
+        harness.catalog.group_configs[known] = {"share.isolation.level": "read_committed"}
+        await harness.node._catalog.wait_for_version(harness.catalog.change(), timeout_ms=1000)
+
+        def alter(request: Any, payload: memoryview) -> Any:
+            answer = coordinator_pb2.IncrementalAlterConfigsResponse(version=harness.catalog.change())
+            for resource in request.resources:
+                answer.results.add(resource_type=32, resource_name=resource.resource_name)
+            return answer
+
+        harness.catalog.answers["IncrementalAlterConfigs"] = alter
+        configs = [{"name": "share.isolation.level", "config_operation": 1, "value": None}]
+        resources = [{"resource_type": 32, "resource_name": name, "configs": configs} for name in (new, known)]
+        answer = await harness.client().ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+        found = {entry.resource_name: ErrorCode(entry.error_code) for entry in answer.responses}
+        assert found == {known: ErrorCode.NONE, new: ErrorCode.INVALID_GROUP_ID}
+        (request,) = harness.catalog.requests("IncrementalAlterConfigs")
+        assert [resource.resource_name for resource in request.resources] == [known]
+
+    run(scenario)
+
+
 # Groups
 
 

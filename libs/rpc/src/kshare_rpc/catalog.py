@@ -5,7 +5,7 @@ Lookups never leave the process. `catalog_follower` makes each next view.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -105,46 +105,97 @@ class CatalogView:
         return node.rpc_address if node else None
 
 
+class ViewDraft:
+    """The view after an answer that comes in pieces. Nobody sees anything of it before `finished`."""
+
+    def __init__(self, view: CatalogView) -> None:
+        self._view = view
+        self._is_changed = False
+        self._is_full = False
+        self._topics: dict[bytes, coordinator_pb2.Topic] | None = None
+        self._names: dict[str, coordinator_pb2.Topic] = {}
+        self._groups: dict[str, Mapping[str, str]] | None = None
+        self._brokers: dict[str, Mapping[str, str]] | None = None
+        self._of_nodes: coordinator_pb2.WatchCatalogResponse | None = None
+
+    def add(self, piece: coordinator_pb2.WatchCatalogResponse) -> None:
+        """The pieces of one answer, in order."""
+        if piece.piece == 0:
+            self._is_changed = piece.version != self._view.version or piece.full
+            self._is_full = piece.full
+            if piece.full:
+                self._topics, self._names, self._groups, self._brokers = {}, {}, {}, {}
+            if piece.full or piece.nodes_changed:
+                self._of_nodes = piece
+        if not self._is_changed:
+            return
+        self._add_topics(piece)
+        if piece.group_configs:
+            self._groups = dict(self._view.group_configs) if self._groups is None else self._groups
+            for group in piece.group_configs:
+                _put_configs(self._groups, group.group_id, group.configs)
+        if piece.broker_configs:
+            self._brokers = dict(self._view.broker_configs) if self._brokers is None else self._brokers
+            for broker in piece.broker_configs:
+                _put_configs(self._brokers, broker.broker_id, broker.configs)
+
+    def _add_topics(self, piece: coordinator_pb2.WatchCatalogResponse) -> None:
+        """Rows come in the order of topic ids, so a name may be taken by its new topic before the old one is gone."""
+        if not piece.topics and not piece.deleted_topic_ids:
+            return
+        if self._topics is None:
+            self._topics, self._names = dict(self._view.topics_by_id), dict(self._view.topics_by_name)
+        for topic_id in piece.deleted_topic_ids:
+            gone = self._topics.pop(topic_id, None)
+            if gone is not None and self._names[gone.name].topic_id == topic_id:
+                del self._names[gone.name]
+        for topic in piece.topics:
+            self._topics[topic.topic_id] = topic
+            self._names[topic.name] = topic
+
+    def finished(self, last: coordinator_pb2.WatchCatalogResponse) -> CatalogView:
+        """The view when the last piece was added; the same one where nothing changed."""
+        view = _with_coordinators(self._view, last)
+        if not self._is_changed:
+            return view
+        changed = replace(view, version=last.version, cluster_id=last.cluster_id)
+        if self._topics is not None:
+            changed = replace(changed, topics_by_id=self._topics, topics_by_name=self._names)
+        if self._groups is not None:
+            changed = replace(changed, group_configs=self._groups)
+        if self._brokers is not None:
+            changed = replace(changed, broker_configs=self._brokers)
+        return changed if self._of_nodes is None else _with_nodes(changed, self._of_nodes)
+
+
+def _put_configs(
+    table: dict[str, Mapping[str, str]], owner: str, configs: Iterable[coordinator_pb2.ConfigEntry]
+) -> None:
+    """Without configs there is no entry, as in the whole catalog."""
+    texts = {entry.name: entry.value for entry in configs}
+    if texts:
+        table[owner] = texts
+    else:
+        table.pop(owner, None)
+
+
 def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -> CatalogView:
-    """The view after an answer of the coordinator; the same one where nothing changed."""
-    view = _with_coordinators(view, answer)
-    if answer.version == view.version and not answer.full:
-        return view
-    topics = {} if answer.full else dict(view.topics_by_id)
-    for topic in answer.topics:
-        topics[topic.topic_id] = topic
-    for topic_id in answer.deleted_topic_ids:
-        topics.pop(topic_id, None)
-    groups = {} if answer.full else dict(view.group_configs)
-    for group in answer.group_configs:
-        groups[group.group_id] = {entry.name: entry.value for entry in group.configs}
-    brokers = {} if answer.full else dict(view.broker_configs)
-    for broker in answer.broker_configs:
-        brokers[broker.broker_id] = {entry.name: entry.value for entry in broker.configs}
-    changed = replace(
+    """The view after an answer of the coordinator in one piece; the same one where nothing changed."""
+    draft = ViewDraft(view)
+    draft.add(answer)
+    return draft.finished(answer)
+
+
+def _with_nodes(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -> CatalogView:
+    owners = answer.state_partition_owners
+    return replace(
         view,
-        version=answer.version,
-        cluster_id=answer.cluster_id,
-        topics_by_id=topics,
-        topics_by_name={topic.name: topic for topic in topics.values()},
-        group_configs=groups,
-        broker_configs=brokers,
+        nodes=tuple(answer.nodes),
+        state_partition_owners={owner.state_partition: owner.node_id for owner in owners},
+        state_partition_moves={owner.state_partition: owner for owner in owners if owner.is_moving},
+        state_partition_owner_epochs={owner.state_partition: owner.owner_epoch for owner in owners},
+        state_partition_count=answer.state_partition_count,
     )
-    if answer.full or answer.nodes_changed:
-        owners = {owner.state_partition: owner.node_id for owner in answer.state_partition_owners}
-        changed = replace(
-            changed,
-            nodes=tuple(answer.nodes),
-            state_partition_owners=owners,
-            state_partition_moves={
-                owner.state_partition: owner for owner in answer.state_partition_owners if owner.is_moving
-            },
-            state_partition_owner_epochs={
-                owner.state_partition: owner.owner_epoch for owner in answer.state_partition_owners
-            },
-            state_partition_count=answer.state_partition_count,
-        )
-    return changed
 
 
 def _with_coordinators(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -> CatalogView:

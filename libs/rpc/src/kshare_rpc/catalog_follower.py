@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from kshare_core.errors import ErrorCode
-from kshare_rpc.catalog import CatalogView, next_view
+from kshare_rpc.catalog import CatalogView, ViewDraft
 from kshare_rpc.coordinator_calls import CoordinatorCalls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DEREGISTER_NODE, REGISTER_NODE, WATCH_CATALOG
@@ -225,18 +225,21 @@ class CatalogFollower:
         self.view = replace(self.view, version=0)
 
     async def _watch_once(self) -> None:
+        """One answer, which may come in pieces; the view changes when all of them are here."""
         address = self.active_address
-        sent_at = asyncio.get_running_loop().time()
-        answer = await self._watch(address)
-        if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
-            self._on_problem(answer.error_message)
-            await self._register()
-            return
-        if answer.error_code:
-            text = f"{address} answers WatchCatalog with error {answer.error_code}: {answer.error_message}"
-            raise _NotAnswered(text, answer.active_coordinator_address)
-        self.heard_at = sent_at
-        old, new = self.view, next_view(self.view, answer)
+        draft, piece = ViewDraft(self.view), await self._watch(address, None)
+        while piece is not None:
+            draft.add(piece)
+            if not piece.more:
+                self._take(address, draft.finished(piece))
+                return
+            former, piece = piece, await self._watch(address, piece)
+            if piece is not None and piece.piece == 0:
+                self._on_problem(f"{address} does not know transfer {former.transfer_id} any more; it begins anew")
+                draft = ViewDraft(self.view)
+
+    def _take(self, address: str, new: CatalogView) -> None:
+        old = self.view
         if new is not old:
             self._on_view(old, new)
             self.view = new
@@ -246,8 +249,12 @@ class CatalogFollower:
             self._changed.set()
             self.coordinators.owners_changed()
 
-    async def _watch(self, address: str) -> coordinator_pb2.WatchCatalogResponse:
+    async def _watch(
+        self, address: str, former: coordinator_pb2.WatchCatalogResponse | None
+    ) -> coordinator_pb2.WatchCatalogResponse | None:
+        """A new answer, or the piece after `former`; None where the node had to register again first."""
         assert self._node is not None
+        sent_at = asyncio.get_running_loop().time()
         is_new_here = self._has_several and address != self._viewed_at
         wait_ms, timeout_ms = WATCH_WAIT_MS, CALL_TIMEOUT_MS
         if self._has_several:
@@ -259,6 +266,17 @@ class CatalogFollower:
             after_version=0 if is_new_here else self.view.version,
             after_coordinators_version=0 if is_new_here else self.view.coordinators_version,
             max_wait_ms=wait_ms,
+            takes_pieces=True,
         )
+        if former is not None:
+            request.transfer_id, request.piece = former.transfer_id, former.piece + 1
         answer, _ = await self.channel(address).call(WATCH_CATALOG, request, timeout_ms=wait_ms + timeout_ms)
+        if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._on_problem(answer.error_message)
+            await self._register()
+            return None
+        if answer.error_code:
+            text = f"{address} answers WatchCatalog with error {answer.error_code}: {answer.error_message}"
+            raise _NotAnswered(text, answer.active_coordinator_address)
+        self.heard_at = sent_at
         return answer

@@ -153,6 +153,11 @@ class Core:
         assert isinstance(machine, UnavailableMachine)
         raise StorageFailure(machine.failure)
 
+    @property
+    def catalog_bytes_limit(self) -> int:
+        """kshare.catalog.max.bytes."""
+        return self._configs.integer("kshare.catalog.max.bytes")
+
     def state_of_catalog(self) -> CoordinatorState:
         """For answers about the catalog and transactions; KafkaError NOT_COORDINATOR, StorageFailure."""
         self.check((CATALOG,))

@@ -60,6 +60,13 @@ EXPIRATIONS = counter(
 )
 COMMITTED_OFFSETS = counter("coordinator_committed_offsets", "Offsets made durable by commits, one for each partition.")
 CATALOG_VERSION = gauge("coordinator_catalog_version", "Version of the catalog; it grows with each change.")
+CATALOG_BYTES = gauge(
+    "coordinator_catalog_bytes",
+    "Bytes of topics, and of the configs of groups and brokers: what every role has in memory.",
+)
+CATALOG_BYTES_LIMIT = gauge(
+    "coordinator_catalog_bytes_limit", "kshare.catalog.max.bytes: what would make the catalog larger is refused."
+)
 NODES = gauge("coordinator_nodes", "Nodes with a lease, by role.", "role")
 TOPICS = gauge("coordinator_topics", "Topics.")
 PARTITIONS = gauge("coordinator_partitions", "Partitions of all topics.")
@@ -86,7 +93,8 @@ STORE = StoreFamilies("coordinator")
 
 FAMILIES = (
     *(ACTIVE, GROUP_PARTITIONS, GROUPS, MEMBERS, OFFSETS, COMMANDS, HEARTBEATS, REBALANCES, EXPIRATIONS),
-    *(COMMITTED_OFFSETS, CATALOG_VERSION, NODES, TOPICS, PARTITIONS, MOVING_PARTITIONS, PARTITIONS_WITHOUT_LEADER),
+    *(COMMITTED_OFFSETS, CATALOG_VERSION, CATALOG_BYTES, CATALOG_BYTES_LIMIT, NODES, TOPICS, PARTITIONS),
+    *(MOVING_PARTITIONS, PARTITIONS_WITHOUT_LEADER),
     *(STATE_PARTITIONS, STATE_PARTITIONS_WITHOUT_OWNER, MOVING_STATE_PARTITIONS),
     *(TRANSACTIONS, TRANSACTIONS_ENDED, APPEND_SECONDS, APPEND_SIZE, APPEND_FAILURES),
     *STORE.families,
@@ -187,6 +195,9 @@ class MeasuredCore(Protocol):
     @property
     def members(self) -> Mapping[int, CoordinatorMember]: ...
 
+    @property
+    def catalog_bytes_limit(self) -> int: ...
+
     def has_catalog(self) -> bool: ...
 
     def own_group_partitions(self) -> list[int]: ...
@@ -242,6 +253,7 @@ class CoordinatorSource:
         readings.add(OFFSETS, state.offsets.row_count)
         if is_active:
             _read_catalog(readings, state, len(core.members))
+            readings.add(CATALOG_BYTES_LIMIT, core.catalog_bytes_limit)
 
     def _state(self) -> CoordinatorState | None:
         core = self._core()
@@ -292,6 +304,7 @@ def _state_of(kind: GroupType, group_id: str, state: CoordinatorState) -> tuple[
 
 def _read_catalog(readings: Readings, state: CoordinatorState, coordinators: int) -> None:
     readings.add(CATALOG_VERSION, state.version)
+    readings.add(CATALOG_BYTES, state.catalog_bytes)
     readings.add(NODES, coordinators, "coordinator")
     for role in (pb.ROLE_SHARE_COORDINATOR, pb.ROLE_LEADER, pb.ROLE_GATEWAY):
         name = pb.Role.Name(role).removeprefix("ROLE_").lower()

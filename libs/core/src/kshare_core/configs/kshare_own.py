@@ -62,6 +62,39 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=MAX_INT,
         text="Groups of all kinds together; more are refused with GROUP_MAX_SIZE_REACHED.",
     ),
+    long(
+        "kshare.catalog.max.bytes",
+        64 * 1024 * 1024,
+        low=1024 * 1024,
+        high=1024 * 1024 * 1024,
+        text="Bytes of all topics with their partitions and configs, and of the configs of groups and brokers, which "
+        "every role has in memory; a change that adds to more is refused with POLICY_VIOLATION, deleting is not.",
+    ),
+    long(
+        "kshare.catalog.request.max.bytes",
+        8 * 1024 * 1024,
+        low=64 * 1024,
+        high=48 * 1024 * 1024,
+        text="Bytes that one request may write to the catalog, as many as a batch of Kafka's controller may have; more "
+        "are refused with POLICY_VIOLATION.",
+    ),
+    integer(
+        "kshare.id.max.bytes",
+        1_024,
+        low=36,
+        high=32_767,
+        text="Bytes of a new group id, else INVALID_GROUP_ID; of a new transactional id, and of a new member's member "
+        "id, instance id, client id, rack and protocol names, else INVALID_REQUEST. Kafka allows what its protocol can "
+        "carry, 32767. Ids that are stored already stay usable.",
+    ),
+    integer(
+        "kshare.member.max.bytes",
+        1_048_588,
+        low=1_024,
+        high=MAX_INT,
+        text="Bytes of a member's protocols with their metadata in JoinGroup, or of one assignment in SyncGroup; more "
+        "are refused with INVALID_REQUEST. Kafka stores a whole group in one record of at most so many bytes.",
+    ),
     integer(
         "kshare.max.classic.members",
         10_000,

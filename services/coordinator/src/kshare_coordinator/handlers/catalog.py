@@ -7,10 +7,11 @@ import random
 import uuid
 from typing import TypedDict
 
+from kshare_coordinator.catalog_transfers import CatalogTransfers
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.catalog_view import catalog_answer, has_news
+from kshare_coordinator.machine.catalog_view import has_news
 from kshare_coordinator.machine.state import NodeId
 from kshare_coordinator.machine.topics import ZERO_TOPIC_ID
 from kshare_coordinator.metadata.port import CATALOG
@@ -45,6 +46,7 @@ class CatalogHandlers:
         self._lease_ms = lease_ms
         self._random = source
         self._watchers = 0
+        self._transfers = CatalogTransfers(source)
 
     async def register_node(self, request: pb.RegisterNodeRequest, payload: memoryview) -> pb.RegisterNodeResponse:
         try:
@@ -74,12 +76,12 @@ class CatalogHandlers:
             if not self._is_registered(request):
                 return _not_registered(request)
             self._leases.set(((request.role, request.node_id), request.incarnation), self._lease_ms)
+            if request.transfer_id and (piece := self._transfers.next_piece(request)) is not None:
+                return self._with_coordinators(piece)
             await self._wait_for_news(request)
             if not self._is_registered(request):
                 return _not_registered(request)
-            answer = catalog_answer(self._core.state_of_catalog(), request.after_version)
-            answer.MergeFrom(self._core.coordinators)
-            return answer
+            return self._with_coordinators(self._transfers.answer(request, self._core.state_of_catalog()))
         except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
             return pb.WatchCatalogResponse(
@@ -88,6 +90,11 @@ class CatalogHandlers:
                 version=request.after_version,
                 active_coordinator_address=self._core.owner_address(CATALOG) or "",
             )
+
+    def _with_coordinators(self, answer: pb.WatchCatalogResponse) -> pb.WatchCatalogResponse:
+        if not answer.more:
+            answer.MergeFrom(self._core.coordinators)
+        return answer
 
     def _is_registered(self, request: pb.WatchCatalogRequest) -> bool:
         node = self._core.state_of_catalog().nodes.get((request.role, request.node_id))

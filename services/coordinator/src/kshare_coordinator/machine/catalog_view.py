@@ -1,11 +1,15 @@
-"""WatchCatalog's answers: the whole catalog, or what changed since a version; and who leads which partition."""
+"""WatchCatalog's answers: the whole catalog, or what changed since a version; and who leads which partition.
+
+An answer may be longer than a frame between roles may be, and takes the event loop too long to make at once, so it is
+made in pieces (`CatalogPieces`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kshare_coordinator.machine.placement import NO_LEADER, draining_leaders
-from kshare_coordinator.machine.state import Changes, CoordinatorState
+from kshare_coordinator.machine.state import Changes, CoordinatorState, leader_epoch
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
@@ -16,29 +20,83 @@ def has_news(state: CoordinatorState, after_version: int) -> bool:
     return state.version != after_version
 
 
-def catalog_answer(state: CoordinatorState, after_version: int) -> pb.WatchCatalogResponse:
-    answer = pb.WatchCatalogResponse(version=state.version, cluster_id=state.cluster_id)
-    if not has_news(state, after_version):
+class CatalogPieces:
+    """One answer of WatchCatalog, made in pieces of about `piece_bytes`, all of the state's version at the beginning.
+
+    Rows are never changed, only replaced, so the answer holds those of its version while the catalog goes on changing.
+    """
+
+    def __init__(self, state: CoordinatorState, after_version: int, piece_bytes: int | None = None) -> None:
+        self._piece_bytes = piece_bytes
+        self._head = pb.WatchCatalogResponse(version=state.version, cluster_id=state.cluster_id)
+        self._starts = [0]
+        """The row at which each piece begins, as far as they were made."""
+        self._rows: list[_Row] = []
+        self._numbers: dict[str, int] = {}
+        if has_news(state, after_version):
+            self._numbers = dict(state.numbers)
+            self._add_rows(state, _changes_since(state, after_version))
+
+    def _add_rows(self, state: CoordinatorState, changes: Changes | None) -> None:
+        self._head.full = changes is None
+        topic_ids = state.topics if changes is None else changes.topics
+        for topic_id in sorted(topic_ids):
+            self._rows.append(state.topics.get(topic_id) or topic_id)
+        groups = state.group_configs if changes is None else changes.groups
+        self._rows += [(_group_config, group_id, state.group_configs.get(group_id, {})) for group_id in sorted(groups)]
+        brokers = state.broker_configs if changes is None else changes.brokers
+        self._rows += [(_broker_config, each, state.broker_configs.get(each, {})) for each in sorted(brokers)]
+        if changes is None or changes.nodes:
+            _add_nodes(state, self._head)
+
+    def has(self, number: int) -> bool:
+        """Whether the piece can be made: one that was made, or the next one."""
+        return 0 <= number < len(self._starts)
+
+    def piece(self, number: int) -> pb.WatchCatalogResponse:
+        """The piece; again where it was made already, for its answer may have been lost."""
+        answer = pb.WatchCatalogResponse(version=self._head.version, cluster_id=self._head.cluster_id)
+        answer.full = self._head.full
+        if number == 0:
+            answer.MergeFrom(self._head)
+        size, end = 0, self._starts[number]
+        while end < len(self._rows) and (self._piece_bytes is None or size < self._piece_bytes):
+            size += self._add(answer, self._rows[end])
+            end += 1
+        answer.piece, answer.more = number, end < len(self._rows)
+        if answer.more and number + 1 == len(self._starts):
+            self._starts.append(end)
         return answer
-    changes = _changes_since(state, after_version)
-    if changes is None:
-        answer.full = True
-        answer.topics.extend(topic_view(state, topic) for _, topic in sorted(state.topics.items()))
-        answer.group_configs.extend(_group_config(state, group_id) for group_id in sorted(state.group_configs))
-        answer.broker_configs.extend(_broker_config(state, broker_id) for broker_id in sorted(state.broker_configs))
-        _add_nodes(state, answer)
-        return answer
-    for topic_id in sorted(changes.topics):
-        topic = state.topics.get(topic_id)
-        if topic is None:
-            answer.deleted_topic_ids.append(topic_id)
+
+    def _add(self, answer: pb.WatchCatalogResponse, row: _Row) -> int:
+        """The bytes that were added, about."""
+        if isinstance(row, bytes):
+            answer.deleted_topic_ids.append(row)
+            return len(row)
+        if isinstance(row, records_pb.TopicRecord):
+            topic = _topic_view(self._numbers, row)
+            answer.topics.append(topic)
+            return topic.ByteSize()
+        make, owner, texts = row
+        made = make(owner, texts)
+        if isinstance(made, pb.GroupConfig):
+            answer.group_configs.append(made)
         else:
-            answer.topics.append(topic_view(state, topic))
-    answer.group_configs.extend(_group_config(state, group_id) for group_id in sorted(changes.groups))
-    answer.broker_configs.extend(_broker_config(state, broker_id) for broker_id in sorted(changes.brokers))
-    if changes.nodes:
-        _add_nodes(state, answer)
-    return answer
+            answer.broker_configs.append(made)
+        return made.ByteSize()
+
+
+_Row = (
+    bytes
+    | records_pb.TopicRecord
+    | tuple[Callable[[str, Mapping[str, str]], pb.GroupConfig | pb.BrokerConfig], str, Mapping[str, str]]
+)
+"""A deleted topic's id, a topic, or configs and what they become."""
+
+
+def catalog_answer(state: CoordinatorState, after_version: int) -> pb.WatchCatalogResponse:
+    """The answer in one piece."""
+    return CatalogPieces(state, after_version).piece(0)
 
 
 def _changes_since(state: CoordinatorState, after_version: int) -> Changes | None:
@@ -61,6 +119,10 @@ def _changes_since(state: CoordinatorState, after_version: int) -> Changes | Non
 
 
 def topic_view(state: CoordinatorState, topic: records_pb.TopicRecord) -> pb.Topic:
+    return _topic_view(state.numbers, topic)
+
+
+def _topic_view(numbers: Mapping[str, int], topic: records_pb.TopicRecord) -> pb.Topic:
     return pb.Topic(
         topic_id=topic.topic_id,
         name=topic.name,
@@ -68,7 +130,7 @@ def topic_view(state: CoordinatorState, topic: records_pb.TopicRecord) -> pb.Top
             pb.Topic.Partition(
                 partition=placement.partition,
                 leader_node_id=placement.leader_node_id,
-                leader_epoch=state.leader_epoch(placement),
+                leader_epoch=leader_epoch(numbers, placement),
                 placement_epoch=placement.placement_epoch,
                 is_moving=placement.is_moving,
                 moving_to_node_id=placement.moving_to_node_id,
@@ -105,18 +167,18 @@ def describe_partitions(state: CoordinatorState, topic_names: Sequence[str]) -> 
     return answer
 
 
-def _group_config(state: CoordinatorState, group_id: str) -> pb.GroupConfig:
+def _group_config(group_id: str, texts: Mapping[str, str]) -> pb.GroupConfig:
     """Without entries where the group has none any more."""
-    texts = state.group_configs.get(group_id, {})
-    entries = [pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())]
-    return pb.GroupConfig(group_id=group_id, configs=entries)
+    return pb.GroupConfig(group_id=group_id, configs=_entries(texts))
 
 
-def _broker_config(state: CoordinatorState, broker_id: str) -> pb.BrokerConfig:
+def _broker_config(broker_id: str, texts: Mapping[str, str]) -> pb.BrokerConfig:
     """Without entries where the broker has none any more."""
-    texts = state.broker_configs.get(broker_id, {})
-    entries = [pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())]
-    return pb.BrokerConfig(broker_id=broker_id, configs=entries)
+    return pb.BrokerConfig(broker_id=broker_id, configs=_entries(texts))
+
+
+def _entries(texts: Mapping[str, str]) -> list[pb.ConfigEntry]:
+    return [pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())]
 
 
 def _add_nodes(state: CoordinatorState, answer: pb.WatchCatalogResponse) -> None:

@@ -13,13 +13,16 @@ Apache Kafka 4.4 looks at this only when a dead letter is due (KIP-1191); the le
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
 from kshare_coordinator.machine import records
+from kshare_coordinator.machine.catalog_budget import CatalogBudget, check_changed_configs
 from kshare_coordinator.machine.commands import CatalogChanged, Effect, IncrementalAlterConfigs
+from kshare_coordinator.machine.name_limits import check_group_id
 from kshare_coordinator.machine.nodes import next_version
 from kshare_coordinator.machine.records import Record
-from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.state import CoordinatorState, configs_bytes
 from kshare_coordinator.machine.topic_names import OF_ROLES, check_not_internal, check_topic_name
 from kshare_coordinator.machine.topics import check_config_lengths
 from kshare_core.configs import (
@@ -48,6 +51,9 @@ BROKER_LIMIT = 1_000
 BROKER_CONFIG_LIMIT = 1_000
 """Altered configs of one broker, or of all together."""
 
+BROKER_ID_DIGITS_LIMIT = 10
+"""Of a number below 2^31."""
+
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 GROUP_ENABLE = "errors.deadletterqueue.group.enable"
 
@@ -66,6 +72,23 @@ AlterableConfig = pb.IncrementalAlterConfigsRequest.AlterableConfig
 Result = pb.IncrementalAlterConfigsResponse.Result
 
 
+@dataclass(slots=True)
+class _Changes:
+    """What the resources of one request have taken so far."""
+
+    budget: CatalogBudget
+    new_groups: int = 0
+    """Groups with configs that had none before, less those that have none any more."""
+    new_brokers: int = 0
+    _group_defaults: Configs | None = None
+
+    def group_defaults(self, configs: Configs) -> Configs:
+        """The values of a group without configs of its own; made once, for a request may have thousands of groups."""
+        if self._group_defaults is None:
+            self._group_defaults = _values(check_group_configs, configs, {})
+        return self._group_defaults
+
+
 def decide_alter_configs(
     state: CoordinatorState, command: IncrementalAlterConfigs, configs: Configs
 ) -> Decision[Record, pb.IncrementalAlterConfigsResponse, Effect]:
@@ -76,12 +99,15 @@ def decide_alter_configs(
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
         times[key] = times.get(key, 0) + 1
+    changes = _Changes(CatalogBudget(state, configs))
+    count = sum(len(resource.configs) for resource in request.resources)
     for resource in request.resources:
         result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource may be given only once")
-            found.append(_alter(state, resource, configs))
+            check_changed_configs(count)
+            found.append(_alter(state, resource, configs, changes))
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         answer.results.append(result)
@@ -91,20 +117,20 @@ def decide_alter_configs(
     return Decision([*found, next_version(state)], answer, (CatalogChanged(nodes=False),))
 
 
-def _alter(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
+def _alter(state: CoordinatorState, resource: Resource, configs: Configs, changes: _Changes) -> Record:
     match resource.resource_type:
         case ResourceType.TOPIC:
-            return _alter_topic(state, resource, configs)
+            return _alter_topic(state, resource, configs, changes)
         case ResourceType.GROUP:
-            return _alter_group(state, resource, configs)
+            return _alter_group(state, resource, configs, changes)
         case ResourceType.BROKER:
-            return _alter_broker(state, resource, configs)
+            return _alter_broker(state, resource, configs, changes)
         case _:
             text = f"Resource type {resource.resource_type} is not supported; 2 is TOPIC, 4 is BROKER, 32 is GROUP"
     raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
-def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
+def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs, changes: _Changes) -> Record:
     name = resource.resource_name
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic name is empty; configs of all topics are broker configs")
@@ -122,32 +148,41 @@ def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs) 
     changed.CopyFrom(topic)
     del changed.configs[:]
     changed.configs.extend(_entries(after))
+    changes.budget.take(topic.ByteSize(), changed.ByteSize())
     return records.topic(changed)
 
 
-def _alter_group(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
+def _alter_group(state: CoordinatorState, resource: Resource, configs: Configs, changes: _Changes) -> Record:
     group_id = resource.resource_name
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is empty; configs of all groups are broker configs")
     before = state.group_configs.get(group_id, {})
-    limit = configs.integer("kshare.max.groups")
-    if group_id not in state.group_configs and len(state.group_configs) >= limit:
-        text = f"{len(state.group_configs)} groups have configs; kshare.max.groups allows no more"
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
-    after = _changed(before, _values(check_group_configs, configs, {}), resource, GROUP_CONFIGS)
+    after = _changed(before, changes.group_defaults(configs), resource, GROUP_CONFIGS)
     _values(check_group_configs, configs, after)
     dead_letter_topic = after.get(DEAD_LETTER_TOPIC, "").strip()
     if dead_letter_topic and dead_letter_topic != before.get(DEAD_LETTER_TOPIC, "").strip():
         _check_dead_letter_topic(state, configs, dead_letter_topic)
+    if after and not before:
+        check_group_id(group_id, configs)
+        _check_group_count(len(state.group_configs) + changes.new_groups, configs)
+    changes.budget.take(configs_bytes(group_id, before), configs_bytes(group_id, after))
+    changes.new_groups += bool(after) - bool(before)
     return records.group_config(pb.GroupConfig(group_id=group_id, configs=_entries(after)))
 
 
-def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs) -> Record:
+def _check_group_count(count: int, configs: Configs) -> None:
+    """`count`: groups with configs, those that the request named before included."""
+    if count >= configs.integer("kshare.max.groups"):
+        text = f"{count} groups have configs; kshare.max.groups allows no more"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+
+
+def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs, changes: _Changes) -> Record:
     broker_id = resource.resource_name
-    if broker_id and not (broker_id.isascii() and broker_id.isdigit()):
+    if broker_id and not (broker_id.isascii() and broker_id.isdigit() and len(broker_id) <= BROKER_ID_DIGITS_LIMIT):
         text = f"A broker is named by its id, a number from 0 on; {broker_id[:300]!r} is none"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-    if broker_id not in state.broker_configs and len(state.broker_configs) >= BROKER_LIMIT:
+    if broker_id not in state.broker_configs and len(state.broker_configs) + changes.new_brokers >= BROKER_LIMIT:
         text = f"{BROKER_LIMIT} brokers have configs of their own, which is the limit"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
     before = state.broker_configs.get(broker_id, {})
@@ -160,6 +195,8 @@ def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs)
         check_dynamic_configs(configs, of_all, after if broker_id else {}, per_broker=bool(broker_id))
     except InvalidConfig as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    changes.budget.take(configs_bytes(broker_id, before), configs_bytes(broker_id, after))
+    changes.new_brokers += bool(after) - bool(before)
     return records.broker_config(pb.BrokerConfig(broker_id=broker_id, configs=_entries(after)))
 
 

@@ -18,6 +18,7 @@ from kshare_coordinator.machine.consumer_groups_subscriptions import TopicExpres
 from kshare_coordinator.machine.group_administration import decide_delete
 from kshare_coordinator.machine.group_protocols import classic_protocol_deciders
 from kshare_coordinator.machine.group_settings import GroupSettings
+from kshare_coordinator.machine.name_limits import NameLimits
 from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
 from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, decide_expire
 from kshare_coordinator.machine.offsets_deletion import decide_delete_offsets as decide_delete_committed_offsets
@@ -86,6 +87,7 @@ class CoordinatorMachine:
             self.state.forget_changes()
         self._alter_configs()
         self.state.consumer_offsets_partition_count = configs.integer("offsets.topic.num.partitions")
+        self._name_limits = NameLimits(self.state, configs)
         lease_ms = configs.integer("kshare.node.lease.ms")
         groups = GroupSettings(configs)
         offsets = OffsetSettings.of(configs)
@@ -123,6 +125,7 @@ class CoordinatorMachine:
 
     def decide(self, command: Command[Any], now_ms: int) -> AnyDecision:
         """KafkaError where the command as a whole is refused."""
+        self._name_limits.check(command)
         timed = self._timed_deciders.get(type(command))
         return self._deciders[type(command)](command) if timed is None else timed(command, now_ms)
 

@@ -7,6 +7,7 @@ nothing is lost that was produced before the group heard of them (KAFKA-20742); 
 from __future__ import annotations
 
 from kshare_coordinator.machine import records
+from kshare_coordinator.machine.catalog_budget import CatalogBudget
 from kshare_coordinator.machine.commands import CatalogChanged, CreatePartitions, Effect
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import next_epoch, next_version
@@ -37,16 +38,19 @@ def decide_create_partitions(
     grown: dict[str, records_pb.TopicRecord] = {}
     leaders = new_partition_leaders(state)
     room = configs.integer("kshare.max.partitions") - state.partition_count
+    budget = CatalogBudget(state, configs)
     for topic in request.topics:
         try:
             if names.count(topic.name) > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {topic.name} is in the request more than once")
             known = _growing_topic(state, topic, room)
+            record = _grown(known, topic.count, leaders, next_epoch(state))
+            budget.take(known.ByteSize(), record.ByteSize())
         except KafkaError as error:
             if not any(result.name == topic.name for result in answer.results):
                 answer.results.append(Result(name=topic.name, error_code=error.code, error_message=error.message))
             continue
-        grown[topic.name] = _grown(known, topic.count, leaders, next_epoch(state))
+        grown[topic.name] = record
         room -= topic.count - len(known.placements)
         answer.results.append(Result(name=topic.name))
     if request.validate_only or not grown:

@@ -33,6 +33,7 @@ from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.share_group_draft import AssignmentTime, ShareGroupDraft, TopicLookup
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.topic_names import NAME_LENGTH_LIMIT
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
@@ -43,6 +44,8 @@ INITIALIZATION_HEARTBEAT_INTERVAL_MS = 200
 MEMBER_ID_LENGTH_LIMIT = 255
 SUBSCRIPTION_LIMIT = 1_000
 """Topic names in one member's subscription."""
+SUBSCRIPTION_LENGTH_LIMIT = SUBSCRIPTION_LIMIT * NAME_LENGTH_LIMIT
+"""Characters of all names in one member's subscription."""
 
 HeartbeatDecision = Decision[Record, pb.ShareGroupHeartbeatResponse, Effect]
 QuietDecision = Decision[Record, None, Effect]
@@ -121,6 +124,9 @@ def _check_request(request: pb.ShareGroupHeartbeatRequest) -> None:
     elif len(request.subscribed_topic_names) > SUBSCRIPTION_LIMIT:
         count = len(request.subscribed_topic_names)
         problem = f"SubscribedTopicNames has {count} names; at most {SUBSCRIPTION_LIMIT} are allowed"
+    elif (length := sum(map(len, request.subscribed_topic_names))) > SUBSCRIPTION_LENGTH_LIMIT:
+        limit = SUBSCRIPTION_LENGTH_LIMIT
+        problem = f"SubscribedTopicNames has names of {length} characters together; at most {limit} are allowed"
     if problem:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 

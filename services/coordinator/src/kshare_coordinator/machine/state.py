@@ -14,7 +14,7 @@ entry is closed by the record that sets the version, which is the last catalog r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import assert_never
 
@@ -78,6 +78,8 @@ class CoordinatorState:
     """By leader node id, -1 for those that wait for a leader."""
     moving_partitions: int = 0
     """Topic partitions that move to another leader."""
+    catalog_bytes: int = 0
+    """Of the rows of topics and of configs; see `catalog_budget`."""
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     """By broker id; "" has what holds for all brokers."""
@@ -128,9 +130,7 @@ class CoordinatorState:
         return sorted(node_id for node_role, node_id in self.nodes if node_role == role)
 
     def leader_epoch(self, placement: records_pb.TopicRecord.Placement) -> int:
-        """Never falls: both the epochs of a node id and those of placements come from one growing counter."""
-        node_epoch = self.numbers.get(f"{records.LEADER_NODE_EPOCH}{placement.leader_node_id}", 0)
-        return max(placement.placement_epoch, node_epoch)
+        return leader_epoch(self.numbers, placement)
 
     def forget_changes(self) -> None:
         """After a load: the records came in no order of time."""
@@ -193,6 +193,12 @@ class CoordinatorState:
         for each in fields(self):
             if each.name not in FIELDS_OF_GROUPS:
                 setattr(self, each.name, getattr(fresh, each.name))
+
+
+def leader_epoch(numbers: Mapping[str, int], placement: records_pb.TopicRecord.Placement) -> int:
+    """Never falls: both the epochs of a node id and those of placements come from one growing counter."""
+    node_epoch = numbers.get(f"{records.LEADER_NODE_EPOCH}{placement.leader_node_id}", 0)
+    return max(placement.placement_epoch, node_epoch)
 
 
 def collision_key(name: str) -> str:
@@ -259,6 +265,7 @@ def _note_generation(
 
 
 def _count(state: CoordinatorState, topic: records_pb.TopicRecord, sign: int) -> None:
+    state.catalog_bytes += sign * topic.ByteSize()
     state.partition_count += sign * len(topic.placements)
     for placement in topic.placements:
         state.moving_partitions += sign * placement.is_moving
@@ -270,19 +277,30 @@ def _count(state: CoordinatorState, topic: records_pb.TopicRecord, sign: int) ->
 
 
 def _group_config(state: CoordinatorState, key: Key, value: Value | None) -> None:
-    if value is None:
-        state.group_configs.pop(key.group_config, None)
-    else:
-        state.group_configs[key.group_config] = {entry.name: entry.value for entry in value.group_config.configs}
+    _replace_configs(state, state.group_configs, key.group_config, value.group_config.configs if value else ())
     state.open_changes.groups[key.group_config] = None
 
 
 def _broker_config(state: CoordinatorState, key: Key, value: Value | None) -> None:
-    if value is None:
-        state.broker_configs.pop(key.broker_config, None)
-    else:
-        state.broker_configs[key.broker_config] = {entry.name: entry.value for entry in value.broker_config.configs}
+    _replace_configs(state, state.broker_configs, key.broker_config, value.broker_config.configs if value else ())
     state.open_changes.brokers[key.broker_config] = None
+
+
+def _replace_configs(
+    state: CoordinatorState, table: dict[str, dict[str, str]], owner: str, configs: Iterable[pb.ConfigEntry]
+) -> None:
+    state.catalog_bytes -= configs_bytes(owner, table.pop(owner, {}))
+    texts = {entry.name: entry.value for entry in configs}
+    if texts:
+        table[owner] = texts
+        state.catalog_bytes += configs_bytes(owner, texts)
+
+
+def configs_bytes(owner: str, texts: Mapping[str, str]) -> int:
+    """About the size of the row with one group's or broker's configs; 0 without configs, when there is no row."""
+    if not texts:
+        return 0
+    return len(owner.encode()) + sum(len(name.encode()) + len(value.encode()) + 8 for name, value in texts.items())
 
 
 def _node(state: CoordinatorState, key: Key, value: Value | None) -> None:

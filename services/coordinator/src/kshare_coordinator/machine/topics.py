@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kshare_coordinator.machine import records
+from kshare_coordinator.machine.catalog_budget import CatalogBudget
 from kshare_coordinator.machine.commands import CatalogChanged, CreateTopics, DeleteTopics, Effect
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.nodes import next_epoch, next_version
@@ -41,6 +42,7 @@ class _Creation:
 
     leaders: LeastLoaded
     placement_epoch: int
+    budget: CatalogBudget
     topics: list[records_pb.TopicRecord] = field(default_factory=list)
     collisions: dict[str, str] = field(default_factory=dict)
     partitions: int = 0
@@ -53,7 +55,7 @@ def decide_create_topics(
     names = [topic.name for topic in request.topics]
     duplicates = _duplicates(names)
     epoch = next_epoch(state)
-    creation = _Creation(new_partition_leaders(state), epoch)
+    creation = _Creation(new_partition_leaders(state), epoch, CatalogBudget(state, configs))
     answer = pb.CreateTopicsResponse(version=state.version)
     for name in duplicates:
         answer.topics.append(_refused(name, KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name {name}")))
@@ -112,15 +114,16 @@ def _create(
         texts = _check_topic_configs(topic, configs)
         count = _partition_count(topic, configs)
         _check_limit(state, creation, count, configs)
+        record = records_pb.TopicRecord(
+            topic_id=topic_id,
+            name=topic.name,
+            placements=placements(creation.leaders, count, creation.placement_epoch),
+            configs=[pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())],
+            internal=topic.internal,
+        )
+        creation.budget.take(0, record.ByteSize())
     except KafkaError as error:
         return _refused(topic.name, error)
-    record = records_pb.TopicRecord(
-        topic_id=topic_id,
-        name=topic.name,
-        placements=placements(creation.leaders, count, creation.placement_epoch),
-        configs=[pb.ConfigEntry(name=name, value=value) for name, value in sorted(texts.items())],
-        internal=topic.internal,
-    )
     creation.topics.append(record)
     creation.collisions[collision_key(topic.name)] = topic.name
     creation.partitions += count

@@ -15,7 +15,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import INCREMENTAL_ALTER_CONFIGS
 from kshare_wire.messages import Body, Message
 
-BROKER = 4
+BROKER, GROUP = 4, 32
 
 Resource = coordinator_pb2.IncrementalAlterConfigsRequest.Resource
 Wanted = coordinator_pb2.IncrementalAlterConfigsRequest
@@ -43,10 +43,12 @@ async def alter(context: RequestContext, wanted: Wanted) -> Body:
     """The answer to a request that may be AlterConfigs, too; KafkaError where the coordinator gives none."""
     gateway = context.gateway
     here = [_problem(gateway, resource) for resource in wanted.resources]
-    handed_on = Wanted(
-        validate_only=wanted.validate_only,
-        resources=[resource for resource, problem in zip(wanted.resources, here, strict=True) if problem is None],
-    )
+    handed_on = wanted
+    if any(here):
+        handed_on = Wanted(
+            validate_only=wanted.validate_only,
+            resources=[resource for resource, problem in zip(wanted.resources, here, strict=True) if problem is None],
+        )
     results: list[Body] = []
     if handed_on.resources:
         answer = await change_catalog(gateway, INCREMENTAL_ALTER_CONFIGS, handed_on)
@@ -86,8 +88,13 @@ def _refusal(resource_type: int, resource_name: str, error: KafkaError) -> Body:
 
 
 def _problem(gateway: Gateway, resource: Resource) -> KafkaError | None:
-    """What is wrong with the name of a broker (ConfigAdminManager); the coordinator checks all else."""
+    """What is wrong with the name of a broker (ConfigAdminManager), or is too long in that of a group.
+
+    The coordinator checks all else. It would refuse the group, too, but 48 MB of group ids need not be sent to it.
+    """
     name = resource.resource_name
+    if resource.resource_type == GROUP:
+        return _group_id_problem(gateway, name)
     if resource.resource_type != BROKER or not name:
         return None
     try:
@@ -98,3 +105,14 @@ def _problem(gateway: Gateway, resource: Resource) -> KafkaError | None:
         text = f"This is broker {gateway.node_id}; configs of broker {name} are altered by a request to that one"
         return KafkaError(ErrorCode.INVALID_REQUEST, text)
     return None
+
+
+def _group_id_problem(gateway: Gateway, group_id: str) -> KafkaError | None:
+    """A longer id that is in the catalog already stays usable."""
+    limit = gateway.configs.integer("kshare.id.max.bytes")
+    if 4 * len(group_id) <= limit or (size := len(group_id.encode())) <= limit:
+        return None
+    if group_id in gateway.view.group_configs:
+        return None
+    text = f"The group id {group_id[:50]}... has {size} bytes; kshare.id.max.bytes allows {limit}"
+    return KafkaError(ErrorCode.INVALID_GROUP_ID, text)

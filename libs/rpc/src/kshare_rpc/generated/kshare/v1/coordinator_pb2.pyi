@@ -965,6 +965,9 @@ class WatchCatalogRequest(_message.Message):
     AFTER_VERSION_FIELD_NUMBER: _builtins.int
     MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
     AFTER_COORDINATORS_VERSION_FIELD_NUMBER: _builtins.int
+    TAKES_PIECES_FIELD_NUMBER: _builtins.int
+    TRANSFER_ID_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     node_id: _builtins.int
     incarnation: _builtins.str
@@ -974,6 +977,11 @@ class WatchCatalogRequest(_message.Message):
     """Zero: answer at once."""
     after_coordinators_version: _builtins.int
     """What the caller's newest answer had as `coordinators_version`: a change of it ends the waiting, too. 0: none."""
+    takes_pieces: _builtins.bool
+    """A long answer comes in pieces, of one call each. False: it comes as a whole, however long it is."""
+    transfer_id: _builtins.int
+    """The transfer of the answer whose next piece is asked for, and the number of that piece; 0: a new answer."""
+    piece: _builtins.int
     def __init__(
         self,
         *,
@@ -983,10 +991,13 @@ class WatchCatalogRequest(_message.Message):
         after_version: _builtins.int = ...,
         max_wait_ms: _builtins.int = ...,
         after_coordinators_version: _builtins.int = ...,
+        takes_pieces: _builtins.bool = ...,
+        transfer_id: _builtins.int = ...,
+        piece: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_coordinators_version", b"after_coordinators_version", "after_version", b"after_version", "incarnation", b"incarnation", "max_wait_ms", b"max_wait_ms", "node_id", b"node_id", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_coordinators_version", b"after_coordinators_version", "after_version", b"after_version", "incarnation", b"incarnation", "max_wait_ms", b"max_wait_ms", "node_id", b"node_id", "piece", b"piece", "role", b"role", "takes_pieces", b"takes_pieces", "transfer_id", b"transfer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1038,6 +1049,9 @@ class WatchCatalogResponse(_message.Message):
     GROUP_PARTITION_COUNT_FIELD_NUMBER: _builtins.int
     COORDINATORS_VERSION_FIELD_NUMBER: _builtins.int
     ACTIVE_COORDINATOR_ADDRESS_FIELD_NUMBER: _builtins.int
+    TRANSFER_ID_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     """UNKNOWN_MEMBER_ID (25): the node's registration is gone or was replaced; it must register again.
     NOT_COORDINATOR (16): ask the coordinator at `active_coordinator_address`.
@@ -1057,6 +1071,15 @@ class WatchCatalogResponse(_message.Message):
     """Stands for the content of these three: equal where they are equal, never 0."""
     active_coordinator_address: _builtins.str
     """Where the active coordinator is; empty: not known (yet)."""
+    transfer_id: _builtins.int
+    """Not 0: one piece of a longer answer, all of the same version. The answer has an effect when its last piece is here,
+    which has `coordinators` and what follows it. A transfer that the coordinator does not know (any more) begins anew,
+    with another id and piece 0.
+    """
+    piece: _builtins.int
+    """From 0."""
+    more: _builtins.bool
+    """There are further pieces."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic]: ...
     @_builtins.property
@@ -1102,10 +1125,13 @@ class WatchCatalogResponse(_message.Message):
         group_partition_count: _builtins.int = ...,
         coordinators_version: _builtins.int = ...,
         active_coordinator_address: _builtins.str = ...,
+        transfer_id: _builtins.int = ...,
+        piece: _builtins.int = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "broker_configs", b"broker_configs", "cluster_id", b"cluster_id", "coordinators", b"coordinators", "coordinators_version", b"coordinators_version", "deleted_topic_ids", b"deleted_topic_ids", "error_code", b"error_code", "error_message", b"error_message", "full", b"full", "group_configs", b"group_configs", "group_partition_count", b"group_partition_count", "group_partition_owners", b"group_partition_owners", "nodes", b"nodes", "nodes_changed", b"nodes_changed", "state_partition_count", b"state_partition_count", "state_partition_owners", b"state_partition_owners", "topics", b"topics", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "broker_configs", b"broker_configs", "cluster_id", b"cluster_id", "coordinators", b"coordinators", "coordinators_version", b"coordinators_version", "deleted_topic_ids", b"deleted_topic_ids", "error_code", b"error_code", "error_message", b"error_message", "full", b"full", "group_configs", b"group_configs", "group_partition_count", b"group_partition_count", "group_partition_owners", b"group_partition_owners", "more", b"more", "nodes", b"nodes", "nodes_changed", b"nodes_changed", "piece", b"piece", "state_partition_count", b"state_partition_count", "state_partition_owners", b"state_partition_owners", "topics", b"topics", "transfer_id", b"transfer_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
