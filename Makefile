@@ -7,7 +7,7 @@ STAMP := .venv/.setup-stamp
 
 setup: $(STAMP)
 
-$(STAMP): uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
+$(STAMP): uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml libs/*/setup.py libs/*/src/*/*.c services/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv sync --quiet --frozen --all-packages --inexact

@@ -21,7 +21,7 @@ from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
 from kshare_wire.record_reading import open_records
 from support.leader_logs import KEY
-from support.record_building import build_batch
+from support.record_building import build_batch, checked
 
 VERIFIED = TransactionalAppend(None, is_verification_required=False)
 
@@ -72,7 +72,9 @@ class HousekeptLog:
         )
         self._sequences[producer_id] = sequence + len(values)
         pending = self.log.begin(self.now_ms)
-        appended = self.log.prepare(memoryview(batch), self.now_ms, pending, VERIFIED if producer_id >= 0 else None)
+        appended = self.log.prepare(
+            checked(batch, self.settings, self.now_ms), self.now_ms, pending, VERIFIED if producer_id >= 0 else None
+        )
         self._write(list(self.log.writes(pending)))
         self.log.commit(pending)
         return appended.base_offset

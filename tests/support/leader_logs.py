@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kshare_core.configs import Configs
 from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.identifiers import TopicPartition
+from kshare_leader.log.aside import Aside
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.tail import TailCache
 from kshare_rpc.catalog import CatalogView
@@ -64,6 +65,7 @@ def open_logs(
     has_lease: Callable[[], bool] = lambda: True,
     report: Callable[[str], None] = lambda text: None,
     tails: TailCache | None = None,
+    aside: Aside | None = None,
 ) -> PartitionLogs:
     """The logs of node 1 after a first view with `topics`, by default one topic of two partitions."""
     logs = PartitionLogs(
@@ -74,6 +76,7 @@ def open_logs(
         has_lease=has_lease,
         report=report,
         tails=tails,
+        aside=aside,
     )
     logs.on_view(CatalogView(), view_of(*(topics or (topic(),))))
     return logs

@@ -7,7 +7,7 @@ import io
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -58,7 +58,21 @@ def produce_raw(connection: socket.socket, topic: str, records: bytes, known_wit
     return code
 
 
+class ProducedAnswer(NamedTuple):
+    """A partition in the answer to a Produce; `record_errors` are index and message."""
+
+    code: ErrorCode
+    message: str | None
+    record_errors: list[tuple[int, str | None]]
+    base_offset: int
+
+
 def _produce_once(connection: socket.socket, topic: str, records: bytes) -> int:
+    return int(produce_for_answer(connection, topic, records).code)
+
+
+def produce_for_answer(connection: socket.socket, topic: str, records: bytes) -> ProducedAnswer:
+    """What a Produce v9 with any bytes as records is answered with."""
     partition: Any = PartitionProduceData(index=0, records=records)  # type: ignore[arg-type]
     request = ProduceRequest(
         transactional_id=None,
@@ -72,10 +86,17 @@ def _produce_once(connection: socket.socket, topic: str, records: bytes) -> int:
     answer = read_frame(connection)
     assert answer is not None
     response, _ = entity_reader(ProduceResponse)(answer, 5)
-    return int(response.responses[0].partition_responses[0].error_code)
+    found = response.responses[0].partition_responses[0]
+    errors = [(int(error.batch_index), error.batch_index_error_message) for error in found.record_errors]
+    return ProducedAnswer(ErrorCode(int(found.error_code)), found.error_message, errors, int(found.base_offset))
 
 
-def one_record_batch() -> bytearray:
+def record_with_key() -> bytes:
+    """As `one_record_batch`, with a key, as compacted topics need it."""
+    return bytes(one_record_batch(b"key"))
+
+
+def one_record_batch(key: bytes | None = None) -> bytearray:
     """A batch of one record of now: retention removes older ones."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -86,5 +107,5 @@ def one_record_batch() -> bytearray:
         base_sequence=-1,
         batch_size=10_000,
     )
-    builder.append(0, timestamp=time.time_ns() // 1_000_000, key=None, value=b"value", headers=[])
+    builder.append(0, timestamp=time.time_ns() // 1_000_000, key=key, value=b"value", headers=[])
     return bytearray(builder.build())

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from crc32c import crc32c
 
+from kshare_leader.log.batch_validation import CheckedBatch, ProducedBatch, rules_of
+from kshare_leader.log.topic_settings import TopicSettings
+
 
 def build_batch(
     values: Sequence[bytes | None] = (b"value",),
@@ -43,3 +46,9 @@ def damage(batch: bytes, at: int, form: str, value: int, *, fix_crc: bool = True
     if fix_crc:
         struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
     return bytes(changed)
+
+
+def checked(batch: bytes, settings: TopicSettings, now_ms: int) -> CheckedBatch:
+    """A produced batch after its validation, for a topic with these settings."""
+    produced = ProducedBatch(memoryview(batch), rules_of(settings, "topic-0", now_ms), settings.max_message_bytes)
+    return produced.check()

@@ -79,7 +79,7 @@ def test_a_bad_batch_does_not_hurt_its_neighbours() -> None:
         answers = await produce(new_logs(), (KEY, batch), (KEY, batch[:-1]), (KEY, b""), (KEY, batch))
         assert [(answer.error_code, answer.base_offset) for answer in answers] == [
             (0, 0),
-            (ErrorCode.CORRUPT_MESSAGE, -1),
+            (ErrorCode.INVALID_RECORD, -1),
             (ErrorCode.INVALID_RECORD, -1),
             (0, 1),
         ]

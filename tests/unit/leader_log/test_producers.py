@@ -44,7 +44,8 @@ SIX = [header(sequence, 10) for sequence in range(0, 60, 10)]
 CASES: list[tuple[str, ProducerEntry | None, BatchHeader, ErrorCode | int | None]] = [
     ("unknown producer at 0", None, header(0), None),
     ("unknown producer anywhere", None, header(77), None),
-    ("unknown producer with a negative epoch", None, header(0, epoch=-1), ErrorCode.INVALID_PRODUCER_EPOCH),
+    ("unknown producer without an epoch", None, header(0, epoch=-1), None),
+    ("unknown producer with a negative epoch", None, header(0, epoch=-2), ErrorCode.INVALID_PRODUCER_EPOCH),
     ("next sequence", entry_of(header(0, 10)), header(10), None),
     ("gap", entry_of(header(0, 10)), header(11), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     ("overlap", entry_of(header(0, 10)), header(9), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kshare_wire.batch_rewriting import batch_with_records, delete_horizon_ms
-from kshare_wire.record_batches import check_crc, patch, patch_log_append_time, read_header
+from kshare_wire.record_batches import check_crc, patch, patch_times, read_header
 from kshare_wire.record_reading import open_records
 from support.record_building import build_batch
 
@@ -62,7 +62,7 @@ def test_a_horizon_is_kept_moved_or_taken_away() -> None:
 
 
 def test_the_time_of_the_append_stays_that_of_all_records() -> None:
-    data = patch_log_append_time(appended(4), 50, 9, 123_456)
+    data = patch_times(appended(4), 50, 9, 123_456, log_append_time=True)
     rewritten = batch_with_records(read_header(data), list(open_records(data))[2:3], 999_999)
     now = read_header(rewritten)
     check_crc(rewritten, now)

@@ -5,8 +5,8 @@ the normal path never looks behind it: no decompression, nothing that costs more
 
 Base offset, batch length and partition leader epoch lie before the CRC's range; `patch` therefore changes the offset
 and the epoch with one copy of the batch and no new CRC. Log append time lies within that range:
-`patch_log_append_time` computes a new CRC. The layout is that of Kafka's DefaultRecordBatch; the errors of a produced
-batch are those of ProduceRequest.validateRecords, LogValidator.validateBatch and UnifiedLog.analyzeAndValidateRecords
+`patch_times` computes a new CRC. The layout is that of Kafka's DefaultRecordBatch; the errors of a produced batch are
+those of ProduceRequest.validateRecords, LogValidator.validateBatch and UnifiedLog.analyzeAndValidateRecords
 of Kafka 4.3.
 """
 
@@ -45,6 +45,8 @@ _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _MAGIC_AT = 16
 _CRC_AT = 17
+_LEAST_LENGTH = 14
+"""Of message format v0 (LegacyRecord.RECORD_OVERHEAD_V0), which is what Kafka compares every length with."""
 _CHECKED_FROM = 21
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 _END_TRANSACTION = struct.Struct(">BBBBBhhBhiB")
@@ -157,25 +159,58 @@ def check_crc(records: bytes | memoryview, header: BatchHeader) -> None:
         raise _corrupt(f"Record is corrupt (stored crc = {header.crc}, computed crc = {found})")
 
 
-def read_produced_batch(records: bytes | memoryview) -> BatchHeader:
-    """The one batch that a producer sent for a partition, checked in full; KafkaError says what is wrong.
+def read_produced_batch(records: bytes | memoryview, max_bytes: int | None = None) -> BatchHeader:
+    """The header of the one batch that a producer sent for a partition; KafkaError says what is wrong.
 
-    The size against max.message.bytes and the timestamps against the topic's configs are for the log to check.
+    Bytes after the batch that are no whole batch are not part of it, as in Kafka: take `header.size` bytes. A batch of
+    more than `max_bytes` (max.message.bytes) is MESSAGE_TOO_LARGE. The records are for `record_checks`.
     """
-    if len(records) == 0:
+    position = _next_batch(records, 0)
+    if position is None:
         raise _invalid("a Produce request must have exactly one record batch per partition; there is none")
-    header = read_header(records)
-    if header.size != len(records):
-        headers = read_headers(records)
-        raise _invalid(f"a Produce request must have exactly one record batch per partition; there are {len(headers)}")
+    if records[_MAGIC_AT] != MAGIC:
+        raise _invalid(f"record batches must have magic version 2, not {records[_MAGIC_AT]}")
+    if position < HEADER_LENGTH:
+        raise _corrupt(f"a record batch has {position} bytes, less than its header's {HEADER_LENGTH}")
+    if _next_batch(records, position) is not None:
+        raise _invalid("a Produce request must have exactly one record batch per partition; there are more")
+    header = BatchHeader(0, *_HEADER.unpack_from(records, 0))
+    if header.base_offset != 0:
+        raise _invalid(f"the base offset of a produced batch must be 0, not {header.base_offset}")
+    if max_bytes is not None and header.size > max_bytes:
+        text = f"the record batch has {header.size} bytes; max.message.bytes allows {max_bytes}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
     check_crc(records, header)
     _check_produced(header)
     return header
 
 
+def _next_batch(records: bytes | memoryview, position: int) -> int | None:
+    """Where the batch at `position` ends, None where no whole batch is there (ByteBufferLogInputStream).
+
+    KafkaError CORRUPT_MESSAGE for an impossible length or magic.
+    """
+    remaining = len(records) - position
+    if remaining < LENGTH_PREFIX:
+        return None
+    (length,) = _EPOCH.unpack_from(records, position + 8)
+    if length < _LEAST_LENGTH:
+        raise _corrupt(f"Record size {length} is less than the minimum record overhead ({_LEAST_LENGTH})")
+    if remaining <= _MAGIC_AT:
+        return None
+    magic = records[position + _MAGIC_AT]
+    if magic > MAGIC:
+        raise _corrupt(f"Invalid magic found in record: {magic if magic < 128 else magic - 256}")
+    end: int = position + LENGTH_PREFIX + length
+    return end if end <= len(records) else None
+
+
 def _check_produced(header: BatchHeader) -> None:
-    if header.base_offset != 0:
-        raise _invalid(f"the base offset of a produced batch must be 0, not {header.base_offset}")
+    compression = header.attributes & COMPRESSION_MASK
+    if compression >= len(COMPRESSION_NAMES):
+        known = ", ".join(f"{code} {name}" for code, name in enumerate(COMPRESSION_NAMES))
+        text = f"compression type {compression} is unknown; there are {known}"
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
     if header.record_count <= 0:
         raise _invalid(f"a produced batch must have records; its count is {header.record_count}")
     if header.last_offset_delta != header.record_count - 1:
@@ -183,20 +218,10 @@ def _check_produced(header: BatchHeader) -> None:
             f"a produced batch with {header.record_count} records must have the last offset delta "
             f"{header.record_count - 1}, not {header.last_offset_delta}"
         )
-    compression = header.attributes & COMPRESSION_MASK
-    if compression >= len(COMPRESSION_NAMES):
-        known = ", ".join(f"{code} {name}" for code, name in enumerate(COMPRESSION_NAMES))
-        raise _invalid(f"compression type {compression} is unknown; there are {known}")
     if header.attributes & CONTROL_MASK:
         raise _invalid("clients are not allowed to write control records")
     if header.has_producer_id and header.base_sequence < 0:
         raise _invalid(f"a batch of producer {header.producer_id} must have a sequence, not {header.base_sequence}")
-    if header.attributes & TIMESTAMP_TYPE_MASK:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "clients must set the timestamp type of a batch to CreateTime")
-    # The smallest record has seven bytes; only without compression does the length bound the count.
-    records_length = header.size - HEADER_LENGTH
-    if compression == 0 and header.record_count * 7 > records_length:
-        raise _invalid(f"{header.record_count} records do not fit into {records_length} bytes")
 
 
 def patch(batch: bytes | memoryview, base_offset: int, leader_epoch: int) -> bytes:
@@ -205,14 +230,17 @@ def patch(batch: bytes | memoryview, base_offset: int, leader_epoch: int) -> byt
     return b"".join((_OFFSET.pack(base_offset), view[8:12], _EPOCH.pack(leader_epoch), view[16:]))
 
 
-def patch_log_append_time(
-    batch: bytes | memoryview, base_offset: int, leader_epoch: int, log_append_time_ms: int
+def patch_times(
+    batch: bytes | memoryview, base_offset: int, leader_epoch: int, max_timestamp_ms: int, *, log_append_time: bool
 ) -> bytes:
-    """`patch` for message.timestamp.type=LogAppendTime: sets timestamp type, max timestamp and CRC too."""
+    """`patch` that sets max timestamp, timestamp type and CRC too (DefaultRecordBatch.setMaxTimestamp).
+
+    For message.timestamp.type=LogAppendTime, and for headers whose times differ from those of their records.
+    """
     view = memoryview(batch)
     checked = bytearray(view[_CHECKED_FROM:HEADER_LENGTH])
-    checked[1] |= TIMESTAMP_TYPE_MASK
-    _OFFSET.pack_into(checked, _MAX_TIMESTAMP_AT - _CHECKED_FROM, log_append_time_ms)
+    checked[1] = checked[1] | TIMESTAMP_TYPE_MASK if log_append_time else checked[1] & ~TIMESTAMP_TYPE_MASK
+    _OFFSET.pack_into(checked, _MAX_TIMESTAMP_AT - _CHECKED_FROM, max_timestamp_ms)
     records = view[HEADER_LENGTH:]
     crc = crc32c(records, crc32c(checked))
     return b"".join(

@@ -1,35 +1,29 @@
-"""Opens the records of a batch: only for look-ups by timestamp within a batch, and for tools.
+"""Opens the records of a batch as Python objects: for dead letters, traces, tools and tests.
 
-The log itself works on headers (`record_batches`). Here the records are decompressed within a limit, because a small
-batch may claim to hold very much, and are then read by aiokafka's C extension. Whatever is wrong with the bytes ends as
+The log itself works on headers (`record_batches`) and walks over records in C (`record_checks`, `record_walks`). Here
+the records are decompressed within a limit, because a small batch may claim to hold very much, and are then read by
+aiokafka's C extension. Whatever is wrong with the bytes ends as
 KafkaError CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import cramjam
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_wire.record_batches import COMPRESSION_MASK, COMPRESSION_NAMES, HEADER_LENGTH, BatchHeader, read_header
+from kshare_wire.decompression import CannotDecompress, DecompressesTooFar, decompressed
+from kshare_wire.record_batches import COMPRESSION_MASK, HEADER_LENGTH, BatchHeader, read_header
 
 DECOMPRESSED_LIMIT_BYTES = 128 * 1024 * 1024
 """The largest batch that is opened, measured after decompression."""
 
-Decompress = Callable[[memoryview, int], bytes | memoryview]
-"""Takes compressed bytes and how many bytes may come out at most."""
-
-_XERIAL_HEADER = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 _ATTRIBUTES_AT = 21
 _LENGTH_AT = 8
-_GZIP_WINDOW_BITS = 31
-_FIRST_GUESS = 4
 _UNREADABLE = (CorruptRecordException, ValueError, OverflowError, EOFError)
 
 
@@ -75,90 +69,18 @@ def _reader(batch: bytes | memoryview, limit_bytes: int) -> tuple[BatchHeader, D
     return header, DefaultRecordBatch(_without_compression(view, header, records))
 
 
-def _without_compression(view: memoryview, header: BatchHeader, records: bytes | memoryview) -> bytes:
+def _without_compression(view: memoryview, header: BatchHeader, records: bytes | bytearray | memoryview) -> bytes:
     start = bytearray(view[:HEADER_LENGTH])
     struct.pack_into(">i", start, _LENGTH_AT, HEADER_LENGTH - _LENGTH_AT - 4 + len(records))
     struct.pack_into(">h", start, _ATTRIBUTES_AT, header.attributes & ~COMPRESSION_MASK)
     return b"".join((start, records))
 
 
-def _decompressed(records: memoryview, header: BatchHeader, limit_bytes: int) -> bytes | memoryview:
-    if header.compression == 0:
-        return records
-    if header.compression >= len(COMPRESSION_NAMES):
-        raise _corrupt(header, f"compression type {header.compression} is unknown")
-    decompress = _DECOMPRESSORS[COMPRESSION_NAMES[header.compression]]
+def _decompressed(records: memoryview, header: BatchHeader, limit_bytes: int) -> bytes | bytearray | memoryview:
     try:
-        return decompress(records, limit_bytes)
-    except (cramjam.DecompressionError, zlib.error, struct.error, ValueError) as error:
+        return decompressed(records, header.compression, limit_bytes)
+    except (CannotDecompress, DecompressesTooFar) as error:
         raise _corrupt(header, str(error)) from error
-
-
-def _gzip(records: memoryview, limit_bytes: int) -> bytes:
-    decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
-    opened = decompressor.decompress(records, limit_bytes)
-    if not decompressor.eof:
-        raise ValueError(f"the gzip stream was cut off, or holds more than {limit_bytes} bytes")
-    return opened
-
-
-def _snappy(records: memoryview, limit_bytes: int) -> bytes:
-    if records[: len(_XERIAL_HEADER)] != _XERIAL_HEADER:
-        return _snappy_block(records, limit_bytes)
-    blocks: list[bytes] = []
-    position = len(_XERIAL_HEADER)
-    while position < len(records):
-        (length,) = struct.unpack_from(">I", records, position)
-        position += 4
-        block = _snappy_block(records[position : position + length], limit_bytes)
-        limit_bytes -= len(block)
-        blocks.append(block)
-        position += length
-    return b"".join(blocks)
-
-
-def _snappy_block(block: memoryview, limit_bytes: int) -> bytes:
-    if not 0 < _snappy_length(block) <= limit_bytes:
-        raise ValueError(f"a snappy block is empty or holds more than {limit_bytes} bytes")
-    return bytes(cramjam.snappy.decompress_raw(block))
-
-
-def _snappy_length(block: memoryview) -> int:
-    """The length that a raw snappy block declares at its start, as a varint of at most five bytes."""
-    length = 0
-    for index, byte in enumerate(block[:5]):
-        length |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return length
-    raise ValueError("a snappy block has no length")
-
-
-def _bounded(
-    decompress_into: Callable[[memoryview, bytearray], int],
-) -> Callable[[memoryview, int], bytes | memoryview]:
-    """Decompression into a buffer that grows with what is found, up to the limit."""
-
-    def decompress(records: memoryview, limit_bytes: int) -> bytes | memoryview:
-        size = min(limit_bytes, _FIRST_GUESS * len(records) + HEADER_LENGTH)
-        while True:
-            opened = bytearray(size)
-            try:
-                return memoryview(opened)[: decompress_into(records, opened)]
-            except cramjam.DecompressionError as error:
-                # cramjam has one exception for all; only this text means that the buffer was too small.
-                if "whole buffer" not in str(error) or size == limit_bytes:
-                    raise
-            size = min(limit_bytes, size * _FIRST_GUESS)
-
-    return decompress
-
-
-_DECOMPRESSORS: dict[str, Decompress] = {
-    "gzip": _gzip,
-    "snappy": _snappy,
-    "lz4": _bounded(cramjam.lz4.decompress_into),
-    "zstd": _bounded(cramjam.zstd.decompress_into),
-}
 
 
 def _corrupt(header: BatchHeader, why: str) -> KafkaError:

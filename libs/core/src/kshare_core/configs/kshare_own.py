@@ -48,6 +48,21 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         high=MAX_LONG,
         text="Newest record bytes of all logs that a leader keeps in memory; the rest is read from disk.",
     ),
+    long(
+        "kshare.max.decompressed.batch.bytes",
+        128 * 1024 * 1024,
+        low=1024,
+        high=(1 << 31) - 1,
+        text="How far a produced record batch may decompress; larger ones are refused with MESSAGE_TOO_LARGE.",
+    ),
+    long(
+        "kshare.leader.inline.batch.bytes",
+        1024 * 1024,
+        low=0,
+        high=MAX_LONG,
+        text="Record batches up to this size, after decompression, are read on the leader's event loop; larger ones on"
+        " a thread, which costs them about 0.1 ms.",
+    ),
     integer(
         "kshare.max.partitions",
         100_000,

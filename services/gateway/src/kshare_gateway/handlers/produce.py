@@ -27,10 +27,13 @@ from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import PRODUCE
 from kshare_rpc.network import CallFailed
-from kshare_wire.messages import ZERO_ID, Body, Message
+from kshare_wire.decompression import ZSTD
+from kshare_wire.messages import ZERO_ID, Body, Buffer, Message
+from kshare_wire.record_batches import COMPRESSION_MASK, HEADER_LENGTH, MAGIC, TRANSACTIONAL_MASK
 
 _ACKS = (-1, 0, 1)
 FIRST_VERSION_WITH_IDS = 13
+FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
 FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 
@@ -52,6 +55,9 @@ async def handle(context: RequestContext, request: Message) -> Body | None:
     results: _Results = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
     records: _Records = {}
+    refused = _transaction_problem(request)
+    if refused is not None:
+        return failed(context, request, refused)
     for asked, partition in _partitions(context, request):
         key, problem = _place(context, request, asked, partition)
         if problem is not None:
@@ -143,6 +149,9 @@ def _place(
         return nowhere, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; allowed are -1, 0 and 1")
     if not partition.records:
         return nowhere, KafkaError(ErrorCode.INVALID_RECORD, "A partition needs at least one record batch")
+    if context.version < FIRST_VERSION_WITH_ZSTD and _attributes(partition.records) & COMPRESSION_MASK == ZSTD:
+        text = f"zstd is allowed from version {FIRST_VERSION_WITH_ZSTD} of Produce on"
+        return nowhere, KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)
     if (internal := internal_name(context.gateway.view, asked)) is not None:
         return nowhere, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {internal} is internal: only read it")
     topic_id = asked if isinstance(asked, bytes) else None
@@ -153,6 +162,22 @@ def _place(
         topic_id = known.topic_id
     assert topic_id is not None
     return TopicPartition(topic_id, partition.index), None
+
+
+def _transaction_problem(request: Message) -> KafkaError | None:
+    """Transactional batches without a transactional id fail the whole request (KafkaApis.handleProduceRequest)."""
+    if request.transactional_id is None:
+        for topic in request.topic_data:
+            for partition in topic.partition_data:
+                if partition.records and _attributes(partition.records) & TRANSACTIONAL_MASK:
+                    text = "A request with transactional batches must name its transactional id"
+                    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
+    return None
+
+
+def _attributes(records: Buffer) -> int:
+    """The lower byte of the first batch's attributes; 0 where there is no batch that could have any."""
+    return records[22] if len(records) >= HEADER_LENGTH and records[16] == MAGIC else 0
 
 
 async def _produce_at_leaders(
@@ -209,6 +234,10 @@ def _accepted(context: RequestContext, entry: leader_pb2.ProduceResponse.Partiti
         "base_offset": -1 if entry.error_code else entry.base_offset,
         "log_append_time_ms": -1 if entry.error_code else entry.log_append_time_ms,
         "log_start_offset": -1 if entry.error_code else entry.log_start_offset,
+        "record_errors": [
+            {"batch_index": error.batch_index, "batch_index_error_message": error.message}
+            for error in entry.record_errors
+        ],
     }
 
 

@@ -19,6 +19,7 @@ from kshare_leader.log.pending_appends import Appended
 from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.record_batches import read_header
+from kshare_wire.record_checks import InvalidRecords
 
 ACKS = (-1, 0, 1)
 PARTITIONS_LIMIT = 10_000
@@ -75,6 +76,7 @@ class ProduceHandler:
                 log_append_time_ms=UNKNOWN,
                 log_start_offset=UNKNOWN,
                 current_leader=leader_in_answer(self._logs, key_of(partition), result.code),
+                record_errors=_record_errors(result),
             )
         if isinstance(result, BaseException):
             raise result
@@ -86,6 +88,11 @@ class ProduceHandler:
             log_start_offset=result.log_start_offset,
             current_leader=leader_in_answer(self._logs, key_of(partition), ErrorCode.NONE),
         )
+
+
+def _record_errors(error: KafkaError) -> list[leader_pb2.ProduceResponse.RecordError]:
+    found = error.record_errors if isinstance(error, InvalidRecords) else ()
+    return [leader_pb2.ProduceResponse.RecordError(batch_index=index, message=message) for index, message in found]
 
 
 def _producers_problem(request: leader_pb2.ProduceRequest, payload: memoryview) -> KafkaError | None:

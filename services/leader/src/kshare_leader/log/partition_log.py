@@ -1,9 +1,9 @@
 """The log of one partition: checks and places batches, and reads them back.
 
-Appends have two steps, so that many of them share one write. `prepare` checks a batch against everything that came
-before it, gives it its offsets and collects what must be written in a `PendingAppends`; the log itself does not change.
-When the writes are durable, `commit` makes the batches readable and moves the high watermark; when they failed, the
-PendingAppends is thrown away and nothing was assigned.
+Appends have two steps, so that many of them share one write. `prepare` takes a batch whose own bytes were validated
+(`batch_validation`), checks it against everything that came before it, gives it its offsets and collects what must be
+written in a `PendingAppends`; the log itself does not change. When the writes are durable, `commit` makes the batches
+readable and moves the high watermark; when they failed, the PendingAppends is thrown away and nothing was assigned.
 
 Reads of recent batches come from the tail in memory, older ones from the store by seeking to the batch that holds the
 offset. Look-ups by time use a sparse index: after each INDEX_INTERVAL_BYTES of batches an entry says up to which offset
@@ -26,6 +26,7 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_core.log_fields import about
 from kshare_leader.log import keys
+from kshare_leader.log.batch_validation import CheckedBatch
 from kshare_leader.log.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
 from kshare_leader.log.producer_state import ProducerState, TransactionalAppend
 from kshare_leader.log.producers import PRODUCERS_LIMIT
@@ -49,9 +50,8 @@ from kshare_wire.record_batches import (
     BatchHeader,
     build_end_transaction_marker,
     patch,
-    patch_log_append_time,
+    patch_times,
     read_header,
-    read_produced_batch,
 )
 from kshare_wire.record_reading import open_records
 
@@ -179,24 +179,21 @@ class PartitionLog:
 
     def prepare(
         self,
-        records: memoryview,
+        batch: CheckedBatch,
         now_ms: int,
         pending: PendingAppends,
         transactional: TransactionalAppend | None = None,
     ) -> Appended:
-        """Checks the produced `records` and adds them to `pending`; KafkaError where they must not be appended.
+        """Adds a validated batch to `pending`; KafkaError where it must not be appended.
 
         A duplicate of one of its producer's last batches is answered with the offset that the batch has already.
         Transactional batches need `transactional`.
         """
-        header = read_produced_batch(records)
+        records, header, newest_ms = batch
         settings = self.settings
-        if header.size > settings.max_message_bytes:
-            text = f"the record batch has {header.size} bytes; max.message.bytes allows {settings.max_message_bytes}"
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
-        _check_segment_and_keys(records, header, settings)
-        if not settings.log_append_time:
-            _check_timestamps(header, settings, now_ms)
+        if header.size > settings.segment_bytes:
+            text = f"the record batch has {header.size} bytes; segment.bytes allows {settings.segment_bytes}"
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
         log_append_time_ms = now_ms if settings.log_append_time else NO_TIMESTAMP
         is_transactional = header.is_transactional
         if header.has_producer_id:
@@ -208,14 +205,16 @@ class PartitionLog:
         elif is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transactional batch must have a producer id")
         base_offset = pending.next_offset
-        if settings.log_append_time:
-            data = patch_log_append_time(records, base_offset, self.leader_epoch, now_ms)
-        else:
+        max_timestamp_ms = now_ms if settings.log_append_time else newest_ms
+        if max_timestamp_ms == header.max_timestamp_ms and settings.log_append_time == header.is_log_append_time:
             data = patch(records, base_offset, self.leader_epoch)
-        max_timestamp_ms = now_ms if settings.log_append_time else header.max_timestamp_ms
+        else:
+            data = patch_times(
+                records, base_offset, self.leader_epoch, max_timestamp_ms, log_append_time=settings.log_append_time
+            )
         last_offset = base_offset + header.last_offset_delta
-        batch = StoredBatch(base_offset, last_offset, data, False, is_transactional, header.producer_id)
-        pending.add(batch, max_timestamp_ms)
+        stored = StoredBatch(base_offset, last_offset, data, False, is_transactional, header.producer_id)
+        pending.add(stored, max_timestamp_ms)
         return Appended(base_offset, log_append_time_ms, self.log_start_offset)
 
     def prepare_end(self, end: EndTransaction, now_ms: int, pending: PendingAppends) -> None:
@@ -416,29 +415,3 @@ class PartitionLog:
         positions = Positions(self._positions.start_offset, first_dirty_offset)
         self._store.write([Write(keys.POSITIONS, self._prefix, encode_positions(positions))])
         self._positions = positions
-
-
-def _check_segment_and_keys(records: memoryview, header: BatchHeader, settings: TopicSettings) -> None:
-    """A batch must fit into a segment; where the topic is compacted, each record must have a key."""
-    if header.size > settings.segment_bytes:
-        text = f"the record batch has {header.size} bytes; segment.bytes allows {settings.segment_bytes}"
-        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
-    if settings.compacts:
-        for index, record in enumerate(open_records(records)):
-            if record.key is None:
-                text = f"record {index} of the batch has no key, and the topic is compacted (cleanup.policy)"
-                raise KafkaError(ErrorCode.INVALID_RECORD, text)
-
-
-def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
-    """The first and the newest timestamp stand for all of the batch, which is not opened."""
-    for timestamp_ms in (header.first_timestamp_ms, header.max_timestamp_ms):
-        if timestamp_ms == NO_TIMESTAMP:
-            continue
-        if not now_ms - settings.timestamp_before_max_ms <= timestamp_ms <= now_ms + settings.timestamp_after_max_ms:
-            text = (
-                f"timestamp {timestamp_ms} is out of range: message.timestamp.before.max.ms and "
-                f"message.timestamp.after.max.ms allow {now_ms - settings.timestamp_before_max_ms} to "
-                f"{now_ms + settings.timestamp_after_max_ms}"
-            )
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)

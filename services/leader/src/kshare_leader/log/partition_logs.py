@@ -1,5 +1,7 @@
 """All logs of a node: which partitions it leads, group commit, and what happens to logs when the catalog changes.
 
+**Validation.** The bytes of a batch are validated before it joins a turn (`batch_validation`).
+
 **Group commit.** Appends that arrive during one turn of the event loop are checked in the order in which they came and
 written with one atomic, fsync'd write; then their batches become readable, their futures are answered and listeners are
 called. When the write fails, nothing was assigned: every append of the turn gets KAFKA_STORAGE_ERROR.
@@ -26,6 +28,8 @@ from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition, topic_id_text
 from kshare_leader.log import keys
+from kshare_leader.log.aside import Aside
+from kshare_leader.log.batch_validation import BatchValidation, CheckedBatch, Outcome, ProducedBatch, rules_of
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.pending_appends import Appended, PendingAppends
 from kshare_leader.log.producer_state import TransactionalAppend
@@ -45,13 +49,17 @@ WRITE_LIMIT_BYTES = 64 * 1024 * 1024
 
 class _QueuedAppend(NamedTuple):
     key: TopicPartition
-    records: memoryview
+    batch: CheckedBatch
     future: asyncio.Future[Appended]
     writes: Sequence[Write]
     transactional: TransactionalAppend | None
 
     def prepare(self, log: PartitionLog, now_ms: int, pending: PendingAppends) -> Appended:
-        return log.prepare(self.records, now_ms, pending, self.transactional)
+        return log.prepare(self.batch, now_ms, pending, self.transactional)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.batch.records)
 
 
 class _QueuedEnd(NamedTuple):
@@ -60,8 +68,8 @@ class _QueuedEnd(NamedTuple):
     key: TopicPartition
     end: EndTransaction
     future: asyncio.Future[None]
-    records: memoryview = memoryview(b"")
     writes: Sequence[Write] = ()
+    size_bytes: int = 0
 
     def prepare(self, log: PartitionLog, now_ms: int, pending: PendingAppends) -> None:
         log.prepare_end(self.end, now_ms, pending)
@@ -94,7 +102,9 @@ class PartitionLogs:
         report: Callable[[str], None] = lambda text: None,
         tails: TailCache | None = None,
         measures: LeaderMeasures | None = None,
+        aside: Aside | None = None,
     ) -> None:
+        """`aside` validates batches that are too large for the event loop; by default a thread does."""
         self._measures = measures or LeaderMeasures()
         self._store = store
         self._clock = clock
@@ -112,6 +122,9 @@ class PartitionLogs:
         self._write_failure: str | None = None
         self._queue: list[_QueuedAppend | _QueuedEnd] = []
         self._turn: asyncio.Handle | None = None
+        self._validation = BatchValidation(
+            aside or Aside("batch-validation"), inline_bytes=configs.integer("kshare.leader.inline.batch.bytes")
+        )
 
     # finding
 
@@ -180,20 +193,53 @@ class PartitionLogs:
         """
         if future is None:
             future = asyncio.get_running_loop().create_future()
-        self._enqueue(_QueuedAppend(key, records, future, writes, transactional))
+        answer = future
+
+        def validated(outcome: Outcome) -> None:
+            if isinstance(outcome, CheckedBatch):
+                self._enqueue(_QueuedAppend(key, outcome, answer, writes, transactional))
+            elif isinstance(outcome, Exception) and not answer.done():
+                answer.set_exception(outcome)
+
+        try:
+            log = self.lookup(key)
+            self._check_queue()
+        except KafkaError as error:
+            future.set_exception(error)
+            return future
+        rules = rules_of(
+            log.settings,
+            f"{self.topic_name(key.topic_id)}-{key.partition}",
+            self._clock.now_ms(),
+            self._configs.integer("kshare.max.decompressed.batch.bytes"),
+        )
+        self._validation.submit(key, ProducedBatch(records, rules, log.settings.max_message_bytes), validated)
         return future
 
     def end_transaction(self, key: TopicPartition, end: EndTransaction) -> asyncio.Future[None]:
         """Appends the marker that ends a transaction; answered when it is durable, else with KafkaError."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enqueue(_QueuedEnd(key, end, future))
+
+        def comes(outcome: Outcome) -> None:
+            if outcome is None:
+                self._enqueue(_QueuedEnd(key, end, future))
+            elif isinstance(outcome, Exception) and not future.done():
+                future.set_exception(outcome)
+
+        try:
+            self._check_queue()
+        except KafkaError as error:
+            future.set_exception(error)
+        else:
+            self._validation.submit(key, None, comes)
         return future
 
-    def _enqueue(self, queued: _QueuedAppend | _QueuedEnd) -> None:
-        if len(self._queue) >= QUEUED_APPENDS_LIMIT:
+    def _check_queue(self) -> None:
+        if len(self._queue) + self._validation.count >= QUEUED_APPENDS_LIMIT:
             text = f"more than {QUEUED_APPENDS_LIMIT} appends are waiting for the disk"
-            queued.future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
-            return
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+
+    def _enqueue(self, queued: _QueuedAppend | _QueuedEnd) -> None:
         self._queue.append(queued)
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
@@ -206,7 +252,7 @@ class PartitionLogs:
         for queued in self._queue:
             taken += 1
             turn.answers.append((queued.future, self._prepare(queued, now_ms, turn)))
-            size_bytes += len(queued.records)
+            size_bytes += queued.size_bytes
             if size_bytes >= WRITE_LIMIT_BYTES:
                 break
         del self._queue[:taken]
@@ -349,6 +395,7 @@ class PartitionLogs:
             self._turn = None
         turn = _Turn()
         text = f"leader {self._node_id} is stopping"
+        self._validation.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
         turn.answers = [(queued.future, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)) for queued in self._queue]
         self._queue.clear()
         _answer(turn)

@@ -117,8 +117,8 @@ def check_producer(entry: ProducerEntry | None, header: BatchHeader, verificatio
 
     `verification` is the one of the producer that is under way in the partition.
     """
-    if header.producer_epoch < 0:
-        raise _refusal(ErrorCode.INVALID_PRODUCER_EPOCH, header, "has an epoch below 0")
+    if header.producer_epoch < NO_EPOCH:
+        raise _refusal(ErrorCode.INVALID_PRODUCER_EPOCH, header, "has an epoch below -1")
     check_epoch(entry, header.producer_id, header.producer_epoch)
     if verification is not None:
         _check_first_sequence(entry, header, verification)

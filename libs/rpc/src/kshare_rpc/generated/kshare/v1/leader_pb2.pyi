@@ -96,6 +96,28 @@ class ProduceResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
+    class RecordError(_message.Message):
+        """Why a record of the batch was refused (ProduceResponse.BatchIndexAndErrorMessage)."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BATCH_INDEX_FIELD_NUMBER: _builtins.int
+        MESSAGE_FIELD_NUMBER: _builtins.int
+        batch_index: _builtins.int
+        message: _builtins.str
+        def __init__(
+            self,
+            *,
+            batch_index: _builtins.int = ...,
+            message: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_index", b"batch_index", "message", b"message"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Partition(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -107,6 +129,7 @@ class ProduceResponse(_message.Message):
         LOG_APPEND_TIME_MS_FIELD_NUMBER: _builtins.int
         LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
         CURRENT_LEADER_FIELD_NUMBER: _builtins.int
+        RECORD_ERRORS_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         error_code: _builtins.int
@@ -117,6 +140,8 @@ class ProduceResponse(_message.Message):
         log_start_offset: _builtins.int
         @_builtins.property
         def current_leader(self) -> _common_pb2.LeaderIdAndEpoch: ...
+        @_builtins.property
+        def record_errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceResponse.RecordError]: ...
         def __init__(
             self,
             *,
@@ -128,10 +153,11 @@ class ProduceResponse(_message.Message):
             log_append_time_ms: _builtins.int = ...,
             log_start_offset: _builtins.int = ...,
             current_leader: _common_pb2.LeaderIdAndEpoch | None = ...,
+            record_errors: _abc.Iterable[Global___ProduceResponse.RecordError] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "log_append_time_ms", b"log_append_time_ms", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "log_append_time_ms", b"log_append_time_ms", "log_start_offset", b"log_start_offset", "partition", b"partition", "record_errors", b"record_errors", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,30 @@
+"""A thread for work on record bytes that takes long and happens in C, where it leaves the GIL to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+class Aside:
+    """One thread, started when it is first needed; its work is done in the order in which it was given."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """The result of `work`, which must not touch what the event loop changes meanwhile."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def close(self) -> None:
+        """Drops what has not begun; work that is under way ends by itself."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None

@@ -1,0 +1,169 @@
+"""Validates produced batches before they are appended: small ones at once, large ones on a thread, in order.
+
+A batch of up to `inline_bytes` after decompression is validated on the event loop, which takes at most a few
+milliseconds. A larger one goes to the thread, and what comes for its partition meanwhile, markers of transactions
+included, waits behind it: batches of one partition are appended in the order in which they came, as idempotent
+producers need. Partitions take turns at the thread, so one that gets many large batches delays others by one batch at
+a time.
+
+At most `queued_bytes_limit` of batches wait; more get KAFKA_STORAGE_ERROR, which producers try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.log.aside import Aside
+from kshare_leader.log.topic_settings import MAX_LONG, TopicSettings
+from kshare_wire.decompression import DecompressesTooFar
+from kshare_wire.record_batches import BatchHeader, read_produced_batch
+from kshare_wire.record_checks import RecordRules, check_records
+
+DEFAULT_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+QUEUED_BYTES_LIMIT = 64 * 1024 * 1024
+
+
+class CheckedBatch(NamedTuple):
+    """A batch that may be appended as far as its own bytes go. `newest_ms`: -1 where no record has a timestamp."""
+
+    records: memoryview
+    header: BatchHeader
+    newest_ms: int
+
+
+Outcome = CheckedBatch | Exception | None
+"""None: there was nothing to validate."""
+
+
+class ProducedBatch(NamedTuple):
+    """What a producer sent, and the rules of its topic."""
+
+    records: memoryview
+    rules: RecordRules
+    max_message_bytes: int
+
+    def check(self, limit_bytes: int | None = None) -> CheckedBatch:
+        """KafkaError where the batch must not be appended; DecompressesTooFar as `check_records`."""
+        header = read_produced_batch(self.records, self.max_message_bytes)
+        records = self.records if len(self.records) == header.size else self.records[: header.size]
+        return CheckedBatch(records, header, check_records(records, header, self.rules, limit_bytes))
+
+
+def rules_of(
+    settings: TopicSettings, partition: str, now_ms: int, limit_bytes: int = DEFAULT_DECOMPRESSED_BYTES
+) -> RecordRules:
+    """What a topic with these settings asks of records that come now."""
+    return RecordRules(
+        partition,
+        settings.compacts,
+        settings.log_append_time,
+        now_ms - settings.timestamp_before_max_ms,
+        min(now_ms + settings.timestamp_after_max_ms, MAX_LONG),
+        limit_bytes,
+    )
+
+
+class _Waiting(NamedTuple):
+    batch: ProducedBatch | None
+    done: Callable[[Outcome], None]
+
+
+class BatchValidation:
+    """All batches of a node that wait for their validation."""
+
+    def __init__(self, aside: Aside, *, inline_bytes: int, queued_bytes_limit: int = QUEUED_BYTES_LIMIT) -> None:
+        self._aside = aside
+        self._inline_bytes = inline_bytes
+        self._queued_bytes_limit = queued_bytes_limit
+        self._queued_bytes = 0
+        self._lanes: dict[TopicPartition, deque[_Waiting]] = {}
+        self._ready: deque[TopicPartition] = deque()
+        """The partitions of `_lanes` in the order of their turns; the one that has its turn is in front."""
+        self._task: asyncio.Task[None] | None = None
+        self.count = 0
+        """How many wait."""
+
+    def submit(self, key: TopicPartition, batch: ProducedBatch | None, done: Callable[[Outcome], None]) -> None:
+        """Calls `done` with the outcome, at once where nothing waits for the partition and the batch is small.
+
+        Without a batch only the order is kept.
+        """
+        lane = self._lanes.get(key)
+        if lane is None:
+            finished, outcome = self._try_inline(batch)
+            if finished:
+                done(outcome)
+                return
+        size_bytes = 0 if batch is None else len(batch.records)
+        if self._queued_bytes + size_bytes > self._queued_bytes_limit and self._queued_bytes:
+            text = f"more than {self._queued_bytes_limit} bytes of batches are waiting to be validated"
+            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
+            return
+        self._queued_bytes += size_bytes
+        self.count += 1
+        if lane is None:
+            lane = self._lanes[key] = deque()
+            self._ready.append(key)
+        lane.append(_Waiting(batch, done))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="batch-validation")
+
+    def close(self, error: Exception) -> None:
+        """Ends all that waits with `error`."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        lanes, self._lanes = self._lanes, {}
+        self._ready.clear()
+        self._queued_bytes = self.count = 0
+        for lane in lanes.values():
+            for waiting in lane:
+                waiting.done(error)
+        self._aside.close()
+
+    def _try_inline(self, batch: ProducedBatch | None) -> tuple[bool, Outcome]:
+        """Whether the outcome is known already, and the outcome."""
+        if batch is None:
+            return True, None
+        if len(batch.records) > self._inline_bytes:
+            return False, None
+        try:
+            return True, batch.check(min(self._inline_bytes, batch.rules.limit_bytes))
+        except DecompressesTooFar:
+            return False, None
+        except Exception as error:  # bad input or a bug ends this append only
+            return True, error
+
+    async def _run(self) -> None:
+        try:
+            while self._ready:
+                key = self._ready[0]
+                await self._take_one(self._lanes[key])
+                self._ready.popleft()
+                if self._lanes[key]:
+                    self._ready.append(key)
+                else:
+                    del self._lanes[key]
+        finally:
+            self._task = None
+
+    async def _take_one(self, lane: deque[_Waiting]) -> None:
+        waiting = lane[0]
+        finished, outcome = self._try_inline(waiting.batch)
+        if finished:
+            await asyncio.sleep(0)
+        else:
+            assert waiting.batch is not None
+            try:
+                outcome = await self._aside.run(waiting.batch.check)
+            except Exception as error:
+                outcome = error
+        lane.popleft()
+        self.count -= 1
+        self._queued_bytes -= 0 if waiting.batch is None else len(waiting.batch.records)
+        waiting.done(outcome)
