@@ -82,7 +82,7 @@ def test_nobody_there_is_one_line_and_exit_code_1(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert run(monkeypatch, "groups", "list", "--bootstrap", f"127.0.0.1:{port}") == 1
-    assert capsys.readouterr().err.startswith(f"kshare: cannot connect to 127.0.0.1:{port}")
+    assert capsys.readouterr().err.startswith(f"kshare: nothing answers at 127.0.0.1:{port}")
 
 
 @contextmanager

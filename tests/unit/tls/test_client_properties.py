@@ -53,5 +53,5 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_nobody_there() -> None:
-    with pytest.raises(ConnectionFailed, match=r"cannot connect to 127\.0\.0\.1:1"):
+    with pytest.raises(ConnectionFailed, match=r"nothing answers at 127\.0\.0\.1:1"):
         read_metadata(Address("127.0.0.1", 1), properties={"security.protocol": "ssl"})

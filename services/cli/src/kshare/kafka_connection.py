@@ -1,4 +1,4 @@
-"""A blocking Kafka connection for the requests that confluent-kafka has no call for: share groups, and a first look.
+"""A blocking Kafka connection for the requests that confluent-kafka has no call for, and for a first look at a cluster.
 
 One request at a time; kio has the messages. Every wait ends after `timeout_s`.
 """
@@ -13,20 +13,13 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
-from kio.schema.list_groups.v5.request import ListGroupsRequest
-from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
-from kio.schema.share_group_describe.v1.response import DescribedGroup, ShareGroupDescribeResponse
-from kio.schema.types import GroupId
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
-from kio.static.primitive import i8, i32
+from kio.static.primitive import i32
 
-from kshare.addresses import Address, parse_address
+from kshare.addresses import Address
 from kshare.client_properties import NO_PROPERTIES, Properties, tls_context
 from kshare.failure import CommandFailed
 
@@ -50,7 +43,7 @@ class KafkaConnection:
         try:
             self._socket = socket.create_connection(address, timeout=timeout_s)
         except (OSError, UnicodeError) as error:
-            raise ConnectionFailed(f"cannot connect to {address}: {error}") from None
+            raise ConnectionFailed(f"nothing answers at {address}: {error}") from None
         if tls is not None:
             self._encrypt(tls)
 
@@ -122,32 +115,6 @@ def read_metadata(
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
     with KafkaConnection(address, timeout_s=timeout_s, properties=properties) as connection:
         return connection.call(request, MetadataResponse)
-
-
-def list_groups(bootstrap: str, properties: Properties = NO_PROPERTIES) -> list[ListedGroup]:
-    """All groups of all brokers, by id (ListGroups v5)."""
-    first = parse_address(bootstrap, what="--bootstrap")
-    brokers = [Address(broker.host, broker.port) for broker in read_metadata(first, properties=properties).brokers]
-    found: dict[str, ListedGroup] = {}
-    for address in brokers or [first]:
-        with KafkaConnection(address, properties=properties) as connection:
-            response = connection.call(ListGroupsRequest(), ListGroupsResponse)
-        refuse(response.error_code, "listing groups")
-        found.update({group.group_id: group for group in response.groups})
-    return sorted(found.values(), key=lambda group: group.group_id)
-
-
-def describe_share_group(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> DescribedGroup:
-    """A share group with its members (ShareGroupDescribe v1), asked of its coordinator."""
-    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
-        find = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=(group_id,))
-        (coordinator,) = connection.call(find, FindCoordinatorResponse).coordinators
-    refuse(coordinator.error_code, f"finding the coordinator of group {group_id}", coordinator.error_message)
-    with KafkaConnection(Address(coordinator.host, coordinator.port), properties=properties) as connection:
-        describe = ShareGroupDescribeRequest(group_ids=(GroupId(group_id),), include_authorized_operations=False)
-        (group,) = connection.call(describe, ShareGroupDescribeResponse).groups
-    refuse(group.error_code, f"describing group {group_id}", group.error_message)
-    return group
 
 
 def refuse(code: ErrorCode, what: str, message: str | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kshare.client_properties import read_properties
+from kshare.cluster_metadata import reach
 from kshare.failure import BAD_USE, CommandFailed
 
 if TYPE_CHECKING:
@@ -61,12 +62,15 @@ def audit(
     except ModuleNotFoundError as missing:
         text = f"kshare audit needs the package kshare-pipeline with PySpark, and {missing.name} is not installed"
         raise CommandFailed(text, BAD_USE) from missing
+    properties = read_properties(command_config)
+    if bootstrap is not None:
+        reach(bootstrap, properties)
     run_request(
         AuditRequest(
             tables=tables,
             lines=lines,
             bootstrap=bootstrap,
-            kafka_properties={**read_properties(command_config), **_pairs("--kafka", kafka)},
+            kafka_properties={"log_level": "0", **properties, **_pairs("--kafka", kafka)},
             stretch=Stretch(_day(since), _day(until), tuple(group or ())),
             limits=DeliveryCountLimits(delivery_count_limit, _limits(group_limit)),
             output=output,

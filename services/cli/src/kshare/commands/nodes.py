@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
-from rich.table import Table
 
 from kshare.addresses import Address
-from kshare.commands.state.coordinator_call import ask, call_coordinator, coordinators_at
+from kshare.commands.state.coordinator_call import ask_all, call_coordinator, coordinators_at
 from kshare.failure import CommandFailed
+from kshare.output import Listing, Row, show
 from kshare_rpc.coordinator_calls import is_refused
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.methods import DESCRIBE_NODES
 from kshare_rpc.network import CallFailed
 
-NO_VALUE = "-"
 ROLE_NAMES = {
     pb.ROLE_GATEWAY: "gateway",
     pb.ROLE_SHARE_COORDINATOR: "share-coordinator",
@@ -21,7 +22,7 @@ ROLE_NAMES = {
 }
 
 
-def show_nodes(coordinator: Address, console: Console) -> None:
+def show_nodes(coordinator: Address, console: Console, *, as_json: bool = False) -> None:
     """One table, the coordinators first; they have no lease there, for the leases are what they give.
 
     Of several coordinators each is "active", "standby" or "silent" instead.
@@ -29,17 +30,26 @@ def show_nodes(coordinator: Address, console: Console) -> None:
     answer = call_coordinator(coordinator, DESCRIBE_NODES, pb.DescribeNodesRequest())
     if answer.error_code:
         raise CommandFailed(f"the coordinator cannot say which nodes there are: {answer.error_message}")
-    table = Table("role", "node", "epoch", "address", "lease")
     known = coordinators_at(coordinator)
-    for address in known:
-        standing = NO_VALUE if len(known) == 1 else _standing(address)
-        table.add_row("coordinator", NO_VALUE, NO_VALUE, str(address), standing)
+    standings = [None] if len(known) == 1 else _standings(known)
+    rows: list[Row] = [
+        {"role": "coordinator", "node": None, "epoch": None, "address": str(address), "lease": standing}
+        for address, standing in zip(known, standings, strict=True)
+    ]
     for described in answer.nodes:
         node = described.node
-        role = ROLE_NAMES.get(node.role, f"role {node.role}")
-        lease = f"{described.lease_remaining_ms / 1000:.1f} s"
-        table.add_row(role, str(node.node_id), str(node.node_epoch), _address(node), lease)
-    console.print(table)
+        rows.append(
+            {
+                "role": ROLE_NAMES.get(node.role, f"role {node.role}"),
+                "node": node.node_id,
+                "epoch": node.node_epoch,
+                "address": _address(node),
+                "lease": f"{described.lease_remaining_ms / 1000:.1f} s",
+                "lease_remaining_ms": described.lease_remaining_ms,
+            }
+        )
+    headings = {"role": "role", "node": "node", "epoch": "epoch", "address": "address", "lease": "lease"}
+    show(console, Listing("nodes", headings, rows), as_json=as_json)
 
 
 def _address(node: pb.Node) -> str:
@@ -49,8 +59,12 @@ def _address(node: pb.Node) -> str:
     return str(Address(node.advertised_host, node.advertised_port))
 
 
-def _standing(coordinator: Address) -> str:
-    answer = ask(coordinator, DESCRIBE_NODES, pb.DescribeNodesRequest())
+def _standings(coordinators: Sequence[Address]) -> list[str]:
+    answers = ask_all(coordinators, DESCRIBE_NODES, pb.DescribeNodesRequest())
+    return [_standing(answer) for answer in answers]
+
+
+def _standing(answer: pb.DescribeNodesResponse | CallFailed) -> str:
     if isinstance(answer, CallFailed):
         return "silent"
     return "standby" if is_refused(answer) else "active"

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from kshare.addresses import Address
 from kshare.commands.state.coordinator_call import CoordinatorUnreachable, call_coordinator
 from kshare.failure import BAD_USE, CommandFailed
+from kshare.output import Listing, Row, show
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.methods import DESCRIBE_PARTITIONS, DRAIN_LEADER, MOVE_PARTITIONS
 
@@ -48,26 +48,35 @@ def describe_partitions(coordinator: Address, topics: Sequence[str]) -> pb.Descr
     return answer
 
 
-def show_partitions(coordinator: Address, topics: Sequence[str], console: Console) -> None:
+def show_partitions(coordinator: Address, topics: Sequence[str], console: Console, *, as_json: bool = False) -> None:
     """Two tables: the partitions, and the leaders with how many each has."""
     answer = describe_partitions(coordinator, topics)
-    console.print(partitions_table(answer))
-    console.print(leaders_table(answer))
+    show(console, partitions_listing(answer), leaders_listing(answer), as_json=as_json)
 
 
-def partitions_table(answer: pb.DescribePartitionsResponse) -> Table:
+def partitions_listing(answer: pb.DescribePartitionsResponse) -> Listing:
     live = {leader.node_id for leader in answer.leaders if leader.is_live}
-    table = Table("topic", "partition", "leader", "epoch", "moving to")
-    for topic in answer.topics:
-        for partition in topic.partitions:
-            table.add_row(
-                topic.name,
-                str(partition.partition),
-                _leader(partition.leader_node_id, live),
-                str(partition.leader_epoch),
-                _moving_to(partition),
-            )
-    return table
+    rows: list[Row] = [
+        {
+            "topic": topic.name,
+            "partition": partition.partition,
+            "leader": _leader(partition.leader_node_id, live),
+            "leader_node_id": partition.leader_node_id if partition.leader_node_id >= 0 else None,
+            "is_leader_live": partition.leader_node_id in live,
+            "epoch": partition.leader_epoch,
+            "moving_to": _moving_to(partition),
+        }
+        for topic in answer.topics
+        for partition in topic.partitions
+    ]
+    headings = {
+        "topic": "topic",
+        "partition": "partition",
+        "leader": "leader",
+        "epoch": "epoch",
+        "moving_to": "moving to",
+    }
+    return Listing("partitions", headings, rows)
 
 
 def _leader(node_id: int, live: set[int]) -> str:
@@ -82,14 +91,22 @@ def _moving_to(partition: pb.Topic.Partition) -> str:
     return f"{partition.moving_to_node_id} ({'switching' if partition.is_fenced else 'copying'})"
 
 
-def leaders_table(answer: pb.DescribePartitionsResponse) -> Table:
-    table = Table("leader", "state", "partitions", "address")
+def leaders_listing(answer: pb.DescribePartitionsResponse) -> Listing:
+    rows: list[Row] = []
     for leader in answer.leaders:
         state = "live" if leader.is_live else "gone"
         if leader.is_draining:
             state = "draining" if leader.partition_count else "drained"
-        table.add_row(str(leader.node_id), state, str(leader.partition_count), leader.rpc_address)
-    return table
+        rows.append(
+            {
+                "leader": leader.node_id,
+                "state": state,
+                "partitions": leader.partition_count,
+                "address": leader.rpc_address,
+            }
+        )
+    headings = {"leader": "leader", "state": "state", "partitions": "partitions", "address": "address"}
+    return Listing("leaders", headings, rows)
 
 
 # Moving

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from kshare.client_properties import read_properties
+from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
 from kshare.commands.partitions import (
     drain_leader,
     move_partitions,
@@ -16,9 +17,9 @@ from kshare.commands.partitions import (
     undo_drain_of_leader,
     wait_for_moves,
 )
-from kshare.commands.state.command_line import Coordinator, DataDir
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
+from kshare.output import stdout_console
 
 partitions_app = typer.Typer(help="Which leader has which topic partition, and moving them.", no_args_is_help=True)
 
@@ -28,11 +29,15 @@ Timeout = Annotated[float, typer.Option(min=0, help="Give up waiting after so ma
 @partitions_app.command("list")
 def partitions_list(
     topics: Annotated[list[str] | None, typer.Argument(help="Without any: all topics.")] = None,
+    as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Shows which leader has which partition, what moves, and how many partitions each leader has."""
-    show_partitions(coordinator_address(coordinator, data_dir), topics or [], Console())
+    address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
+    show_partitions(address, topics or [], stdout_console(), as_json=as_json)
 
 
 @partitions_app.command("move")
@@ -44,12 +49,14 @@ def partitions_move(
     timeout_s: Timeout = 300.0,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Moves partitions to another leader while clients go on."""
     named = parse_partitions(partitions)
     if cancel is (to is not None):
         raise CommandFailed("give --to NODE, the leader that shall have the partitions, or --cancel", BAD_USE)
-    address = coordinator_address(coordinator, data_dir)
+    address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if to is None:
         take_back_moves(address, named)
         typer.echo(f"{len(named)} partitions stay where they are")
@@ -69,9 +76,11 @@ def partitions_drain(
     timeout_s: Timeout = 300.0,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Moves all partitions off a leader; ends when it can be stopped for good."""
-    address = coordinator_address(coordinator, data_dir)
+    address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if undo:
         undo_drain_of_leader(address, node)
         typer.echo(f"leader {node} may have partitions again")

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from kshare.addresses import parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
+from kshare.cluster_metadata import reach, topic_of
 from kshare.commands.topics import kafka_failure
 from kshare.failure import CommandFailed
 
 DELIVERY_TIMEOUT_MS = 30_000
+WAIT_S = 0.1
+"""One call into librdkafka lasts no longer: an interrupt is heard between two calls."""
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 
@@ -19,8 +21,12 @@ OnDelivery = Callable[[KafkaError | None, Message], None]
 def produce(
     bootstrap: str, topic: str, key: str | None, values: Iterable[str], properties: Properties = NO_PROPERTIES
 ) -> int:
-    """Sends all values and waits until each is stored; returns how many. CommandFailed names the first that failed."""
-    parse_address(bootstrap, what="--bootstrap")
+    """Sends all values and waits until each is stored; returns how many.
+
+    CommandFailed where there is no such topic (a typo must not make one), and for the first value that was not stored.
+    An interrupt drops what was not sent yet.
+    """
+    topic_of(reach(bootstrap, properties), topic)
     settings = {
         **properties,
         "bootstrap.servers": bootstrap,
@@ -44,13 +50,18 @@ def produce(
         else:
             failures.append(error)
 
-    for value in values:
-        while not _send(producer, topic, key, value, delivered):
-            producer.poll(0.1)
-        producer.poll(0)
-        if failures:
-            break
-    producer.flush(DELIVERY_TIMEOUT_MS / 1000 + 5)
+    try:
+        for value in values:
+            while not _send(producer, topic, key, value, delivered):
+                producer.poll(WAIT_S)
+            producer.poll(0)
+            if failures:
+                break
+        while producer.flush(WAIT_S):  # each value is stored or has failed by the delivery timeout
+            pass
+    except KeyboardInterrupt:
+        producer.purge()
+        raise
     if failures:
         raise kafka_failure(f"producing to {topic} (after {stored} stored records)", KafkaException(failures[0]))
     return stored

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,14 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kshare.addresses import parse_address
 from kshare.client_properties import Properties, read_properties
+from kshare.cluster_metadata import reach
+from kshare.command_options import LOCAL, Bootstrap, CommandConfig
 from kshare.failure import BAD_USE, CommandFailed
+from kshare_core.delivery_history import REASON_DELIVERY_COUNT_LIMIT, REASON_REJECTED
 
 if TYPE_CHECKING:
     from kshare_pipeline.redrive.request import Account, RedriveRequest
 
 Texts = list[str] | None
+
+REASONS = (REASON_REJECTED, REASON_DELIVERY_COUNT_LIMIT)
 
 
 DeadLetterTopics = Annotated[
@@ -54,12 +57,7 @@ Where = Annotated[
 Rate = Annotated[float | None, typer.Option(help="At most so many records a second.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Shows what would move, and moves nothing.")]
 EngineName = Annotated[str, typer.Option(help="auto, direct (this process), or spark (millions, --where).")]
-Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster.")]
 Kafka = Annotated[Texts, typer.Option(metavar="NAME=VALUE", help="A config of the Kafka client; repeatable.")]
-CommandConfig = Annotated[
-    Path | None,
-    typer.Option("--command-config", help="A property file with such configs: security.protocol=ssl and so on."),
-]
 Master = Annotated[str, typer.Option(help="Where Spark runs.")]
 
 
@@ -77,13 +75,14 @@ def redrive(
     rate: Rate = None,
     dry_run: DryRun = False,
     engine: EngineName = "auto",
-    bootstrap: Bootstrap = "localhost:9092",
+    bootstrap: Bootstrap = LOCAL,
     kafka: Kafka = None,
     command_config: CommandConfig = None,
     master: Master = "local[*]",
 ) -> None:
     """Moves records that nobody could process back to their topic, each once, however often it is run."""
-    parse_address(bootstrap, what="--bootstrap")
+    _check_reasons(reason or [])
+    reach(bootstrap, read_properties(command_config))
     try:
         from kshare_pipeline.redrive.request import RedriveRequest, Selection
     except ModuleNotFoundError as missing:
@@ -146,6 +145,17 @@ def _offsets(texts: list[str]) -> Any:
         return [parse_offsets(text) for text in texts]
     except BadRequest as problem:
         raise CommandFailed(f"--offsets: {problem}", BAD_USE) from None
+
+
+def _check_reasons(reasons: list[str]) -> None:
+    """A reason is a word of the delivery history, or the whole text that a dead letter has, which has blanks."""
+    for reason in reasons:
+        if reason not in REASONS and " " not in reason:
+            raise CommandFailed(
+                f"--reason must be {', '.join(REASONS)}, or the whole text of a letter's __dlq.errors.message; "
+                f"found {reason!r}",
+                BAD_USE,
+            )
 
 
 def _time_ms(option: str, text: str | None) -> int | None:

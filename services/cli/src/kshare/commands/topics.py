@@ -9,11 +9,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
-from rich.table import Table
 
 from kshare.addresses import parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
+from kshare.cluster_metadata import reach
 from kshare.failure import BAD_USE, CommandFailed
+from kshare.output import Listing, Row, show
 
 TIMEOUT_S = 15.0
 TIMEOUTS = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
@@ -68,6 +69,7 @@ def create_topic(
 ) -> None:
     """Creates a topic; without `partitions` the broker's num.partitions counts."""
     topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
+    reach(bootstrap, properties)
     admin = admin_client(bootstrap, properties)  # it must outlive its futures
     try:
         _one_result(admin.create_topics([topic], **TIMEOUTS))
@@ -76,6 +78,7 @@ def create_topic(
 
 
 def delete_topic(bootstrap: str, name: str, properties: Properties = NO_PROPERTIES) -> None:
+    reach(bootstrap, properties)
     admin = admin_client(bootstrap, properties)
     try:
         _one_result(admin.delete_topics([name], **TIMEOUTS))
@@ -83,15 +86,21 @@ def delete_topic(bootstrap: str, name: str, properties: Properties = NO_PROPERTI
         raise kafka_failure(f"deleting topic {name}", error) from None
 
 
-def show_topics(bootstrap: str, console: Console, properties: Properties = NO_PROPERTIES) -> None:
-    """A table of all topics, their ids left out."""
-    try:
-        metadata = admin_client(bootstrap, properties).list_topics(timeout=TIMEOUT_S)
-    except KafkaException as error:
-        raise kafka_failure(f"listing topics at {bootstrap}", error) from None
-    table = Table("topic", "partitions", "without leader")
-    for name in sorted(metadata.topics):
-        partitions = metadata.topics[name].partitions
-        leaderless = [str(partition.id) for partition in partitions.values() if partition.leader < 0]
-        table.add_row(name, str(len(partitions)), ", ".join(leaderless))
-    console.print(table)
+def show_topics(
+    bootstrap: str, console: Console, properties: Properties = NO_PROPERTIES, *, as_json: bool = False
+) -> None:
+    """All topics, their ids left out."""
+    rows: list[Row] = [
+        {
+            "topic": str(topic.name),
+            "partitions": len(topic.partitions),
+            "without_leader": [
+                int(partition.partition_index)
+                for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+                if partition.leader_id < 0
+            ],
+        }
+        for topic in sorted(reach(bootstrap, properties).topics, key=lambda topic: str(topic.name))
+    ]
+    headings = {"topic": "topic", "partitions": "partitions", "without_leader": "without leader"}
+    show(console, Listing("topics", headings, rows), as_json=as_json)

@@ -18,6 +18,7 @@ from typing import Protocol
 import uvloop
 
 from kshare.addresses import Address, parse_address
+from kshare.command_options import LOCAL
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import read_metadata
 from kshare.up.console import Console
@@ -40,7 +41,6 @@ from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.rpc_tls import exchange_tls
 
-LOCAL = "localhost:9092"
 READY_POLL_S = 0.05
 CONNECT_TIMEOUT_S = 5
 

@@ -6,6 +6,9 @@ chain, nearest first, beginning with the first one that has the config's own nam
 
 A broker is named by its id, which must be this one's (clients ask each broker for itself), or by an empty name: that
 has only what was given to all brokers. Broker loggers and client metrics are INVALID_REQUEST.
+
+One config of a broker is no config of Kafka's and is shown only where it is asked for by name: the address of the
+coordinator, from which administrators' commands go on.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ LARGER_UNITS = {
     "log.roll.ms": ("log.roll.hours",),
 }
 """Broker configs that say the same in another unit (DynamicBrokerConfig.brokerConfigSynonyms)."""
+COORDINATOR_ADDRESS = "kshare.coordinator.address"
 NO_EFFECT = "Known to Kafka and accepted; nothing here depends on it."
 
 
@@ -78,6 +82,8 @@ def _result(gateway: Gateway, resource: Message, request: Message) -> Body:
                 "allowed are 2 (topic), 4 (broker) and 32 (group)",
             )
         entries = describe(gateway, resource.resource_name)
+        if resource.resource_type == BROKER and COORDINATOR_ADDRESS in (resource.configuration_keys or ()):
+            entries.append(_coordinator_entry(gateway))
     except KafkaError as error:
         return _refusal(resource, error)
     names = resource.configuration_keys
@@ -150,6 +156,20 @@ _DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[Body]]] = {
     BROKER: _describe_broker,
     GROUP: _describe_group,
 }
+
+
+def _coordinator_entry(gateway: Gateway) -> Body:
+    address = gateway.settings.coordinator_address
+    return {
+        "name": COORDINATOR_ADDRESS,
+        "value": address,
+        "read_only": True,
+        "config_source": STATIC_BROKER_CONFIG,
+        "is_sensitive": False,
+        "synonyms": [{"name": COORDINATOR_ADDRESS, "value": address, "source": STATIC_BROKER_CONFIG}],
+        "config_type": ConfigType.STRING,
+        "documentation": "Where roles and administrators' commands reach the coordinator; of several all, with commas.",
+    }
 
 
 def _altered(configs: Configs) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -52,22 +52,31 @@ class Figures:
 def read_figures(
     layout: Layout, *, groups: Sequence[str] = (), first: date | None = None, last: date | None = None
 ) -> Figures:
-    """The marts of the days from `first` to `last`, of `groups` (all where none is given); NoMarts without any day."""
+    """The marts of the days from `first` to `last`, of `groups` (all where none is given).
+
+    NoMarts without any day, and where a group that was asked for is not in them.
+    """
     present = days_of(layout.marts / MART_NAMES[0])
     days = [day for day in present if (first is None or day >= first) and (last is None or day <= last)]
     if not days:
         reach = f"they are from {present[0]} to {present[-1]}" if present else "there are none"
         raise NoMarts(f"no marts of the days that were asked for in {layout.marts}: {reach}")
-    rows = {name: list(_rows([layout.mart_file(name, day) for day in days], groups)) for name in MART_NAMES}
-    return Figures(days, rows)
+    figures = Figures(days, {name: list(_rows([layout.mart_file(name, day) for day in days])) for name in MART_NAMES})
+    if not groups:
+        return figures
+    known = figures.groups()
+    missing = sorted(set(groups) - set(known))
+    if missing:
+        text = f"no marts of {days[0]} to {days[-1]} tell of group {', '.join(missing)}; they have {', '.join(known)}"
+        raise NoMarts(text)
+    wanted = {name: [row for row in rows if row["group"] in groups] for name, rows in figures.rows.items()}
+    return Figures(days, wanted)
 
 
-def _rows(files: Iterable[Path], groups: Sequence[str]) -> Iterable[Row]:
+def _rows(files: Iterable[Path]) -> Iterable[Row]:
     for file in files:
         if file.exists():
-            for row in parquet.ParquetFile(file).read().to_pylist():
-                if not groups or row["group"] in groups:
-                    yield row
+            yield from parquet.ParquetFile(file).read().to_pylist()
 
 
 @dataclass(frozen=True, slots=True)

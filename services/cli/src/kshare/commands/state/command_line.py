@@ -8,6 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from kshare.client_properties import read_properties
+from kshare.cluster_metadata import reach
+from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
 from kshare.commands.state.backup import back_up_state, default_name
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.state.drain import drain_share_coordinator, undo_drain
@@ -17,27 +20,22 @@ from kshare.commands.state.import_ import import_state
 from kshare.commands.state.partitions import show_state_partitions
 from kshare.commands.state.state_store_place import node_address, store_place
 from kshare.commands.state.verify import verify_state
+from kshare.output import stdout_console
 
 state_app = typer.Typer(help="Where share-group state lies, and what is in it.", no_args_is_help=True)
 
-Coordinator = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        envvar="KSHARE_COORDINATOR",
-        help="The coordinator's address for roles; of several all, with commas between them.",
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(envvar="KSHARE_DATA_DIR", help="The directory of a kshare up, to find its coordinator."),
-]
-
 
 @state_app.command("partitions")
-def state_partitions(coordinator: Coordinator = None, data_dir: DataDir = None) -> None:
+def state_partitions(
+    as_json: AsJson = False,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
     """Shows which share coordinator owns which state partition, and what moves."""
-    show_state_partitions(coordinator_address(coordinator, data_dir), Console())
+    address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
+    show_state_partitions(address, stdout_console(), as_json=as_json)
 
 
 @state_app.command("drain")
@@ -47,9 +45,11 @@ def state_drain(
     timeout_s: Annotated[float, typer.Option(min=0, help="Give up waiting after so many seconds.")] = 300.0,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Moves all state partitions off a share coordinator; ends when it can be stopped for good."""
-    address = coordinator_address(coordinator, data_dir)
+    address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if undo:
         undo_drain(address, node)
         typer.echo(f"share coordinator {node} may have state partitions again")
@@ -64,13 +64,14 @@ def state_dump(
     topic: Annotated[str | None, typer.Option(help="Only its share-partitions of this topic.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     runs: Annotated[int, typer.Option(min=0, help="Runs listed for each share-partition; 0: all.")] = 20,
-    bootstrap: Annotated[
-        str,
-        typer.Option("--bootstrap-server", "--bootstrap", metavar="HOST:PORT", help="A gateway of the cluster."),
-    ] = "localhost:9092",
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Explains what is stored about a share group: offsets, epochs, states and delivery counts."""
-    dump_group_state(bootstrap, group, topic, as_json=as_json, shown_runs=runs, console=Console())
+    properties = read_properties(command_config)
+    reach(bootstrap, properties)
+    console = Console()  # a strip is as wide as the terminal, or 80 columns
+    dump_group_state(bootstrap, group, topic, as_json=as_json, shown_runs=runs, console=console, properties=properties)
 
 
 StoreDir = Annotated[

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.commands.state.group_state import Run, SharePartitionState, read_group_state
 from kshare.failure import CommandFailed
 from kshare_core.identifiers import topic_id_text
@@ -50,13 +51,20 @@ _AVAILABLE_STYLES = (
 
 
 def dump_group_state(
-    bootstrap: str, group_id: str, topic: str | None, *, as_json: bool, shown_runs: int, console: Console
+    bootstrap: str,
+    group_id: str,
+    topic: str | None,
+    *,
+    as_json: bool,
+    shown_runs: int,
+    console: Console,
+    properties: Properties = NO_PROPERTIES,
 ) -> None:
     """Prints the state of a group's share-partitions; CommandFailed where one of them could not be read.
 
     `shown_runs` is how many runs are listed for each share-partition, 0 for all; JSON always has all.
     """
-    states = read_group_state(bootstrap, group_id, topic)
+    states = read_group_state(bootstrap, group_id, topic, properties)
     if as_json:
         text = json.dumps({"group": group_id, "share_partitions": [as_dict(state) for state in states]}, indent=2)
         console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -12,11 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kio.schema.describe_share_group_offsets.v1.request import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-)
-from kio.schema.describe_share_group_offsets.v1.response import DescribeShareGroupOffsetsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
@@ -24,15 +19,17 @@ from kio.schema.read_share_group_state.v0 import request as read
 from kio.schema.read_share_group_state.v0.response import ReadShareGroupStateResponse
 from kio.schema.read_share_group_state_summary.v1 import request as summarize
 from kio.schema.read_share_group_state_summary.v1.response import ReadShareGroupStateSummaryResponse
-from kio.schema.types import GroupId
 from kio.static.primitive import i8, i32
 
 from kshare.addresses import Address, parse_address
+from kshare.client_properties import NO_PROPERTIES, Properties
+from kshare.commands.groups.group_requests import read_share_offsets
 from kshare.failure import CommandFailed
 from kshare.kafka_connection import KafkaConnection, refuse
 from kshare_core.identifiers import SharePartitionKey
 
-GROUP, SHARE = 0, 2
+SHARE = 2
+"""The key type of share-partitions in FindCoordinator."""
 SHARE_PARTITIONS_ASKED_AT_ONCE = 1_000
 ONLY_READ = i32(-1)
 """The leader epoch that fences nobody."""
@@ -77,17 +74,24 @@ class SharePartitionState:
         return self.runs[-1].last_offset if self.runs else -1
 
 
-def read_group_state(bootstrap: str, group_id: str, topic: str | None) -> list[SharePartitionState]:
+def read_group_state(
+    bootstrap: str, group_id: str, topic: str | None, properties: Properties = NO_PROPERTIES
+) -> list[SharePartitionState]:
     """The group's share-partitions by topic and partition, only those of `topic` where it is given; CommandFailed."""
-    first = parse_address(bootstrap, what="--bootstrap-server")
-    found = [state for state in _share_partitions(first, group_id) if topic in (None, state.topic)]
+    found = [
+        SharePartitionState(
+            topic=each.topic, key=SharePartitionKey(group_id, each.topic_id, each.partition), lag=each.lag
+        )
+        for each in read_share_offsets(bootstrap, group_id, properties)
+        if topic in (None, each.topic)
+    ]
     if not found:
         where = "" if topic is None else f" in topic {topic}"
         raise CommandFailed(f"group {group_id} has no share-partitions{where}: nothing is stored about it")
     states = {state.key: state for state in found}
     for portion in _portions(found):
-        for address, keys in _share_coordinators(first, [state.key for state in portion]).items():
-            with KafkaConnection(address) as connection:
+        for address, keys in _share_coordinators(bootstrap, [state.key for state in portion], properties).items():
+            with KafkaConnection(address, properties=properties) as connection:
                 _read_states(connection, group_id, keys, states)
                 _read_summaries(connection, group_id, keys, states)
     return sorted(states.values(), key=lambda state: (state.topic, state.key.partition))
@@ -98,37 +102,21 @@ def _portions(elements: Sequence[Element]) -> Iterator[Sequence[Element]]:
         yield elements[start : start + SHARE_PARTITIONS_ASKED_AT_ONCE]
 
 
-def _find(first: Address, key_type: int, keys: Sequence[str]) -> list[tuple[str, Address]]:
-    request = FindCoordinatorRequest(key_type=i8(key_type), coordinator_keys=tuple(keys))
-    with KafkaConnection(first) as connection:
+def _find(bootstrap: str, keys: Sequence[str], properties: Properties) -> list[tuple[str, Address]]:
+    request = FindCoordinatorRequest(key_type=i8(SHARE), coordinator_keys=tuple(keys))
+    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
         found = connection.call(request, FindCoordinatorResponse).coordinators
     for coordinator in found:
         refuse(coordinator.error_code, f"finding the coordinator of {coordinator.key}", coordinator.error_message)
     return [(coordinator.key, Address(coordinator.host, coordinator.port)) for coordinator in found]
 
 
-def _share_partitions(first: Address, group_id: str) -> list[SharePartitionState]:
-    ((_, address),) = _find(first, GROUP, [group_id])
-    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(group_id), topics=None)
-    with KafkaConnection(address, timeout_s=30) as connection:
-        answer = connection.call(DescribeShareGroupOffsetsRequest(groups=(wanted,)), DescribeShareGroupOffsetsResponse)
-    (group,) = answer.groups
-    refuse(group.error_code, f"describing the offsets of group {group_id}", group.error_message)
-    return [
-        SharePartitionState(
-            topic=topic.topic_name,
-            key=SharePartitionKey(group_id, _bytes(topic.topic_id), partition.partition_index),
-            lag=partition.lag,
-        )
-        for topic in group.topics
-        for partition in topic.partitions
-    ]
-
-
-def _share_coordinators(first: Address, keys: Sequence[SharePartitionKey]) -> dict[Address, list[SharePartitionKey]]:
+def _share_coordinators(
+    bootstrap: str, keys: Sequence[SharePartitionKey], properties: Properties
+) -> dict[Address, list[SharePartitionKey]]:
     by_text = {str(key): key for key in keys}
     found: dict[Address, list[SharePartitionKey]] = {}
-    for text, address in _find(first, SHARE, list(by_text)):
+    for text, address in _find(bootstrap, list(by_text), properties):
         found.setdefault(address, []).append(by_text[text])
     return found
 

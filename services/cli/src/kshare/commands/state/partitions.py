@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import Console
-from rich.table import Table
 
 from kshare.addresses import Address
 from kshare.commands.state.coordinator_call import call_coordinator
 from kshare.failure import CommandFailed
+from kshare.output import Listing, Row, show
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.methods import DESCRIBE_STATE_PARTITIONS
 
@@ -22,27 +22,45 @@ def describe_state_partitions(coordinator: Address) -> pb.DescribeStatePartition
     return answer
 
 
-def show_state_partitions(coordinator: Address, console: Console) -> None:
+def show_state_partitions(coordinator: Address, console: Console, *, as_json: bool = False) -> None:
     """Two tables: the state partitions, and the share coordinators with how many each owns."""
     answer = describe_state_partitions(coordinator)
-    console.print(partitions_table(answer))
-    console.print(share_coordinators_table(answer))
+    show(console, state_partitions_listing(answer), share_coordinators_listing(answer), as_json=as_json)
 
 
-def partitions_table(answer: pb.DescribeStatePartitionsResponse) -> Table:
-    table = Table("partition", "owner", "epoch", "moving to")
-    for owner in answer.state_partitions:
-        moving_to = str(owner.moving_to_node_id) if owner.is_moving else ""
-        table.add_row(str(owner.state_partition), str(owner.node_id), str(owner.owner_epoch), moving_to)
-    return table
+def state_partitions_listing(answer: pb.DescribeStatePartitionsResponse) -> Listing:
+    rows: list[Row] = [
+        {
+            "partition": owner.state_partition,
+            "owner": owner.node_id,
+            "epoch": owner.owner_epoch,
+            "moving_to": owner.moving_to_node_id if owner.is_moving else "",
+        }
+        for owner in answer.state_partitions
+    ]
+    headings = {"partition": "partition", "owner": "owner", "epoch": "epoch", "moving_to": "moving to"}
+    return Listing("state_partitions", headings, rows)
 
 
-def share_coordinators_table(answer: pb.DescribeStatePartitionsResponse) -> Table:
+def share_coordinators_listing(answer: pb.DescribeStatePartitionsResponse) -> Listing:
     counts = Counter(owner.node_id for owner in answer.state_partitions)
-    table = Table("share coordinator", "state", "state partitions", "address")
+    rows: list[Row] = []
     for node in answer.share_coordinators:
         state = "live" if node.is_live else "gone"
         if node.is_draining:
             state = "draining" if counts[node.node_id] else "drained"
-        table.add_row(str(node.node_id), state, str(counts[node.node_id]), node.rpc_address)
-    return table
+        rows.append(
+            {
+                "share_coordinator": node.node_id,
+                "state": state,
+                "state_partitions": counts[node.node_id],
+                "address": node.rpc_address,
+            }
+        )
+    headings = {
+        "share_coordinator": "share coordinator",
+        "state": "state",
+        "state_partitions": "state partitions",
+        "address": "address",
+    }
+    return Listing("share_coordinators", headings, rows)

@@ -1,0 +1,125 @@
+"""The options of `kshare groups …`, and what its commands print."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from kshare.client_properties import read_properties
+from kshare.cluster_metadata import reach
+from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig
+from kshare.commands.groups.group_requests import alter_group_configs, delete_group
+from kshare.commands.groups.listing import show_group, show_groups
+from kshare.commands.groups.reset import Target, reset_offsets
+from kshare.commands.offsets import EARLIEST, LATEST
+from kshare.failure import BAD_USE, CommandFailed
+from kshare.output import Listing, Row, show, stdout_console
+
+groups_app = typer.Typer(help="List, describe, configure, reset and delete groups.", no_args_is_help=True)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+
+
+@groups_app.command("list")
+def groups_list(as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
+    """Shows all groups."""
+    show_groups(bootstrap, stdout_console(), read_properties(command_config), as_json=as_json)
+
+
+@groups_app.command("describe")
+def groups_describe(
+    group: Group, as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None
+) -> None:
+    """Shows a share group's state, epoch, members and their assignments."""
+    show_group(bootstrap, group, stdout_console(), read_properties(command_config), as_json=as_json)
+
+
+@groups_app.command("set")
+def groups_set(
+    group: Group,
+    configs: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Group configs.")] = None,
+    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Back to the default; repeatable.")] = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Sets group configs, such as share.auto.offset.reset=earliest; the group need not exist yet."""
+    changes: dict[str, str | None] = dict.fromkeys(unset or (), None)
+    for text in configs or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise CommandFailed(f"configs must be NAME=VALUE, found {text!r}", BAD_USE)
+        changes[name] = value
+    if not changes:
+        raise CommandFailed("give NAME=VALUE or --unset NAME: which config of the group shall change?", BAD_USE)
+    properties = read_properties(command_config)
+    reach(bootstrap, properties)
+    alter_group_configs(bootstrap, group, changes, properties)
+    typer.echo(f"set {', '.join(changes)} of group {group}")
+
+
+@groups_app.command("reset")
+def groups_reset(
+    group: Group,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC[:0,1]", help="All or some partitions of a topic; repeatable.")
+    ] = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="Wherever the group has an offset.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the newest record.")] = False,
+    to_offset: Annotated[
+        int | None, typer.Option(metavar="OFFSET", min=0, help="To this offset, or the nearest that the log has.")
+    ] = None,
+    to_datetime: Annotated[
+        datetime | None, typer.Option(help="To the first record from this time on, UTC: 2026-11-21T18:00:00.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Shows the new offsets and changes nothing.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Gives a share group new start offsets; it must have no members meanwhile."""
+    if bool(topic) == all_topics:
+        raise CommandFailed("give --topic TOPIC, or --all-topics", BAD_USE)
+    offsets = reset_offsets(
+        bootstrap,
+        group,
+        topic or [],
+        _target(to_earliest, to_latest, to_offset, to_datetime),
+        all_topics=all_topics,
+        dry_run=dry_run,
+        properties=read_properties(command_config),
+    )
+    rows: list[Row] = [
+        {"topic": each.topic, "partition": each.partition, "before": _known(each.before), "start_offset": each.after}
+        for each in offsets
+    ]
+    headings = {"topic": "topic", "partition": "partition", "before": "was", "start_offset": "new start offset"}
+    show(stdout_console(), Listing("offsets", headings, rows), as_json=as_json)
+    if dry_run and not as_json:
+        typer.echo("nothing was changed (--dry-run)")
+
+
+@groups_app.command("delete")
+def groups_delete(group: Group, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
+    """Deletes a group that has no members, with its offsets."""
+    properties = read_properties(command_config)
+    reach(bootstrap, properties)
+    delete_group(bootstrap, group, properties)
+    typer.echo(f"deleted group {group}")
+
+
+def _target(earliest: bool, latest: bool, offset: int | None, time: datetime | None) -> Target:
+    if earliest + latest + (offset is not None) + (time is not None) != 1:
+        raise CommandFailed("give one of --to-earliest, --to-latest, --to-offset and --to-datetime", BAD_USE)
+    if offset is not None:
+        return Target(offset=offset)
+    if time is not None:
+        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+        return Target(timestamp_ms=round(aware.timestamp() * 1000))
+    return Target(timestamp_ms=EARLIEST if earliest else LATEST)
+
+
+def _known(offset: int) -> int | None:
+    return None if offset < 0 else offset

@@ -1,0 +1,86 @@
+"""`kshare groups reset`: new start offsets for a share group that has no members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kio.schema.metadata.v12.response import MetadataResponse
+
+from kshare.client_properties import NO_PROPERTIES, Properties
+from kshare.cluster_metadata import reach, topic_of
+from kshare.commands.groups.group_requests import alter_share_offsets, read_share_offsets
+from kshare.commands.offsets import EARLIEST, LATEST, NamedPartition, look_up_offsets
+from kshare.failure import BAD_USE, CommandFailed
+
+
+class Target(NamedTuple):
+    """Where the group shall begin: at a `timestamp_ms` (or EARLIEST, LATEST), or at an `offset` within the log."""
+
+    timestamp_ms: int = LATEST
+    offset: int | None = None
+
+
+class NewOffset(NamedTuple):
+    """What a partition's start offset was (-1: none) and becomes."""
+
+    topic: str
+    partition: int
+    before: int
+    after: int
+
+
+def reset_offsets(
+    bootstrap: str,
+    group_id: str,
+    texts: Sequence[str],
+    target: Target,
+    *,
+    all_topics: bool,
+    dry_run: bool,
+    properties: Properties = NO_PROPERTIES,
+) -> list[NewOffset]:
+    """Resets (or, with `dry_run`, only works out) the offsets; `texts` are TOPIC or TOPIC:0,1. CommandFailed."""
+    metadata = reach(bootstrap, properties)
+    before = {
+        (offset.topic, offset.partition): offset.start_offset
+        for offset in read_share_offsets(bootstrap, group_id, properties)
+    }
+    partitions = sorted(before) if all_topics else _named(metadata, texts)
+    if not partitions:
+        raise CommandFailed(f"group {group_id} has no offsets; name topics with --topic", BAD_USE)
+    after = _offsets(bootstrap, partitions, target, properties)
+    if not dry_run:
+        alter_share_offsets(bootstrap, group_id, after, properties)
+    return [NewOffset(*each, before.get(each, -1), after[each]) for each in partitions]
+
+
+def _named(metadata: MetadataResponse, texts: Sequence[str]) -> list[NamedPartition]:
+    found: dict[NamedPartition, None] = {}
+    for text in texts:
+        name, colon, numbers = text.partition(":")
+        known = {int(partition.partition_index) for partition in topic_of(metadata, name).partitions}
+        wanted = sorted(known)
+        if colon:
+            if not all(number.strip().isdecimal() for number in numbers.split(",")):
+                raise CommandFailed(f"--topic must be TOPIC or TOPIC:0,1,…, found {text!r}", BAD_USE)
+            wanted = [int(number) for number in numbers.split(",")]
+        for partition in wanted:
+            if partition not in known:
+                raise CommandFailed(f"topic {name} has no partition {partition}; it has {len(known)}", BAD_USE)
+            found[name, partition] = None
+    return list(found)
+
+
+def _offsets(
+    bootstrap: str, partitions: Sequence[NamedPartition], target: Target, properties: Properties
+) -> dict[NamedPartition, int]:
+    if target.offset is None:
+        found = look_up_offsets(bootstrap, partitions, target.timestamp_ms, properties)
+        if -1 not in found.values():
+            return found
+        ends = look_up_offsets(bootstrap, partitions, LATEST, properties)  # no record is as young as the time
+        return {each: ends[each] if offset == -1 else offset for each, offset in found.items()}
+    first = look_up_offsets(bootstrap, partitions, EARLIEST, properties)
+    end = look_up_offsets(bootstrap, partitions, LATEST, properties)
+    return {each: min(max(target.offset, first[each]), end[each]) for each in partitions}

@@ -1,0 +1,117 @@
+"""`kshare peek`: looks at records without taking them; no group, lock or delivery count changes.
+
+Records are read with plain Fetch requests, from the first one, from an offset, or from where a share group begins,
+up to the end that the log had when the command began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from kio.schema.metadata.v12.response import MetadataResponseTopic
+
+from kshare.client_properties import NO_PROPERTIES, Properties
+from kshare.commands.groups.group_requests import read_share_offsets
+from kshare.commands.offsets import EARLIEST, LATEST, NamedPartition, look_up_offsets
+from kshare.commands.topics import kafka_failure
+from kshare.failure import BAD_USE, CommandFailed
+
+POLL_S = 0.2
+BATCH = 500
+SILENCE_LIMIT = 50
+"""Polls in a row that may bring nothing before the command gives up: 10 s."""
+
+
+def peek(
+    bootstrap: str,
+    topic: MetadataResponseTopic,
+    *,
+    group: str | None,
+    partition: int | None,
+    offset: int | None,
+    limit: int,
+    show: Callable[[Message], None],
+    properties: Properties = NO_PROPERTIES,
+) -> int:
+    """Shows at most `limit` records; returns how many. CommandFailed where there is no such partition."""
+    name = str(topic.name)
+    known = [int(each.partition_index) for each in topic.partitions]
+    if partition is not None and partition not in known:
+        raise CommandFailed(f"topic {name} has no partition {partition}; it has {len(known)}", BAD_USE)
+    partitions = [(name, each) for each in sorted(known) if partition in (None, each)]
+    ends = look_up_offsets(bootstrap, partitions, LATEST, properties)
+    begins = _begins(bootstrap, partitions, group, offset, properties)
+    return _read(bootstrap, begins, ends, limit, show, properties)
+
+
+def _begins(
+    bootstrap: str, partitions: list[NamedPartition], group: str | None, offset: int | None, properties: Properties
+) -> dict[NamedPartition, int]:
+    """Where to begin: never before the first record that the log has."""
+    first = look_up_offsets(bootstrap, partitions, EARLIEST, properties)
+    wanted: dict[NamedPartition, int] = {}
+    if group is not None:
+        found = read_share_offsets(bootstrap, group, properties)
+        wanted = {(each.topic, each.partition): each.start_offset for each in found}
+    elif offset is not None:
+        wanted = dict.fromkeys(partitions, offset)
+    return {each: max(first[each], wanted.get(each, -1)) for each in partitions}
+
+
+def _read(
+    bootstrap: str,
+    begins: dict[NamedPartition, int],
+    ends: dict[NamedPartition, int],
+    limit: int,
+    show: Callable[[Message], None],
+    properties: Properties,
+) -> int:
+    unread = {each for each, begin in begins.items() if begin < ends[each]}
+    shown = silent = 0
+    if not unread:
+        return 0
+    try:
+        consumer = Consumer(
+            {
+                **properties,
+                "bootstrap.servers": bootstrap,
+                "client.id": "kshare-cli",
+                "group.id": "kshare-peek",  # librdkafka wants a name; nothing joins or commits
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
+        consumer.assign([TopicPartition(*each, begins[each]) for each in sorted(unread)])
+    except (KafkaException, ValueError) as error:
+        raise CommandFailed(f"reading {next(iter(begins))[0]} failed: {error}") from None
+    try:
+        while unread and shown < limit and silent < SILENCE_LIMIT:
+            messages = consumer.consume(BATCH, POLL_S)
+            silent = 0 if messages else silent + 1
+            for message in messages:
+                is_wanted = _is_wanted(message, unread, ends)
+                if is_wanted and shown < limit:
+                    show(message)
+                    shown += 1
+    finally:
+        consumer.close()
+    if unread and shown < limit:
+        raise CommandFailed(f"after {shown} records nothing came for {SILENCE_LIMIT * POLL_S:g} s")
+    return shown
+
+
+def _is_wanted(message: Message, unread: set[NamedPartition], ends: dict[NamedPartition, int]) -> bool:
+    """Whether this is a record that was there at the beginning; notes partitions that are read to their end."""
+    each = (str(message.topic()), int(message.partition() or 0))
+    error = message.error()
+    if error is not None:
+        if error.name() != "_PARTITION_EOF":
+            raise kafka_failure(f"reading {each[0]}-{each[1]}", KafkaException(error))
+        unread.discard(each)
+        return False
+    offset = int(message.offset() or 0)
+    if offset >= ends[each] - 1:
+        unread.discard(each)
+    return offset < ends[each]

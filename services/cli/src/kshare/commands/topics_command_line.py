@@ -1,0 +1,40 @@
+"""The options of `kshare topics …`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kshare.client_properties import read_properties
+from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig
+from kshare.commands.topics import create_topic, delete_topic, show_topics
+from kshare.output import stdout_console
+
+topics_app = typer.Typer(help="Create, list and delete topics.", no_args_is_help=True)
+
+
+@topics_app.command("create")
+def topics_create(
+    name: str,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Without it the broker's num.partitions.")] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; repeatable.")] = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Creates a topic."""
+    create_topic(bootstrap, name, partitions, config or [], read_properties(command_config))
+    typer.echo(f"created topic {name}")
+
+
+@topics_app.command("list")
+def topics_list(as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
+    """Shows all topics."""
+    show_topics(bootstrap, stdout_console(), read_properties(command_config), as_json=as_json)
+
+
+@topics_app.command("delete")
+def topics_delete(name: str, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
+    """Deletes a topic and its records."""
+    delete_topic(bootstrap, name, read_properties(command_config))
+    typer.echo(f"deleted topic {name}")

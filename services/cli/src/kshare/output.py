@@ -1,0 +1,57 @@
+"""Listings: tables for people, as wide as they need to be in a pipe, or one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 100_000
+"""Columns of a console that is no terminal: nothing is cut or wrapped."""
+
+NO_VALUE = "-"
+
+Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
+Row = Mapping[str, Value]
+
+
+class Listing(NamedTuple):
+    """Rows of one kind; `headings` name the columns of the table, JSON has every field of a row."""
+
+    name: str
+    headings: Mapping[str, str]
+    rows: Sequence[Row]
+
+
+def stdout_console() -> Console:
+    """The terminal's width on a terminal; elsewhere no line is cut."""
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+
+
+def show(console: Console, *listings: Listing, as_json: bool) -> None:
+    """All listings: a table each, or one JSON object with a field each."""
+    if as_json:
+        show_json(console, {listing.name: [dict(row) for row in listing.rows] for listing in listings})
+        return
+    for listing in listings:
+        table = Table(*listing.headings.values())
+        for row in listing.rows:
+            table.add_row(*(Text(_cell(row[field])) for field in listing.headings))
+        console.print(table)
+
+
+def show_json(console: Console, value: Value) -> None:
+    console.print(json.dumps(value, indent=2), markup=False, highlight=False, soft_wrap=True)
+
+
+def _cell(value: Value) -> str:
+    if value is None:
+        return NO_VALUE
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
+    return str(value)

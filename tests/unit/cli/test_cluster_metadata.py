@@ -1,0 +1,146 @@
+"""The first look at a cluster: it ends soon, whatever is at the address, and names what is not there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
+from kio.schema.types import TopicName
+
+from kshare.cluster_metadata import reach, topic_of
+from kshare.failure import BAD_USE, CommandFailed
+from kshare.kafka_connection import ConnectionFailed
+from kshare.main import main
+
+KSHARE = str(Path(sys.executable).parent / "kshare")
+COMMANDS = [
+    ["topics", "list"],
+    ["topics", "create", "t"],
+    ["topics", "delete", "t"],
+    ["produce", "t", "value"],
+    ["consume", "t", "--group", "g"],
+    ["peek", "t"],
+    ["groups", "list"],
+    ["groups", "describe", "g"],
+    ["groups", "set", "g", "share.auto.offset.reset=earliest"],
+    ["groups", "reset", "g", "--topic", "t", "--to-latest"],
+    ["groups", "delete", "g"],
+    ["nodes"],
+    ["partitions", "list"],
+    ["partitions", "drain", "1"],
+    ["state", "partitions"],
+    ["state", "drain", "1"],
+    ["state", "dump", "g"],
+    ["redrive", "dlq.t"],
+    ["audit"],
+]
+
+
+@contextmanager
+def silent_server() -> Iterator[int]:
+    """A port where connections are accepted by the kernel, and nothing is ever answered."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_says_in_one_line_that_nothing_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    port = closed_port()
+    monkeypatch.setattr(sys, "argv", ["kshare", *command, "--bootstrap", f"127.0.0.1:{port}"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"kshare: nothing answers at 127.0.0.1:{port}: ") and printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_a_server_that_never_answers_is_given_up() -> None:
+    with silent_server() as port:
+        before = time.monotonic()
+        with pytest.raises(ConnectionFailed, match=f"nothing answers at 127.0.0.1:{port} within 0.2 s"):
+            reach(f"127.0.0.1:{port}", answer_limit_s=0.2)
+        assert time.monotonic() - before >= 0.2, "it may answer until then"
+
+
+def test_an_interrupt_is_heard_while_nothing_answers() -> None:
+    """The limit is longer than the test's: only the interrupt can end it in time."""
+    script = "from kshare.cluster_metadata import reach; import sys; reach(sys.argv[1], answer_limit_s=3600)"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with subprocess.Popen([sys.executable, "-c", script, address], stderr=subprocess.PIPE, text=True) as waiting:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1)  # it has asked, and waits
+                os.kill(waiting.pid, signal.SIGINT)
+                _, printed = waiting.communicate(timeout=30)
+    assert "KeyboardInterrupt" in printed
+
+
+def test_a_name_that_takes_long_to_look_up_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def look_up(*_: object, **__: object) -> list[object]:
+        answered.wait(30)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    try:
+        with pytest.raises(ConnectionFailed, match=r"nothing answers at no-such-host:9092 within 0\.2 s"):
+            reach("no-such-host:9092", answer_limit_s=0.2)
+    finally:
+        answered.set()
+
+
+def metadata(*names: str) -> MetadataResponse:
+    topics = tuple(MetadataResponseTopic.__new__(MetadataResponseTopic) for _ in names)
+    for topic, name in zip(topics, names, strict=True):
+        object.__setattr__(topic, "name", TopicName(name))
+    found = MetadataResponse.__new__(MetadataResponse)
+    object.__setattr__(found, "topics", topics)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("ordres", "there is no topic ordres; did you mean orders?"),
+        ("payments", "there is no topic payments; kshare topics create payments makes it"),
+    ],
+)
+def test_a_topic_that_is_not_there(name: str, line: str) -> None:
+    with pytest.raises(CommandFailed) as refused:
+        topic_of(metadata("orders", "__consumer_offsets"), name)
+    assert str(refused.value) == line and refused.value.exit_code == BAD_USE
+
+
+def test_a_topic_that_is_there() -> None:
+    assert topic_of(metadata("orders"), "orders").name == "orders"
+
+
+def test_a_reason_that_no_dead_letter_has_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kshare", "redrive", "dlq.t", "--reason", "nonsense"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == BAD_USE
+    assert "--reason must be rejected, delivery_count_limit" in capsys.readouterr().err
