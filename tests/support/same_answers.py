@@ -81,6 +81,18 @@ class Asked:
     def ask(self, api: ApiKey, version: int, **values: Any) -> Any:
         return self.requests.ask(api, version, **{name: self._resolved(value) for name, value in values.items()})
 
+    def topic_names(self) -> dict[uuid.UUID, str]:
+        """By id: the topics that were asked for so far."""
+        return {topic_id: name for name, topic_id in self._ids.items()}
+
+    def forget_topic(self, name: str) -> None:
+        """It was deleted: one of the same name has another id."""
+        self._ids.pop(name, None)
+
+    def topic_id(self, name: str) -> uuid.UUID:
+        """AssertionError until the system knows the topic."""
+        return self._id(name)
+
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, TopicId):
             return self._id(value.name)
@@ -91,6 +103,7 @@ class Asked:
     def _id(self, name: str) -> uuid.UUID:
         if name not in self._ids:
             answer = self.requests.ask(ApiKey.METADATA, 12, topics=[{"topic_id": bytes(16), "name": name}])
+            assert not int(answer.topics[0].error_code), answer
             self._ids[name] = answer.topics[0].topic_id
         return self._ids[name]
 
@@ -114,12 +127,20 @@ class Pair:
 @contextmanager
 def asked_pair(folder_of: Callable[[str], Path], **settings: str) -> Iterator[Pair]:
     """Both systems, running and prepared; `folder_of` makes a folder for each."""
+    with running_pair(folder_of, **settings) as pair, ExitStack() as stack:
+        for asked in (pair.kshare, pair.kafka):
+            _prepare(asked.bootstrap, asked.requests, stack)
+        yield pair
+
+
+@contextmanager
+def running_pair(folder_of: Callable[[str], Path], **settings: str) -> Iterator[Pair]:
+    """Both systems, running and empty."""
     with ExitStack() as stack:
         asked = []
         for kind in ("kshare", "kafka"):
             system = stack.enter_context(running_system(kind, folder_of(kind), **settings))
             requests = stack.enter_context(KafkaRequests(system.bootstrap))
-            _prepare(system.bootstrap, requests, stack)
             asked.append(Asked(system.bootstrap, requests))
         yield Pair(*asked)
 

@@ -151,7 +151,7 @@ def test_a_group_with_committed_offsets_cannot_become_a_share_group(driver: Coor
         driver.heartbeat("m", 0, ["t"])
     assert refusal.value.code == E.GROUP_ID_NOT_FOUND
     driver.delete("t")
-    assert driver.heartbeat("m", 0, ["u"]).member_epoch == 1
+    assert driver.heartbeat("m", 0, ["u"]).member_epoch == 2
 
 
 @pytest.mark.parametrize(

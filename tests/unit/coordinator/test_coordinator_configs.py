@@ -141,11 +141,11 @@ def test_intervals_of_a_group_follow_its_configs(driver: CoordinatorDriver) -> N
         driver,
         resource(GROUP, "g", ("share.session.timeout.ms", SET, "60000"), ("share.heartbeat.interval.ms", SET, "9000")),
     )
-    answer = driver.heartbeat("m", 1, None, "g")
+    answer = driver.heartbeat("m", 2, None, "g")
     assert answer.heartbeat_interval_ms == 9000
     assert driver.effects == [commands.SessionRenewed(group_id="g", member_id="m", session_timeout_ms=60000)]
     alter(driver, resource(GROUP, "g", ("share.session.timeout.ms", DELETE, None)))
-    driver.heartbeat("m", 2, None, "g")
+    driver.heartbeat("m", 3, None, "g")
     assert driver.effects == [commands.SessionRenewed(group_id="g", member_id="m", session_timeout_ms=45000)]
 
 

@@ -87,8 +87,10 @@ def test_new_partitions_of_a_known_topic_start_at_0_kafka_20742(driver: Coordina
     driver.initialize_all()
     joined = driver.heartbeat("member", joined.member_epoch)
     grow(driver, topic("orders", 3))
+    noticed = driver.heartbeat("member", joined.member_epoch)
+    assert (noticed.member_epoch, assigned(noticed)) == (joined.member_epoch + 1, None)
     waiting = driver.state.share_groups["group"].partitions.initializing
     assert [(entry.start_offset, list(entry.partitions)) for entry in waiting] == [(0, [2])]
     driver.initialize_all()
-    answer = driver.heartbeat("member", joined.member_epoch)
-    assert assigned(answer) == {"orders": [0, 1, 2]}
+    answer = driver.heartbeat("member", noticed.member_epoch)
+    assert (answer.member_epoch, assigned(answer)) == (noticed.member_epoch + 1, {"orders": [0, 1, 2]})

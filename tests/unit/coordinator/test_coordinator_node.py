@@ -28,11 +28,11 @@ def test_first_record_soon_after_the_first_heartbeat() -> None:
         fake = await cluster.add_share_coordinator(1)
         topic = await cluster.create_topic("t", 3)
         first = await cluster.heartbeat("m", 0, ["t"])
-        assert (first.error_code, first.member_epoch, assigned(first)) == (0, 1, {})
+        assert (first.error_code, first.member_epoch, assigned(first)) == (0, 2, {})
         await asyncio.sleep(first.heartbeat_interval_ms / 1000)
-        second = await cluster.heartbeat("m", 1)
-        assert (second.member_epoch, assigned(second)) == (2, {"t": [0, 1, 2]})
-        assert fake.state == {("group", topic.topic_id, partition): (1, -1) for partition in range(3)}
+        second = await cluster.heartbeat("m", 2)
+        assert (second.member_epoch, assigned(second)) == (3, {"t": [0, 1, 2]})
+        assert fake.state == {("group", topic.topic_id, partition): (2, -1) for partition in range(3)}
         assert len(fake.initialized) == 1, "merged into one request"
         await cluster.node.stop(0)
 
@@ -59,7 +59,7 @@ def test_each_owner_gets_one_request_for_its_own_share_partitions() -> None:
             }
             assert {key[2] for key in fake.state} == mine
             assert len(fake.initialized) == (1 if mine else 0)
-        assert assigned(await cluster.heartbeat("m", 1)) == {"t": list(range(20))}
+        assert assigned(await cluster.heartbeat("m", 2)) == {"t": list(range(20))}
 
     run_virtually(main)
 
@@ -73,11 +73,11 @@ def test_failures_are_tried_again_with_longer_and_longer_pauses() -> None:
         await cluster.create_topic("t", 1)
         await cluster.heartbeat("m", 0, ["t"])
         await asyncio.sleep(1.9)
-        assert assigned(await cluster.heartbeat("m", 1, ["t"])) == {"t": [0]}
+        assert assigned(await cluster.heartbeat("m", 2, ["t"])) == {"t": [0]}
         times = [at for at, _ in fake.initialized]
         pauses = [round(later - earlier, 3) for earlier, later in pairwise(times)]
         assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5]
-        assert {request.partitions[0].state_epoch for _, request in fake.initialized} == {1}
+        assert {request.partitions[0].state_epoch for _, request in fake.initialized} == {2}
 
     run_virtually(main)
 
@@ -91,7 +91,7 @@ def test_a_share_coordinator_that_comes_late_is_used_at_once() -> None:
         await asyncio.sleep(20)
         await cluster.add_share_coordinator(1)
         await asyncio.sleep(0.01)
-        assert assigned(await cluster.heartbeat("m", 1)) == {"t": [0]}
+        assert assigned(await cluster.heartbeat("m", 2)) == {"t": [0]}
 
     run_virtually(main)
 
@@ -111,7 +111,7 @@ def test_concurrent_joins_send_one_initialization() -> None:
         await asyncio.sleep(2)
         assert len(fake.initialized) == 1
         epoch = (await cluster.describe()).group_epoch
-        assert assigned(await cluster.heartbeat("late", epoch - 1)) is not None
+        assert assigned(await cluster.heartbeat("late", epoch)) is not None
 
     run_virtually(main)
 
@@ -126,7 +126,7 @@ def test_an_interrupted_initialization_goes_on_after_a_restart() -> None:
         await cluster.heartbeat("m", 0, ["t"])
         await cluster.restart()
         await asyncio.sleep(1)
-        assert assigned(await cluster.heartbeat("m", 1)) == {"t": [0]}
+        assert assigned(await cluster.heartbeat("m", 2)) == {"t": [0]}
 
     run_virtually(main)
 
@@ -140,8 +140,8 @@ def test_newer_state_is_kept_and_taken_over() -> None:
         fake.state["group", topic.topic_id, 1] = (9, 1234)
         await cluster.heartbeat("m", 0, ["t"])
         await asyncio.sleep(0.1)
-        answer = await cluster.heartbeat("m", 1)
-        assert (answer.member_epoch, assigned(answer)) == (10, {"t": [0, 1]})
+        answer = await cluster.heartbeat("m", 2)
+        assert (answer.member_epoch, assigned(answer)) == (3, {"t": [0, 1]})
         assert fake.state["group", topic.topic_id, 1] == (9, 1234), "the position is not lost"
 
     run_virtually(main)
@@ -156,7 +156,7 @@ def test_the_state_of_a_deleted_topic_is_deleted() -> None:
         await cluster.create_topic("u", 1)
         await cluster.heartbeat("m", 0, ["t", "u"])
         await asyncio.sleep(0.1)
-        await cluster.heartbeat("m", 1)
+        await cluster.heartbeat("m", 2)
         fake.refusals = [E.COORDINATOR_NOT_AVAILABLE]
         assert (await cluster.delete_topic("t")).error_code == 0
         await cluster.restart()
@@ -201,10 +201,10 @@ def test_a_restart_gives_every_member_a_full_session() -> None:
         await asyncio.sleep(44)
         await cluster.restart()
         await asyncio.sleep(44)
-        answer = await cluster.heartbeat("m", 1)
-        assert (answer.error_code, answer.member_epoch) == (0, 1)
+        answer = await cluster.heartbeat("m", 2)
+        assert (answer.error_code, answer.member_epoch) == (0, 2)
         await asyncio.sleep(46)
-        assert E((await cluster.heartbeat("m", 1)).error_code) is E.UNKNOWN_MEMBER_ID
+        assert E((await cluster.heartbeat("m", 2)).error_code) is E.UNKNOWN_MEMBER_ID
 
     run_virtually(main)
 
@@ -358,11 +358,11 @@ def test_a_disk_that_fails_as_a_whole_stops_answers_until_it_is_back() -> None:
         store.failing_writes, store.failing_reads = 1, 3
         assert E((await cluster.create_topic("u", 1)).error_code) is E.KAFKA_STORAGE_ERROR
         assert len(cluster.node.problems()) == 2
-        assert E((await cluster.heartbeat("m", 1)).error_code) is E.COORDINATOR_NOT_AVAILABLE
+        assert E((await cluster.heartbeat("m", 2)).error_code) is E.COORDINATOR_NOT_AVAILABLE
         assert E((await cluster.describe()).error_code) is E.COORDINATOR_NOT_AVAILABLE
         assert E((await cluster.watch(pb.ROLE_LEADER, 1, 0, 0)).error_code) is E.KAFKA_STORAGE_ERROR
         await asyncio.sleep(3.5)
-        assert (await cluster.heartbeat("m", 1)).error_code == 0
+        assert (await cluster.heartbeat("m", 2)).error_code == 0
         view = await cluster.watch(pb.ROLE_LEADER, 1, 0, 0)
         assert [topic.name for topic in view.topics] == ["t"]
         assert (await cluster.create_topic("u", 1)).error_code == 0

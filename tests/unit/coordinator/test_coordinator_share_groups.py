@@ -82,7 +82,7 @@ def test_creation_flow(driver: CoordinatorDriver) -> None:
     """KIP-932: empty assignment first, -1 and the group epoch sent, then the assignment at the next heartbeat."""
     topic_id = driver.state.topic_ids["t"]
     first = driver.heartbeat("m", 0, ["t"])
-    assert (first.member_epoch, assigned(first)) == (1, {})
+    assert (first.member_epoch, assigned(first)) == (2, {})
     assert first.heartbeat_interval_ms == INITIALIZATION_HEARTBEAT_INTERVAL_MS
     assert commands.GroupStatePending(group_id="group") in driver.effects
     assert driver.state.share_groups["group"].partitions.initializing == (
@@ -90,31 +90,31 @@ def test_creation_flow(driver: CoordinatorDriver) -> None:
             topic_id=topic_id,
             topic_name="t",
             partitions=(0, 1),
-            state_epoch=1,
+            state_epoch=2,
             start_offset=-1,
             known_partition_count=2,
         ),
     )
-    waiting = driver.heartbeat("m", 1)
-    assert (waiting.member_epoch, assigned(waiting)) == (1, None)
+    waiting = driver.heartbeat("m", 2)
+    assert (waiting.member_epoch, assigned(waiting)) == (2, None)
     assert waiting.heartbeat_interval_ms == INITIALIZATION_HEARTBEAT_INTERVAL_MS
     assert driver.record_count == 0
     driver.initialize_all()
-    ready = driver.heartbeat("m", 1)
-    assert (ready.member_epoch, assigned(ready), ready.heartbeat_interval_ms) == (2, {"t": [0, 1]}, 5000)
+    ready = driver.heartbeat("m", 2)
+    assert (ready.member_epoch, assigned(ready), ready.heartbeat_interval_ms) == (3, {"t": [0, 1]}, 5000)
     assert driver.load().state == driver.state
 
 
 def test_only_initialized_partitions_are_assigned(driver: CoordinatorDriver) -> None:
     topic_id = driver.state.topic_ids["t"]
     driver.heartbeat("m", 0, ["t"])
-    one = commands.Initialized(topic_id=topic_id, partition=1, state_epoch=1)
+    one = commands.Initialized(topic_id=topic_id, partition=1, state_epoch=2)
     driver.run(commands.CompleteGroupState(group_id="group", initialized=(one,)))
     assert driver.effects == [commands.GroupStatePending(group_id="group")]
-    answer = driver.heartbeat("m", 1)
+    answer = driver.heartbeat("m", 2)
     assert (assigned(answer), answer.heartbeat_interval_ms) == ({"t": [1]}, INITIALIZATION_HEARTBEAT_INTERVAL_MS)
     driver.initialize_all()
-    assert assigned(driver.heartbeat("m", 2)) == {"t": [0, 1]}
+    assert assigned(driver.heartbeat("m", 3)) == {"t": [0, 1]}
 
 
 def test_concurrent_joins_initialize_once(driver: CoordinatorDriver) -> None:
@@ -209,12 +209,20 @@ def test_a_topic_that_appears_later_is_initialized_then(driver: CoordinatorDrive
     assert (assigned(first), first.heartbeat_interval_ms) == ({}, 5000)
     driver.create_topic("unrelated", 1)
     assert not driver.state.share_groups["group"].partitions.is_pending
+    assert driver.state.share_groups["group"].is_settled
     topic_id = driver.create_topic("later", 1)
+    assert (driver.state.share_groups["group"].epoch, first.member_epoch) == (2, 2), (
+        "a heartbeat raises it, as in Kafka"
+    )
+    driver.restart()
+    noticed = driver.heartbeat("m", 2)
+    assert (noticed.member_epoch, assigned(noticed)) == (3, None)
+    assert noticed.heartbeat_interval_ms == INITIALIZATION_HEARTBEAT_INTERVAL_MS
     assert commands.GroupStatePending(group_id="group") in driver.effects
     entry = driver.state.share_groups["group"].partitions.initializing[-1]
-    assert (entry.topic_id, entry.state_epoch, entry.start_offset) == (topic_id, 2, -1)
+    assert (entry.topic_id, entry.state_epoch, entry.start_offset) == (topic_id, 3, -1)
     driver.initialize_all()
-    assert assigned(driver.heartbeat("m", 1)) == {"later": [0]}
+    assert assigned(driver.heartbeat("m", 3)) == {"later": [0]}
 
 
 def test_partitions_added_to_a_known_topic_start_at_0(driver: CoordinatorDriver) -> None:
@@ -273,6 +281,7 @@ def test_a_topic_deleted_while_initializing_and_made_again_is_a_new_topic(driver
     driver.heartbeat("a", 0, ["t"])
     driver.delete("t")
     new = driver.create_topic("t", 1)
+    driver.heartbeat("a", 2)
     partitions = driver.state.share_groups["group"].partitions
     assert list(partitions.deleting) == [old]
     assert [(entry.topic_id, entry.start_offset) for entry in partitions.initializing] == [(new, -1)]
@@ -282,16 +291,17 @@ def test_a_topic_deleted_while_initializing_and_made_again_is_a_new_topic(driver
 
 
 def test_newer_state_is_taken_over(driver: CoordinatorDriver) -> None:
-    """FENCED_STATE_EPOCH: the state stays, the group epoch goes above it."""
+    """FENCED_STATE_EPOCH: the state stays, and state epochs go above it; the epoch that clients see goes on as ever."""
     driver.heartbeat("a", 0, ["t"])
     topic_id = driver.state.topic_ids["t"]
     found = tuple(
-        commands.Initialized(topic_id=topic_id, partition=partition, state_epoch=1, existing_state_epoch=40 + partition)
+        commands.Initialized(topic_id=topic_id, partition=partition, state_epoch=2, existing_state_epoch=40 + partition)
         for partition in (0, 1)
     )
     driver.run(commands.CompleteGroupState(group_id="group", initialized=found))
-    assert driver.state.share_groups["group"].epoch == 42
-    assert assigned(driver.heartbeat("a", 1)) == {"t": [0, 1]}
+    answer = driver.heartbeat("a", 2)
+    assert (answer.member_epoch, assigned(answer)) == (3, {"t": [0, 1]})
+    assert driver.state.share_groups["group"].state_epoch == 42
 
 
 def test_members_survive_a_restart_without_joining_again(driver: CoordinatorDriver) -> None:
@@ -309,10 +319,10 @@ def test_describe(driver: CoordinatorDriver) -> None:
     joined(driver, "a")
     request = pb.ShareGroupDescribeRequest(group_ids=["group", "missing", ""])
     group, missing, empty = group_queries.describe(driver.state, request).groups
-    assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch) == (0, "Stable", 2, 2)
+    assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch) == (0, "Stable", 3, 3)
     assert group.assignor_name == "simple"
     (member,) = group.members
-    assert (member.member_id, member.member_epoch, list(member.subscribed_topic_names)) == ("a", 2, ["t"])
+    assert (member.member_id, member.member_epoch, list(member.subscribed_topic_names)) == ("a", 3, ["t"])
     assert [(topic.topic_name, list(topic.partitions)) for topic in member.assignment] == [("t", [0, 1])]
     assert (E(missing.error_code), missing.group_state) == (E.GROUP_ID_NOT_FOUND, "")
     assert E(empty.error_code) is E.INVALID_GROUP_ID

@@ -153,7 +153,8 @@ def test_an_alteration_replaces_state_that_nobody_remembers(driver: CoordinatorD
     complete(driver, existing_state_epoch=epoch + 40)
     (entry,) = partitions(driver).initializing
     assert (entry.state_epoch, entry.start_offset) == (epoch + 41, 7)
-    assert driver.state.share_groups["group"].epoch == epoch + 41
+    group = driver.state.share_groups["group"]
+    assert (group.epoch, group.state_epoch) == (epoch, epoch + 41), "clients see none of it"
     complete(driver)
     assert partitions(driver).initializing == ()
 
@@ -162,7 +163,7 @@ def test_altering_a_group_that_does_not_exist_makes_it(driver: CoordinatorDriver
     assert alter(driver, t={1: 5}) == [("t", 1, E.NONE)]
     complete(driver)
     group = driver.state.share_groups["group"]
-    assert (group.state, group.epoch, group.assignment_epoch) == ("Empty", 1, 0)
+    assert (group.state, group.epoch, group.assignment_epoch) == ("Empty", 1, 1)
     driver.heartbeat("m", 0, ["t"])
     (entry,) = partitions(driver).initializing
     assert (entry.partitions, entry.start_offset) == ((0,), -1), "not added later: share.auto.offset.reset decides"
@@ -249,15 +250,17 @@ def test_a_group_without_state_is_deleted_at_once(driver: CoordinatorDriver) -> 
     assert driver.state.share_groups == {}
 
 
-def test_new_groups_begin_above_the_epochs_of_deleted_ones(driver: CoordinatorDriver) -> None:
-    """Whoever writes late with a state epoch of the former group is fenced by the new one's."""
-    epoch = with_state(driver)
+def test_state_epochs_of_new_groups_are_above_those_of_deleted_ones(driver: CoordinatorDriver) -> None:
+    """Late writes with a state epoch of the former group are fenced; the epochs that clients see begin as in Kafka."""
+    with_state(driver)
+    alter(driver, t={0: 1})
+    highest = driver.state.share_groups["group"].state_epoch
     delete_group(driver)
     driver.initialize_all()
     driver.restart()
-    assert driver.heartbeat("m", 0, ["t"]).member_epoch == epoch + 1
+    assert driver.heartbeat("m", 0, ["t"]).member_epoch == 2
     (entry,) = partitions(driver).initializing
-    assert entry.state_epoch == epoch + 1
+    assert entry.state_epoch > highest
 
 
 def test_the_state_of_a_deleted_topic_joins_what_is_being_deleted(driver: CoordinatorDriver) -> None:
@@ -287,33 +290,45 @@ def test_a_target_stands_for_the_interval(driver: CoordinatorDriver) -> None:
     driver.now_ms += 300
     joined = driver.heartbeat("b", 0, ["t"])
     group = driver.state.share_groups["group"]
-    assert (group.epoch, group.assignment_epoch, joined.member_epoch) == (3, 2, 2)
+    assert (group.epoch, group.assignment_epoch, joined.member_epoch) == (4, 3, 3)
     assert assigned(joined) == {"t": [0]}, "a share beside the other's"
-    assert commands.AssignmentPending(group_id="group", delay_ms=700) in driver.effects
-    assert assigned(driver.heartbeat("a", 2)) is None, "and a keeps what it has"
+    assert assigned(driver.heartbeat("a", 3)) is None, "and a keeps what it has"
 
     driver.restart()
     driver.now_ms += 699
-    driver.run(commands.AssignShareGroup(group_id="group"))
-    assert driver.effects == [commands.AssignmentPending(group_id="group", delay_ms=1)]
+    assert assigned(driver.heartbeat("a", 3)) is None
     driver.now_ms += 1
-    driver.run(commands.AssignShareGroup(group_id="group"))
-    assert driver.effects == []
-    assert assigned(driver.heartbeat("a", 2)) == {"t": [1]}
-    assert assigned(driver.heartbeat("b", 2)) is None, "b keeps what it was given"
-    assert [epoch_of(driver, member) for member in "ab"] == [3, 3]
+    assert assigned(driver.heartbeat("a", 3)) == {"t": [1]}
+    assert assigned(driver.heartbeat("b", 3)) is None, "b keeps what it was given"
+    assert [epoch_of(driver, member) for member in "ab"] == [4, 4]
 
 
 def test_a_heartbeat_after_the_interval_computes_the_target(driver: CoordinatorDriver) -> None:
     driver.now_ms = 1_000_000
     driver.heartbeat("a", 0, ["t"])
     driver.initialize_all()
-    driver.heartbeat("a", 1)
+    driver.heartbeat("a", 2)
     driver.heartbeat("b", 0, ["t"])
     driver.now_ms += SECOND
-    answer = driver.heartbeat("a", 2)
-    assert (answer.member_epoch, assigned(answer)) == (3, {"t": [1]})
-    assert driver.state.share_groups["group"].assignment_epoch == 3
+    answer = driver.heartbeat("a", 3)
+    assert (answer.member_epoch, assigned(answer)) == (4, {"t": [1]})
+    assert driver.state.share_groups["group"].assignment_epoch == 4
+
+
+def test_a_target_that_changes_nothing_does_not_hold_up_the_next(driver: CoordinatorDriver) -> None:
+    """A heartbeat notices a new topic, and the next one, 200 ms later, has its partitions."""
+    driver.now_ms = 1_000_000
+    driver.heartbeat("a", 0, ["t", "later"])
+    driver.initialize_all()
+    assert assigned(driver.heartbeat("a", 2)) == {"t": [0, 1]}
+    driver.create_topic("later", 1)
+    driver.now_ms += 5 * SECOND
+    noticed = driver.heartbeat("a", 3)
+    assert (noticed.member_epoch, assigned(noticed), noticed.heartbeat_interval_ms) == (4, None, 200)
+    driver.initialize_all()
+    driver.now_ms += 200
+    answer = driver.heartbeat("a", 4)
+    assert (answer.member_epoch, assigned(answer)) == (5, {"t": [0, 1], "later": [0]})
 
 
 def test_a_changed_subscription_counts_at_once(driver: CoordinatorDriver) -> None:
@@ -323,14 +338,13 @@ def test_a_changed_subscription_counts_at_once(driver: CoordinatorDriver) -> Non
     assert assigned(driver.heartbeat("a", 0, ["t"])) == {"t": [0, 1]}
     answer = driver.heartbeat("a", 2, ["u"])
     assert assigned(answer) == {"u": [0]}
-    assert driver.state.share_groups["group"].awaits_assignment
+    assert not driver.state.share_groups["group"].is_settled
 
 
 def test_a_group_that_nobody_is_in_is_not_assigned(driver: CoordinatorDriver) -> None:
     with_state(driver)
     group = driver.state.share_groups["group"]
     assert (group.epoch, group.assignment_epoch, dict(group.targets)) == (3, 2, {})
-    assert not group.awaits_assignment
     described = group_queries.describe(driver.state, pb.ShareGroupDescribeRequest(group_ids=["group"])).groups[0]
     assert (described.group_epoch, described.assignment_epoch) == (3, 2)
 
@@ -356,15 +370,19 @@ def test_the_interval_is_configured(
             assert answer.results[0].error_code == 0, answer.results[0].error_message
     driver.heartbeat("a", 0, ["t"])
     driver.initialize_all()
-    driver.heartbeat("b", 0, ["t"])
-    pending = [effect.delay_ms for effect in driver.effects if isinstance(effect, commands.AssignmentPending)]
-    assert pending == ([expected] if expected else [])
+    driver.heartbeat("a", 2)
+    driver.now_ms += max(0, expected - 1)
+    epoch = driver.heartbeat("b", 0, ["t"]).member_epoch
+    assert epoch == (3 if expected else 4)
+    driver.now_ms += 1
+    assert driver.heartbeat("b", epoch).member_epoch == 4
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up(driver: CoordinatorDriver) -> None:
     driver.now_ms = 1_000_000
     driver.heartbeat("a", 0, ["t"])
     driver.initialize_all()
+    driver.heartbeat("a", 2)
     driver.now_ms = 5
     driver.heartbeat("b", 0, ["t"])
-    assert not driver.state.share_groups["group"].awaits_assignment
+    assert driver.state.share_groups["group"].is_settled

@@ -88,7 +88,6 @@ class CoordinatorNode:
         self._consumer_groups = ConsumerGroupSettings(settings.configs)
         self._leases: Deadlines[tuple[NodeId, str]] = Deadlines(self._leases_expired)
         self._sessions: Deadlines[tuple[str, str]] = Deadlines(self._sessions_expired)
-        self._assignments: Deadlines[str] = Deadlines(self._assignments_due)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._catalog_tasks: dict[asyncio.Task[None], None] = {}
         """What runs as long as the catalog is here."""
@@ -233,8 +232,6 @@ class CoordinatorNode:
                 self._sessions.set((group_id, member_id), self._groups.session_timeout_ms(state, group_id))
             if group.partitions.is_pending:
                 self._keeper.work(group_id)
-            if group.awaits_assignment:
-                self._assignments.set(group_id, self._groups.assignment_interval_ms(state, group_id))
         self._consumer_timers.resume(consumer_group_ids)
 
     # What comes and goes where several coordinators share the metadata
@@ -331,7 +328,6 @@ class CoordinatorNode:
             return partition_of_group(group_id) == partition
 
         self._sessions.forget(lambda session: is_meant(session[0]))
-        self._assignments.forget(is_meant)
         self._keeper.forget(is_meant)
         self._consumer_timers.forget(is_meant)
         self._classic.forget(is_meant)
@@ -399,7 +395,6 @@ class CoordinatorNode:
         """Refuses new calls, lets those under way finish for `grace_ms`, and closes the store."""
         self._leases.stop()
         self._sessions.stop()
-        self._assignments.stop()
         if self._core is not None:
             self._core.end_watches()
         if self._classic is not None:
@@ -418,7 +413,6 @@ class CoordinatorNode:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._leases.stop()
         self._sessions.stop()
-        self._assignments.stop()
         if self._core is not None:
             await self._core.stop()
             self._core = None
@@ -441,8 +435,6 @@ class CoordinatorNode:
                 self._consumer_timers.act(effect)
             case commands.GroupStatePending(group_id=group_id, is_news=is_news):
                 self._keeper.work(group_id, is_news=is_news)
-            case commands.AssignmentPending(group_id=group_id, delay_ms=delay_ms):
-                self._assignments.set(group_id, delay_ms)
             case commands.LeaseStarted(role=role, node_id=node_id, incarnation=incarnation):
                 self._leases.set(((role, node_id), incarnation), self._lease_ms)
             case commands.TransactionEnding(transactional_id=transactional_id):
@@ -490,18 +482,6 @@ class CoordinatorNode:
             log.error("group %s: expiry of %s could not be written: %s", command.group_id, command.member_id, failure)
             if self._core is not None and self._core.keeps_group(command.group_id):
                 self._sessions.set((command.group_id, command.member_id), STORAGE_RETRY_MS)
-
-    def _assignments_due(self, group_ids: list[str]) -> None:
-        for group_id in group_ids:
-            self._start(self._assign(commands.AssignShareGroup(group_id=group_id)))
-
-    async def _assign(self, command: commands.AssignShareGroup) -> None:
-        try:
-            await self._submit(command)
-        except (KafkaError, StorageFailure) as failure:
-            log.error("group %s: its new assignment could not be written: %s", command.group_id, failure)
-            if self._core is not None and self._core.keeps_group(command.group_id):
-                self._assignments.set(command.group_id, STORAGE_RETRY_MS)
 
     async def _complete_group_state(self, command: commands.CompleteGroupState) -> None:
         await self._submit(command)

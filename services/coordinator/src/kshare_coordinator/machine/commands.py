@@ -110,13 +110,6 @@ class ExpireMember(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignShareGroup(Command[None]):
-    """share.assignment.interval.ms is over: the group's target assignment may be computed anew."""
-
-    group_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterShareGroupOffsets(Command[pb.AlterShareGroupOffsetsResponse]):
     """Answered when it is noted; partitions without an error are then `initializing`."""
 
@@ -379,14 +372,6 @@ class GroupStatePending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentPending:
-    """The group's target assignment is to be computed anew in `delay_ms` (AssignShareGroup)."""
-
-    group_id: str
-    delay_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEnding:
     """The transaction's outcome is decided: the leaders of its partitions must be told."""
 
@@ -401,7 +386,6 @@ Effect = (
     | RevocationBegun
     | RevocationEnded
     | GroupStatePending
-    | AssignmentPending
     | TransactionEnding
     | ClassicGroupEffect
 )

@@ -25,7 +25,7 @@ def _described(state: CoordinatorState, group_id: str) -> DescribedGroup:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID, error_message=text)
     group = state.share_groups.get(group_id)
     if group is None:
-        text = f"Share group {group_id} does not exist"
+        text = f"Group {group_id} not found."
         code = ErrorCode.GROUP_ID_NOT_FOUND
         return DescribedGroup(group_id=group_id, error_code=code, error_message=text)
     return DescribedGroup(

@@ -91,10 +91,16 @@ class ShareGroup:
 
     group_id: str
     epoch: int = 0
+    state_epoch_base: int = 0
+    """The highest state epoch of deleted groups of this one's partition, and what alterations of offsets add."""
     assignment_epoch: int = 0
     assignment_timestamp_ms: int = 0
     """When partitions were last assigned anew; 0: not yet."""
     is_deleting: bool = False
+    topics_changed: bool = False
+    """Subscribed topics came, grew or went since the epoch was raised."""
+    has_unassigned: bool = False
+    """Partitions were initialized that are in no target yet."""
     members: Mapping[str, Member] = field(default_factory=dict)
     targets: Mapping[str, Assignment] = field(default_factory=dict)
     partitions: PartitionMetadata = field(default_factory=PartitionMetadata)
@@ -106,9 +112,14 @@ class ShareGroup:
         return STABLE if self.members else EMPTY
 
     @property
-    def awaits_assignment(self) -> bool:
-        """Whether the target assignment is older than the group epoch, and somebody waits for a newer one."""
-        return self.assignment_epoch < self.epoch and bool(self.members)
+    def state_epoch(self) -> int:
+        """What share coordinators and leaders fence writes with; clients see `epoch`."""
+        return self.state_epoch_base + self.epoch
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a heartbeat that brings no news changes nothing but its own member."""
+        return self.assignment_epoch == self.epoch and not self.topics_changed and not self.has_unassigned
 
     def subscribes_to(self, topic_names: Iterable[str]) -> bool:
         names = set(topic_names)
@@ -161,6 +172,9 @@ def group_record(group: ShareGroup) -> records_pb.ShareGroupMetadata:
         assignment_epoch=group.assignment_epoch,
         assignment_timestamp_ms=group.assignment_timestamp_ms,
         is_deleting=group.is_deleting,
+        state_epoch_base=group.state_epoch_base,
+        topics_changed=group.topics_changed,
+        has_unassigned=group.has_unassigned,
     )
 
 

@@ -36,7 +36,6 @@ from kshare_coordinator.machine.share_group_administration import (
     decide_delete_offsets,
 )
 from kshare_coordinator.machine.share_groups import (
-    decide_assign,
     decide_complete_group_state,
     decide_expire_member,
     decide_heartbeat,
@@ -170,7 +169,6 @@ def _share_group_deciders(
     return {
         commands.ShareGroupHeartbeat: lambda command, now_ms: decide_heartbeat(state, command, groups, now_ms),
         commands.ExpireMember: lambda command, now_ms: decide_expire_member(state, command, groups, now_ms),
-        commands.AssignShareGroup: lambda command, now_ms: decide_assign(state, command, groups, now_ms),
         commands.CompleteGroupState: lambda command, now_ms: decide_complete_group_state(
             state, command, groups, now_ms
         ),

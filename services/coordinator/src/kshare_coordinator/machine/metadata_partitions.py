@@ -141,7 +141,6 @@ HOMES: dict[type[Command[Any]], Callable[[Any], Partitions]] = {
     commands.OffsetCommit: _requested_group,
     commands.TxnOffsetCommit: _transactional_commit,
     commands.ExpireMember: _group,
-    commands.AssignShareGroup: _group,
     commands.CompleteGroupState: _group,
     commands.ExpireRevocation: _group,
     commands.DeleteGroup: _group,

@@ -37,11 +37,11 @@ def decide_reconcile_topics(
     for group_id in sorted(each for each in state.share_groups if _is_meant(command.group_partition, each)):
         group = state.share_groups[group_id]
         gone = _gone_topics(state, group)
-        if not gone and not _has_missing_partitions(state, group):
+        missing = _names_with_missing_partitions(state, group)
+        if not gone and not missing:
             continue
         draft = ShareGroupDraft(group, topics, AssignmentTime(now_ms, settings.assignment_interval_ms(state, group_id)))
-        draft.forget_topics(gone)
-        draft.settle()
+        draft.change_topics(missing, gone)
         found.extend(draft.records())
         effects.extend(draft.effects())
     return Decision(found, len(found), effects)
@@ -57,13 +57,15 @@ def _gone_topics(state: CoordinatorState, group: ShareGroup) -> list[bytes]:
     return [topic_id for topic_id in known if topic_id not in state.topics]
 
 
-def _has_missing_partitions(state: CoordinatorState, group: ShareGroup) -> bool:
+def _names_with_missing_partitions(state: CoordinatorState, group: ShareGroup) -> list[str]:
+    """Subscribed topics with partitions that nobody initialized or is initializing."""
+    found = []
     names = {name: None for member in group.members.values() for name in member.subscribed_topic_names}
     for name in names:
         topic = state.topic_named(name)
         if topic is not None and len(group.partitions.known(topic.topic_id)) < len(topic.placements):
-            return True
-    return False
+            found.append(name)
+    return found
 
 
 def _offsets_of_gone_topics(state: CoordinatorState, group_partition: int | None) -> Iterator[Record]:

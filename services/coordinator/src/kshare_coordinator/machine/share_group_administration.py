@@ -81,7 +81,6 @@ def decide_alter_offsets(
         return Decision((), answer)
     draft = draft_of(state, group, settings, now_ms)
     draft.alter_offsets(wanted)
-    draft.settle()
     return Decision(draft.records(), answer, draft.effects())
 
 
@@ -132,7 +131,6 @@ def decide_delete_offsets(
         answer.results.append(result)
     draft = draft_of(state, group, settings, now_ms)
     draft.delete_offsets(wanted)
-    draft.settle()
     return Decision(draft.records(), answer, draft.effects())
 
 

@@ -1,15 +1,19 @@
 """A change of one share group in the making, and the records that carry it.
 
-A draft starts from the group as it is, is changed by the decisions below, settled once, and gives the records of what
-differs. `settle` holds the rules of KIP-932 that tie a group together:
-- Membership, subscriptions and the partitions that exist decide the group epoch: it grows by one whenever one of them
-  changed.
-- Every partition of a subscribed topic is initialized once (see `share_partitions`).
+A draft starts from the group as it is, is changed by the decisions below, and gives the records of what differs.
+`settle` is a heartbeat's part, and holds the rules of KIP-932 that tie a group together (GroupMetadataManager of Kafka
+4.3.1, whose epochs clients see here step by step):
+- A heartbeat raises the group epoch by one where a subscription or a subscribed topic changed, or where partitions were
+  initialized that the newest target does not have.
+- Every partition of a subscribed topic is initialized once (see `share_partitions`), beginning with the heartbeat that
+  notices it.
 - Only initialized partitions are assigned. A target assignment belongs to the group epoch at which it was computed.
-- A target assignment is computed at most every share.assignment.interval.ms; until then the epochs only grow. One that
-  had nothing to assign does not count. So that a member that joins meanwhile has its first record at once, it gets a
-  share of its own beside those of the others, which stay as they are (`share_beside`).
-- A group that nobody is in is not assigned anew; its next member sees to that (as in Kafka).
+- A target assignment is computed by a heartbeat, and at most every share.assignment.interval.ms; until then the epochs
+  only grow. Unlike in Kafka a target that changed nothing does not count, and a member that joins within the interval
+  gets a share of its own at once, beside those of the others, which stay as they are (`share_beside`).
+- A member that leaves or expires raises the group epoch; the target is computed by the next heartbeat.
+
+State epochs grow with the group epoch, and by themselves where state is replaced (`ShareGroup.state_epoch`).
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import NamedTuple
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.assignor import Assignment, assign, share_beside
-from kshare_coordinator.machine.commands import AssignmentPending, Effect, GroupStatePending, Initialized
+from kshare_coordinator.machine.commands import Effect, GroupStatePending, Initialized
 from kshare_coordinator.machine.groups import (
     Member,
     ShareGroup,
@@ -56,40 +60,53 @@ class ShareGroupDraft:
         self.members: dict[str, Member] = dict(group.members)
         self._partitions = SharePartitions(group.partitions)
         self._epoch = group.epoch
+        self._state_epoch_base = group.state_epoch_base
         self._assignment_epoch = group.assignment_epoch
         self._assignment_timestamp_ms = group.assignment_timestamp_ms
         self._targets: Mapping[str, Assignment] = group.targets
         self._is_deleting = group.is_deleting
+        self._topics_changed = group.topics_changed
+        self._has_unassigned = group.has_unassigned
 
     # What may happen to a group
 
-    def forget_topics(self, topic_ids: Iterable[bytes]) -> None:
-        """Topics that were deleted: what the group has of their state is to be deleted too."""
-        self._partitions.delete(topic_ids)
+    def change_topics(self, new: Iterable[str], deleted: Iterable[bytes]) -> None:
+        """Topics by name that came or grew, and ids of deleted ones: what the group has of their state is to go too."""
+        self._partitions.delete(deleted)
+        changed = {**dict.fromkeys(new), **self._partitions.changed_names}
+        if changed.keys() & self._subscribed_names().keys():
+            self._topics_changed = True
+
+    def remove(self, member_id: str) -> None:
+        """A member that left, or was silent for too long."""
+        del self.members[member_id]
+        self._epoch += 1
 
     def complete(self, initialized: Iterable[Initialized]) -> None:
         """What share coordinators initialized; what is not waiting for it, with that state epoch, is left alone.
 
-        Where they had newer state than this coordinator remembers, the group's epochs go on above that state's.
+        Where they had newer state than this coordinator remembers, the group's state epochs go on above that state's.
         """
         found = tuple(initialized)
         newest = self._partitions.complete(found)
-        self._epoch = max(self._epoch, newest)
+        self._state_epoch_base = max(self._state_epoch_base, newest - self._epoch)
         if self._partitions.has_to_replace_newer_state(found):
-            self._epoch += 1
-            self._partitions.replace_newer_state(found, self._epoch)
+            self._state_epoch_base += 1
+            self._partitions.replace_newer_state(found, self._state_epoch)
+        if self._partitions.changed_names.keys() & self._subscribed_names().keys():
+            self._has_unassigned = True
 
     def complete_deletion(self, deleted: Iterable[tuple[bytes, int]]) -> None:
         """Takes partitions whose state is deleted out of `deleting`; the group epoch stays."""
         self._partitions.complete_deletion(deleted)
 
     def alter_offsets(self, start_offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """An administrator's start offsets, by topic and partition; their state epoch is a new group epoch."""
-        self._epoch += 1
+        """An administrator's start offsets, by topic and partition: a new state epoch; the group epoch stays."""
+        self._state_epoch_base += 1
         for name, offsets in start_offsets.items():
             topic = self._topics(name)
             assert topic is not None, f"topic {name} was looked up before"
-            self._partitions.alter(topic[0], name, topic[1], offsets, self._epoch)
+            self._partitions.alter(topic[0], name, topic[1], offsets, self._state_epoch)
 
     def delete_offsets(self, topic_ids: Iterable[bytes]) -> None:
         """An administrator wants the state of these topics deleted; the group epoch stays."""
@@ -104,25 +121,26 @@ class ShareGroupDraft:
     # What follows from it
 
     def settle(self) -> None:
-        """Brings epoch, initialization and target in line with members, subscriptions and topics."""
+        """A member was heard: epoch, initialization and target follow members, subscriptions and topics."""
         missing = self._missing()
-        if (
-            missing
-            or self._membership_changed()
-            or self._partitions.changed_names.keys() & self._subscribed_names().keys()
-        ):
+        is_assigned = self._assignment_epoch >= self._epoch
+        if missing or self._topics_changed or (self._has_unassigned and is_assigned) or self._membership_changed():
             self._epoch += 1
+            self._topics_changed = False
             for topic_id, name, count in missing:
-                self._partitions.initialize_missing(topic_id, name, count, self._epoch)
-        if self.members and self._assignment_epoch < self._epoch and self._delay_ms() == 0:
+                self._partitions.initialize_missing(topic_id, name, count, self._state_epoch)
+        if self._assignment_epoch < self._epoch and self._may_assign():
             self._assign()
 
-    def _delay_ms(self) -> int:
-        """Until the target may be computed again."""
+    @property
+    def _state_epoch(self) -> int:
+        return self._state_epoch_base + self._epoch
+
+    def _may_assign(self) -> bool:
         passed_ms = self._time.now_ms - self._assignment_timestamp_ms
         if self._assignment_timestamp_ms == 0 or passed_ms < 0:  # never, or the clock was set back
-            return 0
-        return max(0, self._time.interval_ms - passed_ms)
+            return True
+        return passed_ms >= self._time.interval_ms
 
     def _membership_changed(self) -> bool:
         old = {member_id: member.subscribed_topic_names for member_id, member in self._old.members.items()}
@@ -145,9 +163,11 @@ class ShareGroupDraft:
 
     def _assign(self) -> None:
         subscriptions = {member_id: self._topic_ids(member) for member_id, member in self.members.items()}
+        before = _with_partitions(self._targets)
         self._targets = assign(subscriptions, self._partitions.assignable, self._targets)
         self._assignment_epoch = self._epoch
-        if any(self._targets.values()):
+        self._has_unassigned = False
+        if _with_partitions(self._targets) != before:
             self._assignment_timestamp_ms = self._time.now_ms
 
     def reconcile(self, member_id: str) -> None:
@@ -179,9 +199,12 @@ class ShareGroupDraft:
         return ShareGroup(
             group_id=self.group_id,
             epoch=self._epoch,
+            state_epoch_base=self._state_epoch_base,
             assignment_epoch=self._assignment_epoch,
             assignment_timestamp_ms=self._assignment_timestamp_ms,
             is_deleting=self._is_deleting,
+            topics_changed=self._topics_changed,
+            has_unassigned=self._has_unassigned,
             members=self.members,
             targets={member_id: target for member_id, target in self._targets.items() if member_id in self.members},
             partitions=self._partitions.metadata,
@@ -194,13 +217,10 @@ class ShareGroupDraft:
 
     def effects(self) -> list[Effect]:
         """What the shell has to do for the group as it will be."""
-        found: list[Effect] = []
         metadata = self._partitions.metadata
-        if metadata.is_pending:
-            found.append(GroupStatePending(group_id=self.group_id, is_news=metadata != self._old.partitions))
-        if self.members and self._assignment_epoch < self._epoch:
-            found.append(AssignmentPending(group_id=self.group_id, delay_ms=self._delay_ms()))
-        return found
+        if not metadata.is_pending:
+            return []
+        return [GroupStatePending(group_id=self.group_id, is_news=metadata != self._old.partitions)]
 
     def records(self) -> list[Record]:
         """What differs from the group that the draft began with."""
@@ -235,3 +255,8 @@ class ShareGroupDraft:
                 )
                 found.append(records.share_group_target(self.group_id, member_id, value))
         return found
+
+
+def _with_partitions(targets: Mapping[str, Assignment]) -> dict[str, Assignment]:
+    """The targets of members that have something."""
+    return {member_id: target for member_id, target in targets.items() if target}

@@ -7,8 +7,11 @@ Rules of ShareGroupHeartbeat (KIP-932; GroupCoordinatorService and GroupMetadata
   assignment (creation flow, step a). The shell then calls the share coordinators (b, c) and hands in what they
   answered, which makes partitions assignable (d).
 - While a subscribed topic is being initialized the member is asked back soon, so that the first record comes at once.
-- The answer has the assignment when the member joins, sends its subscription, repeats the epoch before, or when the
-  assignment changed.
+- The answer has the assignment when the member joins, sends its subscription, or when the assignment changed; and,
+  unlike in Kafka, when the member repeats the epoch before, since the answer that told it may have been lost.
+- A member that comes, changes its subscription or goes raises the group epoch. Subscribed topics that came, grew or
+  went, and partitions that were initialized, raise it at the next heartbeat, which also computes the target. So clients
+  see the epochs of Kafka 4.3.1, step by step.
 - A group that an administrator is deleting takes no members: COORDINATOR_LOAD_IN_PROGRESS, which clients repeat.
 """
 
@@ -18,7 +21,6 @@ from dataclasses import replace
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import (
-    AssignShareGroup,
     CompleteGroupState,
     Effect,
     ExpireMember,
@@ -39,6 +41,8 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
 
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+INITIAL_EPOCH = 1
+"""Of a group without members, as Kafka 4.3.1 begins; its first member raises it to 2."""
 INITIALIZATION_HEARTBEAT_INTERVAL_MS = 200
 """Asked of members while one of their topics is being initialized."""
 MEMBER_ID_LENGTH_LIMIT = 255
@@ -91,7 +95,8 @@ def _heard(
     member = _updated(old or Member(), request)
     if (
         member is old
-        and group.assignment_epoch == group.epoch == member.member_epoch
+        and group.is_settled
+        and member.member_epoch == group.epoch
         and member.assignment == group.targets.get(request.member_id, {})
     ):
         return group, [], []
@@ -116,11 +121,11 @@ def _check_request(request: pb.ShareGroupHeartbeatRequest) -> None:
     elif len(request.member_id) > MEMBER_ID_LENGTH_LIMIT:
         problem = f"MemberId has {len(request.member_id)} characters; at most {MEMBER_ID_LENGTH_LIMIT} are allowed"
     elif not request.group_id:
-        problem = "GroupId must not be empty"
+        problem = "GroupId can't be empty."
     elif request.member_epoch < LEAVE_EPOCH:
-        problem = f"MemberEpoch {request.member_epoch} is invalid: 0 joins, -1 leaves, otherwise it is above 0"
+        problem = "MemberEpoch is invalid."
     elif request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
-        problem = "SubscribedTopicNames must be set by a member that joins"
+        problem = "SubscribedTopicNames must be set in first request."
     elif len(request.subscribed_topic_names) > SUBSCRIPTION_LIMIT:
         count = len(request.subscribed_topic_names)
         problem = f"SubscribedTopicNames has {count} names; at most {SUBSCRIPTION_LIMIT} are allowed"
@@ -153,7 +158,8 @@ def existing_or_new_group(state: CoordinatorState, group_id: str, settings: Grou
         return existing_group(state, group_id)
     check_room(state, settings.max_groups)
     # Its state epochs must be above those of a deleted group of the same id, which some leader may still write with.
-    return ShareGroup(group_id=group_id, epoch=state.deleted_share_group_epoch(partition_of_group(group_id)))
+    base = state.deleted_share_group_epoch(partition_of_group(group_id))
+    return ShareGroup(group_id=group_id, epoch=INITIAL_EPOCH, assignment_epoch=INITIAL_EPOCH, state_epoch_base=base)
 
 
 def existing_group(state: CoordinatorState, group_id: str) -> ShareGroup:
@@ -161,9 +167,9 @@ def existing_group(state: CoordinatorState, group_id: str) -> ShareGroup:
     group = state.share_groups.get(group_id)
     if group is None:
         found = group_type(state, group_id)
-        text = f"Group {group_id} is a {found} group, not a share group"
+        text = f"Group {group_id} is not a share group."
         if found is None or found is GroupType.SHARE:
-            text = f"Share group {group_id} does not exist"
+            text = f"Share group {group_id} not found."
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
     return group
 
@@ -177,7 +183,7 @@ def check_not_deleting(group: ShareGroup) -> None:
 def _existing_member(group: ShareGroup, member_id: str) -> Member:
     member = group.members.get(member_id)
     if member is None:
-        text = f"Member {member_id} is not in group {group.group_id}"
+        text = f"Member {member_id} is not a member of group {group.group_id}."
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
     return member
 
@@ -186,11 +192,14 @@ def _check_epoch(group: ShareGroup, member_id: str, member_epoch: int) -> None:
     """The member's epoch or the one before it (ShareGroup.validateMemberEpoch)."""
     member = _existing_member(group, member_id)
     if member_epoch not in (member.member_epoch, member.previous_member_epoch):
-        newer = "newer" if member_epoch > member.member_epoch else "older"
+        is_newer = member_epoch > member.member_epoch
         text = (
-            f"Member {member_id} of group {group.group_id} sent epoch {member_epoch}, which is {newer} than its epoch "
-            f"{member.member_epoch} (before: {member.previous_member_epoch}); it must join again"
+            f"The share group member has a {'greater' if is_newer else 'smaller'} member epoch ({member_epoch}) than "
+            f"the one known by the group coordinator ({member.member_epoch})"
         )
+        if not is_newer:
+            text += f", and it does not match the previous member epoch ({member.previous_member_epoch})"
+        text += ". The member must abandon all its partitions and rejoin."
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, text)
 
 
@@ -236,21 +245,8 @@ def _without(
     state: CoordinatorState, group: ShareGroup, member_id: str, settings: GroupSettings, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
     draft = draft_of(state, group, settings, now_ms)
-    del draft.members[member_id]
-    draft.settle()
+    draft.remove(member_id)
     return draft.records(), [SessionEnded(group_id=group.group_id, member_id=member_id), *draft.effects()]
-
-
-def decide_assign(
-    state: CoordinatorState, command: AssignShareGroup, settings: GroupSettings, now_ms: int
-) -> QuietDecision:
-    """share.assignment.interval.ms is over; where the wall clock says otherwise, the rest of it is waited for."""
-    group = state.share_groups.get(command.group_id)
-    if group is None or not group.awaits_assignment:
-        return Decision((), None)
-    draft = draft_of(state, group, settings, now_ms)
-    draft.settle()
-    return Decision(draft.records(), None, draft.effects())
 
 
 def decide_complete_group_state(
@@ -263,15 +259,14 @@ def decide_complete_group_state(
     draft = draft_of(state, group, settings, now_ms)
     draft.complete(command.initialized)
     draft.complete_deletion(command.deleted)
-    draft.settle()
     return Decision([*draft.records(), *records_at_the_end(state, draft)], None, draft.effects())
 
 
 def records_at_the_end(state: CoordinatorState, draft: ShareGroupDraft) -> list[Record]:
-    """What is kept of a group that is gone: how far its epochs went."""
+    """What is kept of a group that is gone: how far its state epochs went."""
     if not draft.is_gone:
         return []
-    partition, epoch = partition_of_group(draft.group_id), draft.group().epoch
+    partition, epoch = partition_of_group(draft.group_id), draft.group().state_epoch
     if epoch <= state.deleted_share_group_epoch(partition):
         return []
     return [records.cluster_number(f"{records.DELETED_SHARE_GROUP_EPOCH_OF_PARTITION}{partition}", epoch)]
@@ -293,8 +288,7 @@ def decide_topics_changed(
             continue
         time = AssignmentTime(now_ms, settings.assignment_interval_ms(state, group_id))
         draft = ShareGroupDraft(group, topics, time)
-        draft.forget_topics(deleted)
-        draft.settle()
+        draft.change_topics(created, deleted)
         found.extend(draft.records())
         effects.extend(draft.effects())
     return found, effects

@@ -97,7 +97,7 @@ class CoordinatorState:
     ongoing_transactions: dict[str, None] = field(default_factory=dict)
     """Transactional ids with an open transaction."""
     deleted_share_group_epochs: dict[int, int] = field(default_factory=dict)
-    """By group partition: the highest epoch of all share groups of it that were deleted."""
+    """By group partition: the highest state epoch of all share groups of it that were deleted."""
     group_partitions: dict[int, None] | None = field(default=None, compare=False)
     """Those whose groups are in this state; None: all of them."""
     consumer_offsets_partition_count: int = field(default=0, compare=False)
@@ -147,7 +147,7 @@ class CoordinatorState:
         return self.group_partitions is None or partition in self.group_partitions
 
     def deleted_share_group_epoch(self, partition: int) -> int:
-        """The highest epoch of all share groups of a group partition that were deleted; 0: none was."""
+        """The highest state epoch of all share groups of a group partition that were deleted; 0: none was."""
         of_all = self.numbers.get(records.DELETED_SHARE_GROUP_EPOCH, 0)
         return max(of_all, self.deleted_share_group_epochs.get(partition, 0))
 
@@ -336,6 +336,9 @@ def _share_group(state: CoordinatorState, key: Key, value: Value | None) -> None
                 assignment_epoch=metadata.assignment_epoch,
                 assignment_timestamp_ms=metadata.assignment_timestamp_ms,
                 is_deleting=metadata.is_deleting,
+                state_epoch_base=metadata.state_epoch_base,
+                topics_changed=metadata.topics_changed,
+                has_unassigned=metadata.has_unassigned,
             ),
         )
 

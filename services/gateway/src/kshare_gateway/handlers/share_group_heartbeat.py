@@ -15,7 +15,7 @@ from kshare_wire.messages import Body, Message
 
 async def handle(context: RequestContext, request: Message) -> Body:
     if request.rack_id == "" and request.member_id and request.group_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "RackId must not be empty; a member without a rack leaves it null")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
     names = request.subscribed_topic_names
     wanted = coordinator_pb2.ShareGroupHeartbeatRequest(
         group_id=request.group_id,
@@ -36,7 +36,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     return {
         "error_code": answer.error_code,
         "error_message": answer.error_message or None,
-        "member_id": answer.member_id or request.member_id,
+        "member_id": answer.member_id or None,
         "member_epoch": answer.member_epoch,
         "heartbeat_interval_ms": answer.heartbeat_interval_ms,
         "assignment": assignment if answer.has_assignment else None,
@@ -44,4 +44,4 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message, "member_id": request.member_id}
+    return {"error_code": error.code, "error_message": error.message}

@@ -470,12 +470,23 @@ class ShareGroupMetadata(_message.Message):
     ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     IS_DELETING_FIELD_NUMBER: _builtins.int
+    STATE_EPOCH_BASE_FIELD_NUMBER: _builtins.int
+    TOPICS_CHANGED_FIELD_NUMBER: _builtins.int
+    HAS_UNASSIGNED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     assignment_epoch: _builtins.int
     """After ShareGroupTargetAssignmentMetadata: the group epoch and the time of the newest target assignment."""
     assignment_timestamp_ms: _builtins.int
     is_deleting: _builtins.bool
     """An administrator deleted the group; it goes when all of its state is gone."""
+    state_epoch_base: _builtins.int
+    """State epochs are this plus the group epoch. It is what fences writers of a deleted group of the same id: clients see
+    only the group epoch.
+    """
+    topics_changed: _builtins.bool
+    """The next heartbeat of any member raises the group epoch, because subscribed topics came, grew or went ..."""
+    has_unassigned: _builtins.bool
+    """... or because partitions were initialized that are in no target assignment yet."""
     def __init__(
         self,
         *,
@@ -483,10 +494,13 @@ class ShareGroupMetadata(_message.Message):
         assignment_epoch: _builtins.int = ...,
         assignment_timestamp_ms: _builtins.int = ...,
         is_deleting: _builtins.bool = ...,
+        state_epoch_base: _builtins.int = ...,
+        topics_changed: _builtins.bool = ...,
+        has_unassigned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignment_timestamp_ms", b"assignment_timestamp_ms", "epoch", b"epoch", "is_deleting", b"is_deleting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignment_timestamp_ms", b"assignment_timestamp_ms", "epoch", b"epoch", "has_unassigned", b"has_unassigned", "is_deleting", b"is_deleting", "state_epoch_base", b"state_epoch_base", "topics_changed", b"topics_changed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
