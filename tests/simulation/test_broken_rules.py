@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from kshare_leader.node import LeaderNode
+from kshare_rpc.network import Network
+from kshare_runtime.ports import Environment
 from support.simulation.faults import Fault
+from support.simulation.hosts import Node, SimulatedHost
 from support.simulation.mutations import BROKEN_RULES, HARMLESS
 from support.simulation.plan import draw_plan
 from support.simulation.scenario import SeedRun, run_seed
@@ -33,7 +38,17 @@ SIGNS = {
         "delivery count forgotten",
     ),
     "the leader forgets acknowledgements": ("delivered after its confirmation", "delivery count forgotten"),
-    "a record is given to two members": ("two holders", "delivered after its confirmation"),
+    "a record is given to two members": ("two holders", "delivery count does not grow"),
+    "a member's records are released although its session goes on": (
+        "two holders",
+        "acknowledgement refused without a reason",
+    ),
+    "a leader forgets who holds what": ("a lock was forgotten",),
+    "every delivery counts as the first": ("delivery count does not grow",),
+    "acknowledgements of what is held are refused": ("acknowledgement refused without a reason",),
+    "the share coordinator forgets writes": ("a confirmed state was not stored",),
+    "an exception is taken for a failing disk": ("a bug came to light",),
+    "an unexpected error is only logged": ("a bug came to light",),
     "the leader epoch of a write is not compared": ("state went back", "delivered after its confirmation"),
     "read_committed groups get all records": ("an aborted record was delivered", "delivered before it was committed"),
     "some transactions end the other way": (
@@ -74,6 +89,27 @@ def test_a_broken_rule_is_found(name: str) -> None:
         if set(found) & set(SIGNS[name]):
             return
     raise AssertionError(f"{len(SEEDS)} seeds did not notice that {name}; they found {sorted(set(found))}")
+
+
+class SickLeader(LeaderNode):
+    """Its health check reports something until the end."""
+
+    def problems(self) -> list[str]:
+        return ["planted"]
+
+
+def test_a_node_that_is_not_healthy_after_all_faults_is_found() -> None:
+    run = SeedRun(replace(draw_plan(1), records=20, fault_count=0), faults=[])
+    host = run.cluster.hosts["leader-1"]
+    build = host.build
+
+    def build_sick(environment: Environment, network: Network, host: SimulatedHost) -> Node:
+        node = build(environment, network, host)
+        node.__class__ = SickLeader
+        return node
+
+    host.build = build_sick
+    assert {violation.rule for violation in run.run().violations} == {"a node is not healthy"}
 
 
 @pytest.mark.parametrize("name", HARMLESS)

@@ -11,6 +11,7 @@ from support.simulation.checker import Checker, Expectations, RecordKey
 from support.simulation.evidence import DeadLetter
 from support.simulation.history import (
     AcknowledgeAnswered,
+    AcknowledgeArrived,
     AcknowledgeSent,
     Acquired,
     Delivered,
@@ -52,6 +53,7 @@ def delivered(
     return [
         Acquired(time - 0.001, sent_at, "g1", "m1", 0, run, count),
         Delivered(time, sent_at, "g1", "m1", "gateway-1", 0, run, count, (value,)),
+        AcknowledgeArrived(time + 0.15, number, "", "g1", "m1", "", 0, (run,), 0),
         AcknowledgeSent(time + 0.1, number, "g1", "m1", 0, run, kind),
         AcknowledgeAnswered(time + 0.2, number, 0),
     ]
@@ -197,9 +199,9 @@ EXHAUSTED = [
         (REJECTED, [LETTER], None),
         (EXHAUSTED, [LETTER], None),
         (ACCEPTED, [], None),
-        (REJECTED[:3], [], "given up without a dead letter"),
-        (REJECTED[:3], [LETTER], None),
-        (ACCEPTED[:3], [], None),
+        (REJECTED[:-1], [], "given up without a dead letter"),
+        (REJECTED[:-1], [LETTER], None),
+        (ACCEPTED[:-1], [], None),
         (REJECTED, [], "given up without a dead letter"),
         (EXHAUSTED, [], "given up without a dead letter"),
         (ACCEPTED, [LETTER], "a dead letter of a record that was not given up"),

@@ -16,7 +16,7 @@ from kshare_core.states import AcknowledgeType
 from kshare_rpc.methods import APPEND_DEAD_LETTERS
 from support.simulation.admin import Admin
 from support.simulation.cluster import Cluster, Shape
-from support.simulation.history import FaultEvent, StateWritten
+from support.simulation.history import StateLoaded, StateWritten
 from support.simulation.loop import VirtualLoop
 from support.simulation.scripted import ScriptedConsumer, produce
 
@@ -225,7 +225,7 @@ def test_only_what_is_unfinished_is_loaded_after_a_restart(caplog: pytest.LogCap
             await source_leader.start()
             await asyncio.sleep(20)
             events = scene.cluster.history.events[before:]
-            return sum(isinstance(event, FaultEvent) and event.name == "loads state" for event in events)
+            return sum(isinstance(event, StateLoaded) for event in events)
 
         await scene.configure({TOPIC_NAME: DEAD_LETTERS, **COPY})
         await scene.reject("v0")
@@ -246,6 +246,6 @@ def test_a_share_partition_without_dead_letters_for_long_is_forgotten(caplog: py
         await scene.cluster.hosts[SOURCE_LEADER].start()
         await asyncio.sleep(20)
         events = scene.cluster.history.events[before:]
-        assert not [event for event in events if isinstance(event, FaultEvent) and event.name == "loads state"]
+        assert not [event for event in events if isinstance(event, StateLoaded)]
 
     Scene(caplog, AUTO_CREATE).run(scenario)

@@ -3,22 +3,26 @@
 Clients' knowledge is what counts: an acknowledgement is confirmed when its answer has arrived, a delivery may have
 happened at any time between its request and its answer. Every rule is only applied where the history proves a breach.
 
-Here are the rules of delivery; `log_rules` has those of the logs, `transaction_rules` those of transactions,
+Here are the rules of delivery; `holder_rules` has those of acquisition, `stored_state_rules` those of the share
+coordinators, `log_rules` those of the logs, `transaction_rules` those of transactions,
 `dead_letter_rules` those of dead letters.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import combinations, islice, pairwise
+from collections.abc import Iterator
+from itertools import islice
 
+from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType
 from support.simulation.acknowledgement_rules import errors_took_no_effect
 from support.simulation.dead_letter_rules import dead_letters_are_what_was_given_up
 from support.simulation.evidence import NEVER, Evidence, Expectations, RecordKey, Sent, Violation
 from support.simulation.history import Acquired, Delivered, History, StateWritten, describe
+from support.simulation.holder_rules import HolderRules
 from support.simulation.log_rules import delivered_what_was_produced, nothing_deleted_comes_back, produced_exactly_once
+from support.simulation.stored_state_rules import StoredStateRules
 from support.simulation.transaction_rules import committed_groups_get_committed_records, transactions_are_atomic
 
 __all__ = ["Checker", "Expectations", "RecordKey", "Violation"]
@@ -43,8 +47,11 @@ class Checker:
             self._nothing_skipped(),
             errors_took_no_effect(evidence),
             dead_letters_are_what_was_given_up(evidence),
-            self._one_holder_at_once(),
+            self._accepted_once(),
+            self._delivered_is_acquired(),
+            HolderRules(evidence).violations(),
             self._delivery_counts(),
+            StoredStateRules(evidence).violations(),
             self._state_moves_forwards(),
             self._calm_runs_have_no_errors(),
         )
@@ -77,57 +84,52 @@ class Checker:
                 text = f"neither accepted nor rejected, and delivered with count {highest} of {limit}"
                 yield self._evidence.violation("skipped", key, text)
 
-    def _one_holder_at_once(self) -> Iterator[Violation]:
-        """A record that is held, inside its lock, is not given to anybody else.
+    def _delivered_is_acquired(self) -> Iterator[Violation]:
+        """What a member gets is what a leader gave to this member, with the same count, and once."""
+        names = self._evidence.expected.member_names
+        for key, deliveries in self._evidence.deliveries.items():
+            given: dict[tuple[str, int], list[float]] = defaultdict(list)
+            for acquired in self._evidence.acquired[key]:
+                member = names.get(acquired.member, acquired.member)
+                given[member, acquired.delivery_count].append(acquired.time)
+            for event in deliveries:
+                times = given[event.member, event.delivery_count]
+                if times and times[0] <= event.time:
+                    times.pop(0)
+                else:
+                    yield self._evidence.violation("delivered without being acquired", key, describe(event))
+                    break
 
-        The lock begins when the leader acquires, which for records that waited in a gateway is before the ShareFetch
-        that delivers them.
+    def _accepted_once(self) -> Iterator[Violation]:
+        """No record has two confirmed ACCEPTs in a group: the second one's sender worked on it for nothing.
+
+        Of a record that was deleted, an acknowledgement is taken and does nothing.
         """
-        lock = self._evidence.expected.lock_duration_s
-        for key, events in self._evidence.deliveries.items():
-            acquired = [self._acquired_at(key, event) for event in events]
-            for (first, first_at), (second, second_at) in combinations(zip(events, acquired, strict=True), 2):
-                start, end = min(first_at, second_at), max(first.time, second.time)
-                if end - start >= lock or self._evidence.fault_between(start - lock, end):
-                    continue
-                if not self._given_up(key, first, start, end) and not self._given_up(key, second, start, end):
-                    text = f"held twice: {describe(first)} and {describe(second)}"
-                    yield self._evidence.violation("two holders", key, text)
+        for key, all_sent in self._evidence.sent.items():
+            accepts = [one for one in all_sent if one.event.type == AcknowledgeType.ACCEPT and one.confirmed]
+            by_record: dict[str, list[Sent]] = defaultdict(list)
+            for one in accepts:
+                by_record[self._value(key, one)].append(one)
+            for value, same in by_record.items():
+                if len(same) > 1 and not self._evidence.may_be_deleted(key, same[1].event.time):
+                    text = f"{value!r}: {describe(same[0].event)} and {describe(same[1].event)}"
+                    yield self._evidence.violation("accepted twice", key, text)
 
-    def _acquired_at(self, key: RecordKey, delivery: Delivered) -> float:
-        """The earliest time at which the leader can have acquired what was delivered."""
-        for event in reversed(self._evidence.acquired[key]):
-            same = (event.run, event.delivery_count) == (delivery.run, delivery.delivery_count)
-            if same and event.time <= delivery.time:
-                return min(event.sent_at, delivery.sent_at)
-        return delivery.sent_at
-
-    def _given_up(self, key: RecordKey, event: Delivered, start: float, end: float) -> bool:
-        """Whether the holder may have lost the record between the two times."""
-        for sent in self._evidence.sent[key]:
-            if sent.event.member == event.member and start <= sent.event.time <= end:
-                return True
-        ends = self._evidence.hold_ends[key.group, event.member]
-        return any(gateway == event.gateway and start <= time <= end for time, gateway in ends)
+    def _value(self, key: RecordKey, sent: Sent) -> str:
+        """The record that the sender meant: the newest that it was given at the offset."""
+        for event in reversed(self._evidence.deliveries[key]):
+            if event.member == sent.event.member and event.time <= sent.event.time:
+                return event.values[key.offset - event.run[0]]
+        return ""
 
     def _delivery_counts(self) -> Iterator[Violation]:
-        """Counts are within the limit; a confirmed release is remembered, whatever dies; else they grow by one."""
+        """Counts are within the limit; a confirmed release is remembered, whatever dies."""
         limit = self._evidence.expected.delivery_count_limit
         for key, events in self._evidence.acquired.items():
             over = [event for event in events if not 1 <= event.delivery_count <= limit]
             if over:
                 yield self._evidence.violation("delivery count outside 1 to the limit", key, describe(over[0]))
-            yield from self._counts_grow(key, events)
             yield from self._releases_are_remembered(key)
-
-    def _counts_grow(self, key: RecordKey, events: Sequence[Acquired]) -> Iterator[Violation]:
-        for before, after in pairwise(events):
-            calm = not self._evidence.fault_between(
-                before.sent_at - self._evidence.expected.lock_duration_s, after.time
-            )
-            if calm and after.sent_at > before.time and after.delivery_count <= before.delivery_count:
-                text = f"{before.delivery_count}, then {after.delivery_count} at {after.time:.4f}, without a fault"
-                yield self._evidence.violation("delivery count does not grow", key, text)
 
     def _releases_are_remembered(self, key: RecordKey) -> Iterator[Violation]:
         for sent in self._evidence.sent[key]:
@@ -164,38 +166,11 @@ class Checker:
                     yield Violation("state went back", text, [describe(before), describe(event)])
 
     def _calm_runs_have_no_errors(self) -> Iterator[Violation]:
-        """Without faults, an acknowledgement inside the lock is never refused.
-
-        The acknowledgements of a partition in one request succeed or fail together, so that all of them count.
-        """
+        """Without faults no acknowledgement fails but for INVALID_RECORD_STATE, which `holder_rules` judges."""
         if not self._evidence.expected.calm:
             return
-        refused: dict[tuple[str, str, int, float], list[tuple[RecordKey, Sent]]] = defaultdict(list)
         for key, all_sent in self._evidence.sent.items():
             for sent in all_sent:
-                if sent.answer is not None and sent.answer.error_code != 0:
-                    refused[key.group, sent.event.member, key.partition, sent.event.time].append((key, sent))
-        for together in refused.values():
-            if all(self._certainly_held(key, sent) for key, sent in together):
-                key, sent = together[0]
-                text = f"{sent.answer}: {describe(sent.event)}"
-                yield self._evidence.violation("acknowledgement refused without a reason", key, text)
-
-    def _certainly_held(self, key: RecordKey, sent: Sent) -> bool:
-        """Whether the member had the record, inside its lock, from before the acknowledgement until its answer."""
-        held = [
-            event
-            for event in self._evidence.deliveries[key]
-            if event.member == sent.event.member and event.time <= sent.event.time
-        ]
-        if not held or sent.answer is None:
-            return False
-        if sent.answer.time >= self._acquired_at(key, held[-1]) + self._evidence.expected.lock_duration_s:
-            return False
-        given_up = (other.event.time for other in self._evidence.sent[key] if other is not sent)
-        lost = (
-            time
-            for time, gateway in self._evidence.hold_ends[key.group, sent.event.member]
-            if gateway == held[-1].gateway
-        )
-        return not any(held[-1].time <= time <= sent.event.time for time in (*given_up, *lost))
+                if sent.answer is not None and sent.answer.error_code not in (0, ErrorCode.INVALID_RECORD_STATE):
+                    text = f"{sent.answer}: {describe(sent.event)}"
+                    yield self._evidence.violation("acknowledgement failed without a fault", key, text)

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf.message import Message
-
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import Configs, process_configs
@@ -17,25 +15,18 @@ from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
-from kshare_rpc.methods import (
-    INITIALIZE_SHARE_GROUP_STATE,
-    READ_SHARE_GROUP_STATE,
-    REGISTER_NODE,
-    SHARE_FETCH,
-    WATCH_CATALOG,
-    WRITE_SHARE_GROUP_STATE,
-)
-from kshare_rpc.network import Method, Network
+from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from support.simulation.clients import ClusterClient
 from support.simulation.connections import ClientListeners
-from support.simulation.history import Acquired, FaultEvent, History, StateWritten
+from support.simulation.history import History
 from support.simulation.hosts import BuildNode, Node, SimulatedHost
 from support.simulation.loop import VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedFabric
+from support.simulation.tap import ClusterTap
 
 RPC_PORT = 9000
 CLIENT_PORT = 9092
@@ -100,7 +91,7 @@ class Cluster:
         self.shape = shape
         self.history = History()
         self.fabric = SimulatedFabric(loop, random.Random(f"{seed}/network"), self.history)
-        self.fabric.taps.append(self._tap)
+        ClusterTap(loop, self.fabric, self.history.add)
         self.listeners = ClientListeners(self.fabric)
         self._clients: dict[str, ClusterClient] = {}
         self._mutation = mutation or Mutation()
@@ -159,60 +150,6 @@ class Cluster:
         """What no run may show, whatever its faults: exceptions that nobody caught, and answers that are bugs."""
         return [*self.fabric.bugs, *self.loop.problems]
 
-    # The tap
-
-    def _tap(
-        self, source: str, target: str, method: Method[Any, Any], request: Any, answer: Message | None, sent_at: float
-    ) -> None:
-        if answer is None:
-            return
-        if method == REGISTER_NODE:
-            # A node that registers again had lost its lease: what it only had in memory is gone, as after a crash.
-            self.history.add(FaultEvent(self.loop.time(), "registered", (source,), ""))
-        elif method == WATCH_CATALOG:
-            # A leader releases what the members of a gateway hold that is gone from the catalog.
-            if getattr(answer, "nodes_changed", False):
-                self.history.add(FaultEvent(self.loop.time(), "sees other nodes", (source,), ""))
-        elif method == READ_SHARE_GROUP_STATE:
-            # The leader begins anew with what is stored: at first, or because it did not know what became of a write.
-            self.history.add(FaultEvent(self.loop.time(), "loads state", (source,), request.group_id))
-        elif method == SHARE_FETCH:
-            self._tap_share_fetch(request, answer, sent_at)
-        elif method in (WRITE_SHARE_GROUP_STATE, INITIALIZE_SHARE_GROUP_STATE):
-            self._tap_state(request, answer, sent_at)
-
-    def _tap_share_fetch(self, request: Any, answer: Any, sent_at: float) -> None:
-        now = self.loop.time()
-        for partition in answer.partitions:
-            for acquired in partition.acquired_records:
-                run = (acquired.first_offset, acquired.last_offset)
-                owner = request.owner
-                self.history.add(
-                    Acquired(
-                        now,
-                        sent_at,
-                        owner.group_id,
-                        owner.member_id,
-                        partition.partition,
-                        run,
-                        acquired.delivery_count,
-                    )
-                )
-
-    def _tap_state(self, request: Any, answer: Any, sent_at: float) -> None:
-        now = self.loop.time()
-        for asked, result in zip(request.partitions, answer.results, strict=True):
-            if result.error_code == 0:
-                batches = getattr(asked, "state_batches", ())
-                self.history.add(
-                    StateWritten(
-                        now,
-                        sent_at,
-                        request.group_id,
-                        asked.partition,
-                        asked.state_epoch,
-                        getattr(asked, "leader_epoch", -1),
-                        asked.start_offset,
-                        tuple((b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches),
-                    )
-                )
+    def has_disk_failed(self, host: str) -> bool:
+        """Whether the host's disk has refused a write so far."""
+        return self.hosts[host].disk.refused_count > 0

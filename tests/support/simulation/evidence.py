@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from support.simulation.history import (
     AcknowledgeAnswered,
     AcknowledgeSent,
     Acquired,
+    DeletionAsked,
     Delivered,
     Event,
     FaultEvent,
@@ -78,6 +78,10 @@ class Expectations:
     """Where each log starts at the end; what lay below was deleted. 0 where nothing is said."""
     committed_groups: Sequence[str] = ()
     """The groups with share.isolation.level=read_committed."""
+    retains_little: bool = False
+    """Whether the log may drop records at any time; else only DeleteRecords does."""
+    member_names: Mapping[str, str] = field(default_factory=dict)
+    """The names that clients' events have, by the member ids of the network's; equal where nothing is said."""
     dead_letters: Mapping[str, Sequence[DeadLetter]] = field(default_factory=dict)
     """What the dead-letter topic of each group holds at the end; groups without one are not named."""
 
@@ -123,7 +127,7 @@ class Evidence:
         self.sent: dict[RecordKey, list[Sent]] = defaultdict(list)
         self.hold_ends: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
         """By group and member: time and gateway."""
-        self._fault_times: list[float] = []
+        self._deletions: list[DeletionAsked] = []
         self._index()
 
     def _index(self) -> None:
@@ -141,8 +145,8 @@ class Evidence:
                     self.sent[key].append(sent)
             elif isinstance(event, HoldsEnded):
                 self.hold_ends[event.group, event.member].append((event.time, event.gateway))
-            elif isinstance(event, FaultEvent):
-                self._fault_times.append(event.time)
+            elif isinstance(event, DeletionAsked):
+                self._deletions.append(event)
 
     def violation(self, rule: str, key: RecordKey, text: str) -> Violation:
         return Violation(rule, f"{key}: {text}", self.excerpt(key))
@@ -168,9 +172,14 @@ class Evidence:
         """Whether the log starts behind the offset at the end."""
         return offset < self.expected.log_starts.get(partition, 0)
 
-    def fault_between(self, start: float, end: float) -> bool:
-        index = bisect_right(self._fault_times, start)
-        return index < len(self._fault_times) and self._fault_times[index] <= end
+    def may_be_deleted(self, key: RecordKey, time: float) -> bool:
+        """Whether the log may have dropped the record by then: it had at the end, and something deleted it before."""
+        if not self.is_deleted(key.partition, key.offset):
+            return False
+        return self.expected.retains_little or any(
+            event.sent_at <= time and event.partition == key.partition and event.offset > key.offset
+            for event in self._deletions
+        )
 
     def highest_count(self, key: RecordKey) -> int:
         """The highest delivery count with which the record was acquired; 0 where it never was."""

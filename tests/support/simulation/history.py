@@ -56,6 +56,18 @@ class TransactionEndConfirmed(NamedTuple):
     commit: bool
 
 
+class DeletionAsked(NamedTuple):
+    """An administrator sends a DeleteRecords: from now on the log may start at `offset`."""
+
+    sent_at: float
+    partition: int
+    offset: int
+
+    @property
+    def time(self) -> float:
+        return self.sent_at
+
+
 class RecordsDeleted(NamedTuple):
     """A DeleteRecords was confirmed: the log starts at `low_watermark` or later."""
 
@@ -118,7 +130,8 @@ class FaultEvent(NamedTuple):
 class Acquired(NamedTuple):
     """A leader answered a ShareFetch with acquired records (seen on the network, whether or not it arrived).
 
-    The gateway sent its request at `sent_at`.
+    The gateway sent its request at `sent_at`, and it reached the leader at `arrived_at`: the records were acquired
+    between then and `time`. `member` is the member id; `leader` is one life of a leader.
     """
 
     time: float
@@ -128,10 +141,115 @@ class Acquired(NamedTuple):
     partition: int
     run: Run
     delivery_count: int
+    leader: str = ""
+    gateway: str = ""
+    """Node id and incarnation of the gateway that asked."""
+    fetch_number: int = 0
+    arrived_at: float = -1.0
+    """-1: as early as `sent_at`."""
+
+
+class StateLoaded(NamedTuple):
+    """A share coordinator answered a ReadShareGroupState: what the leader goes on with. It arrived at `arrived_at`."""
+
+    time: float
+    arrived_at: float
+    sent_at: float
+    group: str
+    partition: int
+    leader: str
+    leader_epoch: int
+    state_epoch: int
+    start_offset: int
+    batches: tuple[tuple[int, int, int, int], ...]
+    """First offset, last offset, delivery state, delivery count."""
+
+
+class StateWriteArrived(NamedTuple):
+    """A write of share-partition state reached a share coordinator: it may take effect from now on."""
+
+    time: float
+    call: int
+    leader: str
+    group: str
+    partition: int
+    state_epoch: int
+    start_offset: int
+    batches: tuple[tuple[int, int, int, int], ...]
+
+
+class StateWriteUnconfirmed(NamedTuple):
+    """A leader's write of share-partition state was refused, or the leader does not know what became of it."""
+
+    time: float
+    leader: str
+    group: str
+    partition: int
+    why: str
+
+
+class AcknowledgeArrived(NamedTuple):
+    """Acknowledgements of one partition reached its leader, in the call with this number."""
+
+    time: float
+    call: int
+    leader: str
+    group: str
+    member: str
+    gateway: str
+    partition: int
+    runs: tuple[Run, ...]
+    delivered_fetch_number: int
+
+
+class AcknowledgeEnded(NamedTuple):
+    """The leader's answer to an AcknowledgeArrived."""
+
+    time: float
+    call: int
+    leader: str
+    group: str
+    partition: int
+    error_code: int
+
+
+class SessionReleased(NamedTuple):
+    """A ReleaseShareSession reached a leader. `partitions` empty: all; `last_fetch_number` 0: not limited."""
+
+    time: float
+    leader: str
+    group: str
+    member: str
+    gateway: str
+    partitions: tuple[int, ...]
+    last_fetch_number: int
+    lost_fetch_numbers: tuple[int, ...]
+
+
+class GatewaysSeen(NamedTuple):
+    """The catalog's answer to a leader named these gateways: node id and incarnation."""
+
+    time: float
+    leader: str
+    gateways: tuple[str, ...]
+
+
+class PartitionTaken(NamedTuple):
+    """A leader has to give a share-partition's state up; group "": that of every group. Why: a move, or a drop."""
+
+    time: float
+    leader: str
+    """"": whoever leads it."""
+    group: str
+    partition: int
+    why: str
 
 
 class StateWritten(NamedTuple):
-    """A share coordinator confirmed a WriteShareGroupState or InitializeShareGroupState (leader epoch -1)."""
+    """A share coordinator confirmed a WriteShareGroupState or InitializeShareGroupState (leader epoch -1).
+
+    `call` is that of its StateWriteArrived; 0 for an initialization.
+    """
 
     time: float
     sent_at: float
@@ -142,6 +260,7 @@ class StateWritten(NamedTuple):
     start_offset: int
     batches: tuple[tuple[int, int, int, int], ...]
     """First offset, last offset, delivery state, delivery count."""
+    call: int = 0
 
 
 class Note(NamedTuple):
@@ -157,6 +276,7 @@ Event = (
     | TransactionBegun
     | TransactionEndSent
     | TransactionEndConfirmed
+    | DeletionAsked
     | RecordsDeleted
     | Delivered
     | AcknowledgeSent
@@ -164,6 +284,14 @@ Event = (
     | HoldsEnded
     | FaultEvent
     | Acquired
+    | StateLoaded
+    | StateWriteArrived
+    | StateWriteUnconfirmed
+    | AcknowledgeArrived
+    | AcknowledgeEnded
+    | SessionReleased
+    | GatewaysSeen
+    | PartitionTaken
     | StateWritten
     | Note
 )

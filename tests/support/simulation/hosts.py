@@ -14,6 +14,7 @@ from kshare_runtime.ports import Environment
 from support.simulation.connections import ClientListeners
 from support.simulation.loop import Incarnation, VirtualLoop
 from support.simulation.network import SimulatedFabric, SimulatedNetwork, in_no_host
+from support.simulation.unexpected import is_expected
 
 EPOCH_MS = 1_767_225_600_000
 """Wall time at virtual time zero: 2026-01-01."""
@@ -70,7 +71,7 @@ class SimulatedHost:
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None
         self._seed = seed
-        self._build = build
+        self.build = build
         self._on_started = on_started
         self._lives = 0
         self._graveyard: list[object] = []
@@ -95,10 +96,12 @@ class SimulatedHost:
             random=random.Random(f"{self._seed}/{self.name}/{incarnation.number}"),
             open_store=self.disk.open_store,
         )
-        self.node = self._build(environment, SimulatedNetwork(self.fabric, incarnation), self)
+        self.node = self.build(environment, SimulatedNetwork(self.fabric, incarnation), self)
         try:
             await self.node.start()
         except StorageFailure as failure:
+            if not is_expected(failure, incarnation):
+                self.fabric.bugs.append(f"{incarnation} cannot start, and its disk did not fail: {failure!r}")
             self._give_up(failure)
             return
         self.fabric.note(f"{incarnation} is up")
@@ -142,6 +145,7 @@ class SimulatedHost:
         if incarnation is None or node is None:
             return
         self.fabric.note(f"{incarnation} stops")
+        incarnation.is_stopping = True
         task = self.fabric.loop.task_in(incarnation, node.stop(STOP_GRACE_MS), f"{self.name}:stop")
         try:
             await asyncio.wait([task], timeout=STOP_LIMIT_S)

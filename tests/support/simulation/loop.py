@@ -31,6 +31,8 @@ class Incarnation:
         self.number = number
         self.dead = False
         self.paused = False
+        self.is_stopping = False
+        """Whether it was asked to stop in order, and closes its stores."""
         self.deferred: list[asyncio.Handle] = []
         self.context = contextvars.copy_context()
         self.context.run(current_incarnation.set, self)

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import Message
 
+from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2, share_coordinator_pb2
 from kshare_rpc.methods import (
     APPEND_DEAD_LETTERS,
     DELETE_RECORDS,
+    DROP_SHARE_PARTITIONS,
+    RELEASE_SHARE_SESSION,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
     WATCH_CATALOG,
@@ -280,6 +284,129 @@ def _repeat_dead_letters(handler: Handler) -> Handler:
     return changed
 
 
+class _SecretCalls:
+    """Every few fetches the leader does what nobody asked it to: `method`, with a request that `make` gives.
+
+    The call does not travel on the network, so that no party knows of it.
+    """
+
+    def __init__(self, method: Method[Any, Any], make: Callable[[Any, Any], Any], every: int) -> None:
+        self._method = method
+        self._make = make
+        self._every = every
+        self._seen = 0
+        self._last: Any = None
+        self._handler: Handler | None = None
+
+    def handlers(self) -> Mapping[Method[Any, Any], WrapHandler]:
+        return {self._method: self._keep, SHARE_FETCH: self._changed}
+
+    def _keep(self, handler: Handler) -> Handler:
+        self._handler = handler
+        return handler
+
+    def _changed(self, handler: Handler) -> Handler:
+        async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+            self._seen += 1
+            last = self._last
+            if self._seen % self._every == 0 and last is not None and self._handler is not None:
+                await self._handler(self._make(request, last), memoryview(b""))
+            answer = await handler(request, payload)
+            message: Any = answer[0] if isinstance(answer, tuple) else answer
+            if any(partition.acquired_records for partition in message.partitions):
+                self._last = request
+            return answer
+
+        return changed
+
+
+def _release_of(request: Any, last: Any) -> Any:
+    return leader_pb2.ReleaseShareSessionRequest(owner=last.owner)
+
+
+def _drop_of(request: Any, last: Any) -> Any:
+    drop = leader_pb2.DropSharePartitionsRequest(group_id=last.owner.group_id)
+    for partition in last.partitions:
+        drop.partitions.add(topic_id=partition.topic_id, partition=partition.partition)
+    return drop
+
+
+def _count_from_one(handler: Handler) -> Handler:
+    """Every delivery is said to be the first."""
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        answer = await handler(request, payload)
+        message: Any = answer[0] if isinstance(answer, tuple) else answer
+        for partition in message.partitions:
+            for acquired in partition.acquired_records:
+                acquired.delivery_count = 1
+        return answer
+
+    return changed
+
+
+def _refuse_acknowledgements(handler: Handler) -> Handler:
+    """The leader refuses some acknowledgements of what is held."""
+    seen = 0
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        nonlocal seen
+        seen += 1
+        if seen % 10:
+            return await handler(request, payload)
+        answer = leader_pb2.ShareAcknowledgeResponse()
+        for partition in request.partitions:
+            answer.partitions.add(
+                topic_id=partition.topic_id,
+                partition=partition.partition,
+                error_code=ErrorCode.INVALID_RECORD_STATE,
+            )
+        return answer
+
+    return changed
+
+
+def _forget_writes(handler: Handler) -> Handler:
+    """The share coordinator says that it stored a write, and does not."""
+    seen = 0
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        nonlocal seen
+        seen += 1
+        if seen % 4:
+            return await handler(request, payload)
+        answer = share_coordinator_pb2.WriteShareGroupStateResponse()
+        for partition in request.partitions:
+            answer.results.add(topic_id=partition.topic_id, partition=partition.partition)
+        return answer
+
+    return changed
+
+
+def _fail_without_a_reason(handler: Handler) -> Handler:
+    """A bug that looks like a failing disk."""
+    seen = 0
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        nonlocal seen
+        seen += 1
+        if seen == 20:
+            raise StorageFailure("ValueError: a record cannot be replayed")
+        return await handler(request, payload)
+
+    return changed
+
+
+def _log_an_error(handler: Handler) -> Handler:
+    """A bug that is caught, and only logged."""
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        logging.getLogger("kshare_leader.planted").error("a fetch failed unexpectedly: %r", ValueError("planted"))
+        return await handler(request, payload)
+
+    return changed
+
+
 def _at_leader(method: Method[Any, Any], wrap: WrapHandler) -> Mutation:
     return Mutation(handlers={"leader": lambda: {method: wrap}})
 
@@ -300,6 +427,17 @@ BROKEN_RULES: Mapping[str, Callable[[], Mutation]] = {
         handlers={"leader": lambda: {SHARE_ACKNOWLEDGE: _drop_acknowledgements}}
     ),
     "a record is given to two members": lambda: Mutation(handlers={"leader": lambda: {SHARE_FETCH: _give_to_two}}),
+    "a member's records are released although its session goes on": lambda: Mutation(
+        handlers={"leader": _SecretCalls(RELEASE_SHARE_SESSION, _release_of, 5).handlers}
+    ),
+    "a leader forgets who holds what": lambda: Mutation(
+        handlers={"leader": _SecretCalls(DROP_SHARE_PARTITIONS, _drop_of, 9).handlers}
+    ),
+    "every delivery counts as the first": lambda: _at_leader(SHARE_FETCH, _count_from_one),
+    "acknowledgements of what is held are refused": lambda: _at_leader(SHARE_ACKNOWLEDGE, _refuse_acknowledgements),
+    "the share coordinator forgets writes": lambda: _at_share_coordinator(_forget_writes),
+    "an exception is taken for a failing disk": lambda: _at_leader(SHARE_ACKNOWLEDGE, _fail_without_a_reason),
+    "an unexpected error is only logged": lambda: _at_leader(SHARE_FETCH, _log_an_error),
     "the leader epoch of a write is not compared": lambda: _at_share_coordinator(_NoFencing()),
     "read_committed groups get all records": lambda: Mutation(
         calls={"leader": {WATCH_CATALOG: _hide_isolation_levels}}

@@ -19,7 +19,6 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from kshare_core.errors import StorageFailure
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS
 from kshare_rpc.network import (
     CallFailed,
@@ -34,10 +33,16 @@ from kshare_rpc.network import (
 )
 from support.simulation.history import History, Note
 from support.simulation.loop import Incarnation, VirtualLoop
+from support.simulation.unexpected import is_expected
 
 Tap = Callable[[str, str, Method[Any, Any], Message, "Message | None", float], None]
 """Called with source host, target host, method, request, answer and the time of sending: with the answer None when the
 request arrives, and again when the handler has answered."""
+
+CallTap = Callable[["SimulatedCall", Any, "Message | None"], None]
+"""As a Tap, with the call itself: it knows which life of a host sent it, and which one answers."""
+EndTap = Callable[["SimulatedCall", "CallFailed"], None]
+"""Called when a caller learns that its call failed."""
 
 FIRST_PORT = 30_000
 LINGER_PROBABILITY = 0.5
@@ -69,11 +74,13 @@ class SimulatedFabric:
         self.history = history
         self.conditions = Conditions()
         self.taps: list[Tap] = []
+        self.call_taps: list[CallTap] = []
+        self.end_taps: list[EndTap] = []
         self.bugs: list[str] = []
         """Exceptions that left a handler without being one that callers expect."""
         self._blocked: dict[tuple[str, str], int] = {}
         self._listeners: dict[str, tuple[Incarnation, dict[str, tuple[Method[Any, Any], Handler]]]] = {}
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, SimulatedCall] = {}
         self._call_count = 0
         self._next_port = FIRST_PORT
 
@@ -156,7 +163,7 @@ class SimulatedFabric:
         self, stream: _Stream, address: str, method: Method[Any, Any], request: bytes, payload: bytes, timeout_ms: int
     ) -> asyncio.Future[tuple[bytes, bytes]]:
         self._call_count += 1
-        call = _Call(self, self._call_count, stream, address, method, request, payload)
+        call = SimulatedCall(self, self._call_count, stream, address, method, request, payload)
         self._calls[call.call_id] = call
         call.send(timeout_ms)
         return call.answer
@@ -212,7 +219,7 @@ class _Stream:
         return self._linger_s
 
 
-class _Call:
+class SimulatedCall:
     """One call from its start to its answer; see the module's text."""
 
     def __init__(
@@ -235,6 +242,7 @@ class _Call:
         self.request = request
         self.payload = payload
         self.sent_at = fabric.loop.time()
+        self.arrived_at = -1.0
         self.executor: Incarnation | None = None
         self.task: asyncio.Task[None] | None = None
         self.is_answered = False
@@ -283,21 +291,26 @@ class _Call:
     async def _execute(self, handler: Handler) -> None:
         """Runs in the other host."""
         fabric = self.fabric
+        self.arrived_at = fabric.loop.time()
         request = self.method.request_type.FromString(self.request)
         for tap in fabric.taps:
             tap(self.source.host, self.target_host, self.method, request, None, self.sent_at)
+        for call_tap in fabric.call_taps:
+            call_tap(self, request, None)
         try:
             answered = await handler(request, memoryview(self.payload))
         except Exception as error:
             if fabric.loop.is_closed():
                 raise  # the simulation is over, and this coroutine is only unwound
-            if not isinstance(error, StorageFailure):
+            if not is_expected(error, self.executor):
                 fabric.bugs.append(f"at {fabric.loop.time():.3f} s {self.target_host} {self.method.path}: {error!r}")
             self._fail_later(CallFailed(f"{self.method.path}: {error!r}"))
             return
         response, payload = answered if isinstance(answered, tuple) else (answered, ())
         for tap in fabric.taps:
             tap(self.source.host, self.target_host, self.method, request, response, self.sent_at)
+        for call_tap in fabric.call_taps:
+            call_tap(self, request, response)
         self._answer(response.SerializeToString(), b"".join(payload))
 
     def _answer(self, response: bytes, payload: bytes) -> None:
@@ -330,6 +343,8 @@ class _Call:
             return
         self.fabric.note(f"{self.source.host} {self.method.path} [{self.call_id}] failed: {error}")
         self.forget()
+        for tap in self.fabric.end_taps:
+            tap(self, error)
         if not self.answer.done():
             self.answer.set_exception(error)
             self.answer.exception()  # seen: a caller that dies at the same moment never looks

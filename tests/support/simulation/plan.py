@@ -89,6 +89,9 @@ def draw_plan(seed: int) -> Plan:
             configs={
                 "group.share.min.record.lock.duration.ms": "1000",
                 "group.share.record.lock.duration.ms": str(lock_duration_ms),
+                # The answer of a fetch waits for its acknowledgements. Where they may take longer than the lock (by
+                # default 5 s and 30 s), a record may come to its limit although no member saw its last delivery.
+                "share.coordinator.write.timeout.ms": str(min(5_000, lock_duration_ms - 1_000)),
                 "share.coordinator.snapshot.update.records.per.snapshot": draw.choice(("3", "20", "500")),
                 "share.coordinator.state.topic.num.partitions": "5",
                 "num.partitions": "2",

@@ -22,7 +22,7 @@ from support.simulation.clients import TopicMetadata
 from support.simulation.cluster import OBSERVER, RPC_PORT, Cluster
 from support.simulation.evidence import DeadLetter, RecordKey
 from support.simulation.faults import Fault, FaultInjector, draw_faults
-from support.simulation.history import History, Note, RecordsDeleted
+from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
 from support.simulation.kafka import ReadRecord
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.member import Behaviour, ShareMember
@@ -31,6 +31,7 @@ from support.simulation.network import SimulatedNetwork
 from support.simulation.plan import Plan, dead_letter_topic, draw_plan
 from support.simulation.producer import Producer
 from support.simulation.transactional_producer import TransactionalProducer
+from support.simulation.unexpected import watched_logs
 
 TOPIC = "orders"
 TIME_LIMIT_S = 1_200.0
@@ -38,6 +39,8 @@ STEP_LIMIT = 600_000
 DRAIN_LIMIT_S = 300.0
 DRAIN_POLL_S = 2.0
 ORDERLY_FAULTS = ("stop", "drain")
+HEALTHY_WITHIN_S = 30.0
+"""After the drain; health checks may show a failure until the next attempt succeeded."""
 
 
 @dataclass(slots=True)
@@ -86,6 +89,7 @@ class SeedRun:
         self.members: dict[str, list[ShareMember]] = {group: [] for group in plan.groups}
         self._observer = SimulatedNetwork(self.cluster.fabric, Incarnation(OBSERVER, 1))
         self._member_count = 0
+        self._member_names: dict[str, str] = {}
         self._acknowledge_counter = [0]
 
     @property
@@ -99,7 +103,8 @@ class SeedRun:
         violations: list[Violation] = []
         account = Account()
         try:
-            self.loop.run(self._main(account))
+            with watched_logs(self.cluster.fabric.bugs.append, self.cluster.has_disk_failed):
+                self.loop.run(self._main(account))
         except (Deadlock, LimitReached, AssertionError, TimeoutError) as problem:
             violations.append(Violation("did not finish", "".join(traceback.format_exception(problem)[-3:])))
         violations.extend(account.late)
@@ -113,6 +118,8 @@ class SeedRun:
                 calm=not self.faults,
                 orderly=self._is_orderly,
                 log_starts=account.log_starts,
+                retains_little=plan.retains_little,
+                member_names=self._member_names,
                 committed_groups=plan.committed_groups,
                 dead_letters=account.dead_letters,
             )
@@ -140,6 +147,7 @@ class SeedRun:
         self._become_peaceful()
         await asyncio.wait_for(producing, DRAIN_LIMIT_S)
         account.late = await self._drain(metadata)
+        account.late.extend(await self._sick_nodes())
         for member in self._all_members():
             await member.leave()
         if not account.late:
@@ -160,6 +168,7 @@ class SeedRun:
             version=self.random.choice((1, 2)),
             counter=self._acknowledge_counter,
         )
+        self._member_names[member.member_id] = member.name
         self.members[group].append(member)
         member.start()
 
@@ -203,6 +212,7 @@ class SeedRun:
             await asyncio.sleep(2 + 8 * self.random.random())
             partition = self.random.randrange(self.plan.partitions)
             offset = int(await admin.offset(TOPIC, partition, LATEST) * 0.6 * self.random.random())
+            client.history.add(DeletionAsked(client.now(), partition, offset))
             low_watermark = await admin.delete_records(TOPIC, partition, offset)
             client.note(f"DeleteRecords below {partition}@{offset}: {low_watermark}")
             if low_watermark is not None:
@@ -263,6 +273,23 @@ class SeedRun:
             Violation("not drained", f"{group}/{index} {state} after {DRAIN_LIMIT_S:.0f} s without faults")
             for (group, index), state in waiting.items()
         ]
+
+    async def _sick_nodes(self) -> list[Violation]:
+        """After all faults and the drain every node runs, and reports no problem; one that does is given some time."""
+        deadline = self.loop.time() + HEALTHY_WITHIN_S
+        while sick := self._reported_problems():
+            if self.loop.time() >= deadline:
+                return [Violation("a node is not healthy", f"{name}: {problem}") for name, problem in sick]
+            await asyncio.sleep(DRAIN_POLL_S)
+        return []
+
+    def _reported_problems(self) -> list[tuple[str, str]]:
+        """Host names, and what their nodes' health checks say."""
+        found: list[tuple[str, str]] = []
+        for name, host in self.cluster.hosts.items():
+            problems = ["does not run"] if host.node is None else host.node.problems()
+            found.extend((name, problem) for problem in problems)
+        return found
 
     async def _read_everything(self, admin: Admin, account: Account) -> None:
         for index in range(self.plan.partitions):

@@ -142,6 +142,8 @@ def test_a_failed_append_fails_the_turn_and_leaves_no_trace() -> None:
 @pytest.mark.parametrize("bug", ["append", "replay"])
 def test_a_bug_fails_the_turn_and_leaves_no_trace(bug: str) -> None:
     async def play(scene: Scene) -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
         await scene.submit("1")
         if bug == "append":
             scene.append_error = TypeError("a bug")
@@ -151,6 +153,8 @@ def test_a_bug_fails_the_turn_and_leaves_no_trace(bug: str) -> None:
         assert not any(text.startswith("act ['2") for text in scene.did)
         scene.append_error = None
         assert await scene.submit("?", "5") == [1, 6]
+        expected = TypeError if bug == "append" else RuntimeError
+        assert [type(context["exception"]) for context in reported] == [expected], "it is not taken for a failing disk"
 
     run(play)
 

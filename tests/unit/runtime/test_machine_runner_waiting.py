@@ -57,6 +57,10 @@ class Append:
     error: Exception | None = None
 
 
+PLANNED_BUGS = ("RuntimeError('13 cannot be replayed')", "ValueError('bug')")
+"""How the reports of the bugs end that tests here plan."""
+
+
 class Scene:
     """A runner whose appends go as they are told to; `durable` has what was confirmed."""
 
@@ -110,7 +114,7 @@ class Scene:
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     loop = VirtualLoop(time_limit=100.0, step_limit=100_000)
     loop.run(main())
-    assert loop.problems == []
+    assert [problem for problem in loop.problems if not problem.endswith(PLANNED_BUGS)] == []
 
 
 APPENDS = st.builds(

@@ -21,7 +21,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from kshare_core.errors import ErrorCode
+from kshare_core.contained_bugs import report_contained_bug
+from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.catalog import CatalogView, ViewDraft
 from kshare_rpc.coordinator_calls import CoordinatorCalls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -169,6 +170,8 @@ class CatalogFollower:
             try:
                 followed = await self._attempt(self._watch_once)
             except Exception as error:  # a bug in on_view must not end the lease without a word; the view stays old
+                if not isinstance(error, StorageFailure):
+                    report_contained_bug("the catalog's next version was not taken", error)
                 self._on_problem(f"the catalog's next version was not taken: {type(error).__name__}: {error}")
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
                 continue

@@ -9,7 +9,8 @@ replays each in order, appends all their records with one fsync, then answers th
 Nobody can look at the machine in between, so state that is not durable is never seen. When the append fails, the
 machine is loaded again from the store, every command of the turn is answered with StorageFailure, and no effect of it
 is carried out. A `replay` or `append` that raises anything else is a bug and ends its turn in the same way: what is in
-memory is never more than what is on the disk. When the store cannot be read either, each turn tries again first.
+memory is never more than what is on the disk; it is also reported to the event loop's exception handler, so that it is
+not taken for a failing disk. When the store cannot be read either, each turn tries again first.
 
 An append may also take its time, where the store is not a disk of this process: then there are two machines. A turn is
 decided on the *deciding* one; when its append has come back, its records are replayed on the *durable* one, which is
@@ -26,6 +27,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.contexts import context_of_no_request
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.prompt_future import PromptFuture
@@ -295,7 +297,10 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
     def _fail(self, failure: Exception, futures: Sequence[asyncio.Future[Response]]) -> None:
         error: Exception = failure
         if not isinstance(failure, KafkaError):
-            text = str(failure) if isinstance(failure, StorageFailure) else f"{type(failure).__name__}: {failure}"
+            text = str(failure)
+            if not isinstance(failure, StorageFailure):
+                text = f"{type(failure).__name__}: {failure}"
+                report_contained_bug("a turn of a state machine failed unexpectedly", failure)
             self.storage_failure = text
             error = StorageFailure(text)
         self._stale = True

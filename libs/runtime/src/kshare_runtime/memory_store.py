@@ -18,6 +18,10 @@ from kshare_core.errors import StorageFailure
 from kshare_runtime.ports import Write
 
 
+class MemoryDiskFailure(StorageFailure):
+    """A write that the disk was told to refuse (`MemoryDisk.fail_next_writes`)."""
+
+
 @dataclass(slots=True)
 class _Family:
     """Sorted keys, and their values."""
@@ -58,6 +62,8 @@ class MemoryDisk:
         self._contents: dict[str, _Content] = {}
         self._failures = 0
         self._failure_text = ""
+        self.refused_count = 0
+        """How many writes it refused so far."""
 
     def open_store(self, name: str) -> MemoryStore:
         """The store with this name; StorageFailure while somebody has it open."""
@@ -68,7 +74,7 @@ class MemoryDisk:
         return content.opened_by
 
     def fail_next_writes(self, count: int, message: str = "No space left on device") -> None:
-        """The next `count` writes to any store of this disk raise StorageFailure and change nothing."""
+        """The next `count` writes to any store of this disk raise MemoryDiskFailure and change nothing."""
         self._failures, self._failure_text = count, message
 
     def crash(self) -> None:
@@ -90,7 +96,8 @@ class MemoryDisk:
         """Raises the failure that a test asked for, if one is left."""
         if self._failures:
             self._failures -= 1
-            raise StorageFailure(f"cannot write the store {name}: {self._failure_text}")
+            self.refused_count += 1
+            raise MemoryDiskFailure(f"cannot write the store {name}: {self._failure_text}")
 
 
 class MemoryStore:

@@ -28,6 +28,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from kshare_core.configs import Configs
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_core.log_fields import about
@@ -342,7 +343,9 @@ class DeadLetters:
                 work.attempts, work.problem = 0, None
                 self._line_up(work)
             else:
-                self._failed(work, str(error) if isinstance(error, _CannotStore) else f"a bug: {error!r}")
+                if not isinstance(error, _CannotStore):
+                    report_contained_bug(f"dead letters of {work.served.key} failed unexpectedly", error)
+                self._failed(work, str(error) if isinstance(error, _CannotStore) else repr(error))
         self._start_rounds()
 
     def _failed(self, work: _Work, problem: str) -> None:

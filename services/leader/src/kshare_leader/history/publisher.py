@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.configs.topic import effective_topic_config
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.delivery_history import HISTORY_TOPIC
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition, group_partition_of
@@ -159,7 +160,9 @@ class HistoryPublisher:
         error = None if task.cancelled() else task.exception()
         self._report_dropped()
         if error is not None:
-            self._failed(str(error) if isinstance(error, _CannotPublish) else f"a bug: {error!r}")
+            if not isinstance(error, _CannotPublish):
+                report_contained_bug("publishing the delivery history failed unexpectedly", error)
+            self._failed(str(error) if isinstance(error, _CannotPublish) else repr(error))
             return
         self._attempts, self._problem = 0, None
         if not self._stopped and (self.buffer or self._lanes):

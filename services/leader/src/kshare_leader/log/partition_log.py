@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_core.log_fields import about
@@ -161,7 +162,7 @@ class PartitionLog:
             try:
                 listener()
             except Exception as error:  # one listener's bug must not keep the others asleep
-                self._report(f"a listener of partition {self.name} failed: {error!r}")
+                report_contained_bug(f"a listener of partition {self.name} failed unexpectedly", error)
 
     def close(self) -> None:
         """Ends the log in memory: the leader does not own it any more, or its topic is gone."""

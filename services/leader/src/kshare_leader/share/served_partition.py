@@ -26,6 +26,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
 from kshare_core.log_fields import about
@@ -232,7 +233,7 @@ class ServedPartition:
             self.drop(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
             return
         except Exception as bug:
-            self._report(f"a bug stopped share-partition {self.key} from loading: {bug!r}")
+            report_contained_bug(f"share-partition {self.key} failed unexpectedly while it was loaded", bug)
             self.drop(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(bug)))
             return
         self._initial = SharePartition(start_offset=start, start_is_stored=False)

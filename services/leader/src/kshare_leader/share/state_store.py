@@ -27,6 +27,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_core.log_fields import about
@@ -264,7 +265,8 @@ class ShareStateStore:
         self._tasks.pop(task, None)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        for attempt in attempts:  # a bug: reading the state anew is the way to go on
+        report_contained_bug("a write of share-partition state failed unexpectedly", error)
+        for attempt in attempts:  # reading the state anew is the way to go on
             if not attempt.is_ended:
                 self._end_unknown(attempt, f"a bug: {error!r}")
 

@@ -1,0 +1,271 @@
+"""The rules of acquisition and of stored state on small histories: each cause counts exactly where a leader knew it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from support.simulation.evidence import Evidence, Expectations
+from support.simulation.history import (
+    AcknowledgeArrived,
+    AcknowledgeEnded,
+    Acquired,
+    Event,
+    FaultEvent,
+    GatewaysSeen,
+    History,
+    PartitionTaken,
+    SessionReleased,
+    StateLoaded,
+    StateWriteArrived,
+    StateWriteUnconfirmed,
+    StateWritten,
+)
+from support.simulation.holder_rules import HolderRules
+from support.simulation.stored_state_rules import StoredStateRules
+
+LOCK_S = 10.0
+LEADER = "leader-1#1"
+GATEWAY = "1 a"
+AVAILABLE, ACKNOWLEDGED = 0, 2
+INVALID_RECORD_STATE, NOT_LEADER, STORAGE_ERROR = 121, 6, 56
+
+
+def loaded(
+    time: float,
+    *batches: tuple[int, int, int, int],
+    leader: str = LEADER,
+    epoch: int = 1,
+    start: int = 0,
+    arrived_at: float | None = None,
+) -> StateLoaded:
+    arrived = time - 0.01 if arrived_at is None else arrived_at
+    return StateLoaded(time, arrived, arrived - 0.01, "g1", 0, leader, epoch, 1, start, batches)
+
+
+def acquired(
+    arrived_at: float,
+    time: float,
+    member: str = "m1",
+    *,
+    count: int = 1,
+    fetch: int = 1,
+    leader: str = LEADER,
+    gateway: str = GATEWAY,
+) -> Acquired:
+    return Acquired(time, arrived_at - 0.01, "g1", member, 0, (5, 5), count, leader, gateway, fetch, arrived_at)
+
+
+def acknowledged(
+    time: float, member: str = "m1", *, code: int = 0, fetch: int = 1, offset: int = 5, leader: str = LEADER
+) -> list[Event]:
+    call = int(time * 1000)
+    return [
+        AcknowledgeArrived(time, call, leader, "g1", member, GATEWAY, 0, ((offset, offset),), fetch),
+        AcknowledgeEnded(time + 0.01, call, leader, "g1", 0, code),
+    ]
+
+
+def released(time: float, member: str = "m1", *, last: int = 0, lost: Sequence[int] = ()) -> SessionReleased:
+    return SessionReleased(time, LEADER, "g1", member, GATEWAY, (), last, tuple(lost))
+
+
+def evidence_of(events: Sequence[Event]) -> Evidence:
+    history = History()
+    for event in sorted(events, key=lambda event: event.time):
+        history.add(event)
+    return Evidence(history, Expectations(groups=["g1"], logs={0: []}, delivery_count_limit=5, lock_duration_s=LOCK_S))
+
+
+def rules_broken(*events: Event) -> set[str]:
+    return {violation.rule for violation in HolderRules(evidence_of(events)).violations()}
+
+
+FIRST = acquired(1.0, 1.1)
+SECOND = acquired(2.0, 2.1, "m2", count=2, fetch=2)
+
+
+@pytest.mark.parametrize(
+    ("between", "allowed"),
+    [
+        ([], False),
+        ([FaultEvent(1.5, "crash", ("gateway-1",), ""), FaultEvent(1.5, "cut", ("leader-1", "gateway-1"), "")], False),
+        (acknowledged(1.5), True),
+        (acknowledged(1.5, code=INVALID_RECORD_STATE), False),
+        (acknowledged(1.5, code=STORAGE_ERROR), False),
+        (acknowledged(1.5, fetch=0), False),
+        (acknowledged(1.5, offset=6), False),
+        (acknowledged(1.5, leader="leader-2#1"), False),
+        (acknowledged(1.5, "m2"), False),
+        ([released(1.5)], True),
+        ([released(1.5, last=1)], True),
+        ([released(1.5, last=0, lost=[1])], True),
+        ([released(1.5, last=0, lost=[3])], False),
+        ([released(0.5)], False),
+        ([released(2.5)], False),
+        ([released(1.5, "m2")], False),
+        ([GatewaysSeen(1.5, LEADER, ())], True),
+        ([GatewaysSeen(1.5, LEADER, (GATEWAY, "2 b"))], False),
+        ([GatewaysSeen(1.5, "leader-2#1", ())], False),
+    ],
+)
+def test_one_holder_until_the_leader_has_a_cause(between: list[Event], allowed: bool) -> None:
+    found = rules_broken(loaded(0.5), FIRST, *between, SECOND)
+    assert ("two holders" not in found) == allowed
+
+
+@pytest.mark.parametrize(("time", "allowed"), [(10.9, False), (11.1, True)])
+def test_a_lock_lasts_from_its_fetch_on(time: float, allowed: bool) -> None:
+    found = rules_broken(loaded(0.5), FIRST, acquired(time - 0.1, time, "m2", count=2, fetch=2))
+    assert ("two holders" not in found) == allowed
+
+
+def test_the_same_member_does_not_get_a_record_twice_either() -> None:
+    assert "two holders" in rules_broken(loaded(0.5), FIRST, acquired(2.0, 2.1, count=2, fetch=2))
+
+
+def test_answers_in_another_order_than_the_acquisitions() -> None:
+    late = acquired(1.0, 3.0)
+    assert not rules_broken(loaded(0.5), released(1.5), SECOND, late)
+    assert rules_broken(loaded(0.5), SECOND, late) == {"two holders"}
+
+
+@pytest.mark.parametrize(
+    ("cause", "allowed"),
+    [
+        ([], False),
+        ([FaultEvent(1.5, "slow-network", ("network",), "")], False),
+        (acknowledged(1.5), True),
+        ([StateWriteUnconfirmed(1.5, LEADER, "g1", 0, "no answer")], True),
+        ([StateWriteUnconfirmed(1.5, LEADER, "g1", 1, "no answer")], False),
+        ([StateWriteUnconfirmed(1.5, "leader-2#1", "g1", 0, "no answer")], False),
+        ([PartitionTaken(1.5, "", "", 0, "moves: FENCE")], True),
+        ([PartitionTaken(1.5, LEADER, "g2", 0, "its state changed")], False),
+        ([FaultEvent(1.5, "registered", ("leader-1",), "")], True),
+        ([FaultEvent(1.5, "registered", ("leader-2",), "")], False),
+    ],
+)
+def test_locks_are_forgotten_only_for_a_reason(cause: list[Event], allowed: bool) -> None:
+    found = rules_broken(loaded(0.5), FIRST, *cause, loaded(1.9), acquired(2.0, 2.1, "m2", fetch=2))
+    assert ("a lock was forgotten" not in found) == allowed
+
+
+def test_another_life_needs_a_higher_leader_epoch_and_the_former_one_is_over() -> None:
+    other = "leader-1#2"
+    assert not rules_broken(loaded(0.5), FIRST, loaded(1.9, leader=other, epoch=2))
+    assert rules_broken(loaded(0.5), FIRST, loaded(1.9, leader=other)) == {"two leaders"}
+    late = acquired(2.0, 2.1, "m2", count=2, fetch=2)
+    assert "acquired by a former leader" in rules_broken(loaded(0.5), loaded(1.9, leader=other, epoch=2), late)
+    assert rules_broken(FIRST) == {"acquired before its state was loaded"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "count", "rule"),
+    [
+        ((), 1, None),
+        (((5, 5, AVAILABLE, 2),), 3, None),
+        (((5, 5, AVAILABLE, 2),), 2, "delivery count does not grow"),
+        ((), 2, "a delivery was counted twice"),
+        (((0, 5, ACKNOWLEDGED, 1),), 2, "delivered after its end was stored"),
+    ],
+)
+def test_counts_go_on_from_what_is_stored(
+    stored: tuple[tuple[int, int, int, int], ...], count: int, rule: str | None
+) -> None:
+    found = rules_broken(loaded(0.5, *stored), acquired(1.0, 1.1, count=count))
+    assert found == ({rule} if rule else set())
+
+
+def test_a_start_offset_that_is_stored_ends_what_is_below() -> None:
+    assert rules_broken(loaded(0.5, start=6), FIRST) == {"delivered after its end was stored"}
+
+
+@pytest.mark.parametrize(("lost", "allowed"), [([1], True), ([2], False)])
+def test_a_count_comes_again_only_where_its_answer_was_lost(lost: list[int], allowed: bool) -> None:
+    again = acquired(2.0, 2.1, "m2", fetch=5)
+    found = rules_broken(loaded(0.5), FIRST, released(1.5, lost=lost), again)
+    assert ("delivery count does not grow" not in found) == allowed
+
+
+@pytest.mark.parametrize(
+    ("before", "broken"),
+    [
+        ([], True),
+        ([released(1.5)], False),
+        ([FaultEvent(1.5, "cut", ("leader-1", "gateway-1"), "")], True),
+        ([StateWriteUnconfirmed(1.5, LEADER, "g1", 0, "no answer")], False),
+        (acknowledged(1.5), False),
+    ],
+)
+def test_what_is_held_can_be_acknowledged(before: list[Event], broken: bool) -> None:
+    refused = acknowledged(3.0, code=INVALID_RECORD_STATE)
+    found = rules_broken(loaded(0.5), FIRST, *before, *refused)
+    assert ("acknowledgement refused without a reason" in found) == broken
+
+
+def test_what_is_not_held_may_be_refused() -> None:
+    for refused in (
+        acknowledged(3.0, "m2", code=INVALID_RECORD_STATE),
+        acknowledged(3.0, fetch=0, code=INVALID_RECORD_STATE),
+        acknowledged(11.2, code=INVALID_RECORD_STATE),
+        acknowledged(3.0, code=NOT_LEADER),
+    ):
+        assert not rules_broken(loaded(0.5), FIRST, *refused)
+
+
+# What was confirmed is stored
+
+
+def wrote(time: float, *batches: tuple[int, int, int, int], start: int = -1, confirmed: bool = True) -> list[Event]:
+    call = int(time * 1000)
+    events: list[Event] = [StateWriteArrived(time, call, LEADER, "g1", 0, 1, start, batches)]
+    if confirmed:
+        events.append(StateWritten(time + 0.1, time - 0.01, "g1", 0, 1, 1, start, batches, call))
+    return events
+
+
+RELEASED_TWICE = (5, 5, AVAILABLE, 2)
+ACCEPTED = (5, 5, ACKNOWLEDGED, 2)
+
+
+@pytest.mark.parametrize(
+    ("events", "read", "broken"),
+    [
+        ([], (), False),
+        (wrote(1.0, RELEASED_TWICE), (RELEASED_TWICE,), False),
+        (wrote(1.0, RELEASED_TWICE), (), True),
+        (wrote(1.0, RELEASED_TWICE), ((5, 5, AVAILABLE, 1),), True),
+        (wrote(1.0, RELEASED_TWICE, confirmed=False), (), False),
+        ([*wrote(1.0, RELEASED_TWICE), *wrote(2.0, ACCEPTED)], (RELEASED_TWICE,), True),
+        ([*wrote(1.0, RELEASED_TWICE), *wrote(2.0, ACCEPTED)], (ACCEPTED,), False),
+        ([*wrote(1.0, RELEASED_TWICE), *wrote(2.0, ACCEPTED, confirmed=False)], (RELEASED_TWICE,), False),
+        ([*wrote(1.0, RELEASED_TWICE), *wrote(2.0, ACCEPTED, confirmed=False)], (ACCEPTED,), False),
+        ([*wrote(1.0, ACCEPTED), *wrote(2.95, RELEASED_TWICE)], (ACCEPTED,), False),
+        (wrote(1.0, start=1), (), True),
+        (wrote(1.0, start=1, confirmed=False), (), False),
+    ],
+)
+def test_what_was_confirmed_is_read(
+    events: list[Event], read: tuple[tuple[int, int, int, int], ...], broken: bool
+) -> None:
+    begun = StateWritten(0.5, 0.4, "g1", 0, 1, -1, 0, ())
+    evidence = evidence_of([begun, *events, loaded(3.1, *read, arrived_at=3.0)])
+    found = {violation.rule for violation in StoredStateRules(evidence).violations()}
+    assert found == ({"a confirmed state was not stored"} if broken else set())
+
+
+def test_what_lies_below_the_stored_start_offset_needs_no_state() -> None:
+    events = [StateWritten(0.5, 0.4, "g1", 0, 1, -1, 0, ()), *wrote(1.0, RELEASED_TWICE), *wrote(2.0, start=9)]
+    evidence = evidence_of([*events, loaded(3.1, start=9, arrived_at=3.0)])
+    assert not list(StoredStateRules(evidence).violations())
+
+
+def test_a_new_state_epoch_begins_with_nothing() -> None:
+    events = [
+        StateWritten(0.5, 0.4, "g1", 0, 1, -1, 0, ()),
+        *wrote(1.0, RELEASED_TWICE, start=4),
+        StateWritten(2.0, 1.9, "g1", 0, 2, -1, 0, ()),
+        loaded(3.1, arrived_at=3.0)._replace(state_epoch=2),
+    ]
+    assert not list(StoredStateRules(evidence_of(events)).violations())

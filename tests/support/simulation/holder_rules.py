@@ -1,0 +1,296 @@
+"""Rules of acquisition, judged by what each leader knew: one holder at a time, and counts that grow by one.
+
+A leader's *tenure* over a share-partition begins when a share coordinator answers its read of the stored state, and
+ends with the next such answer. Within one tenure the leader knows every acquisition, so that it may give a record to
+somebody else only for a cause that it knows too:
+
+- the lock ran out: the lock duration has passed since the fetch that acquired the record arrived;
+- an acknowledgement of the record by its holder arrived, and was not refused;
+- the holder's session was released, or its gateway is gone from the catalog that the leader got;
+- the answer of the fetch was lost, and the gateway gave it back (then the delivery does not count).
+
+A new tenure forgets who holds what. The same leader epoch may begin one only where nobody holds a record any more, or
+where a write's outcome is unknown, the partition moves, or an administrator replaced the state. Another life of a
+leader needs a higher leader epoch, and the former one acquires nothing from then on. Counts go on from what was stored.
+
+No rule is ever off: a fault is no cause by itself, only what it makes known to the leader.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode
+from kshare_core.states import RecordState
+from support.simulation.evidence import NOT_APPLIED, Evidence, RecordKey, Violation
+from support.simulation.history import (
+    AcknowledgeArrived,
+    AcknowledgeEnded,
+    Acquired,
+    Event,
+    FaultEvent,
+    GatewaysSeen,
+    PartitionTaken,
+    SessionReleased,
+    StateLoaded,
+    StateWriteUnconfirmed,
+    describe,
+)
+
+Place = tuple[str, int]
+"""Group and partition."""
+
+WITHOUT_EFFECT = (*NOT_APPLIED, ErrorCode.KAFKA_STORAGE_ERROR)
+"""Error codes of a leader after which an acknowledgement changed nothing in the same tenure."""
+ENDED_STATES = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class _Hold(NamedTuple):
+    """One acquisition of one record."""
+
+    event: Acquired
+    acquired_from: float
+    """The earliest time at which it can have been acquired."""
+
+
+class _Acknowledged(NamedTuple):
+    time: float
+    call: int
+    gateway: str
+    delivered_fetch_number: int
+
+
+@dataclass(slots=True)
+class _Tenure:
+    """See the module's text."""
+
+    leader: str
+    leader_epoch: int
+    loaded_at: float
+    start_offset: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    """Stored delivery counts by offset; others are 0."""
+    ended: dict[int, None] = field(default_factory=dict)
+    """Offsets that were stored as Acknowledged or Archived."""
+    holds: dict[int, list[_Hold]] = field(default_factory=lambda: defaultdict(list))
+    causes: list[float] = field(default_factory=list)
+    """When the leader got a reason to give the share-partition up without ending each hold."""
+
+
+class HolderRules:
+    """`violations` applies all rules of the module's text in one pass over the history."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._lock_s = evidence.expected.lock_duration_s
+        self._tenures: dict[Place, dict[str, _Tenure]] = defaultdict(dict)
+        self._newest: dict[Place, _Tenure] = {}
+        self._acknowledged: dict[tuple[str, str, RecordKey], list[_Acknowledged]] = defaultdict(list)
+        """By leader, member and record."""
+        self._refused: dict[tuple[int, int], None] = {}
+        """Calls and partitions whose acknowledgements certainly changed nothing."""
+        self._arrived: dict[tuple[int, int], AcknowledgeArrived] = {}
+        self._releases: dict[tuple[str, str, str], list[SessionReleased]] = defaultdict(list)
+        """By leader, group and member."""
+        self._gateways: dict[str, list[GatewaysSeen]] = defaultdict(list)
+
+    def violations(self) -> Iterator[Violation]:
+        for event in self._evidence.events:  # an answer may come after what it decides
+            if isinstance(event, AcknowledgeEnded) and event.error_code in WITHOUT_EFFECT:
+                self._refused[event.call, event.partition] = None
+        for event in self._evidence.events:
+            if isinstance(event, Acquired):
+                yield from self._acquire(event)
+            elif isinstance(event, StateLoaded):
+                yield from self._load(event)
+            elif isinstance(event, AcknowledgeEnded):
+                yield from self._end(event)
+            else:
+                self._learn(event)
+        yield from self._gaps()
+
+    def _learn(self, event: Event) -> None:
+        """Notes what a leader got to know."""
+        if isinstance(event, AcknowledgeArrived):
+            self._arrived[event.call, event.partition] = event
+            one = _Acknowledged(event.time, event.call, event.gateway, event.delivered_fetch_number)
+            for first, last in event.runs:
+                for offset in range(first, last + 1):
+                    key = RecordKey(event.group, event.partition, offset)
+                    self._acknowledged[event.leader, event.member, key].append(one)
+        elif isinstance(event, SessionReleased):
+            self._releases[event.leader, event.group, event.member].append(event)
+        elif isinstance(event, GatewaysSeen):
+            self._gateways[event.leader].append(event)
+        elif isinstance(event, StateWriteUnconfirmed | PartitionTaken | FaultEvent):
+            self._give_up(event)
+
+    def _give_up(self, event: StateWriteUnconfirmed | PartitionTaken | FaultEvent) -> None:
+        """Notes that a leader has a reason to give share-partitions up."""
+        for place, tenures in self._tenures.items():
+            for tenure in tenures.values():
+                if isinstance(event, FaultEvent):
+                    concerns = event.name == "registered" and tenure.leader.partition("#")[0] in event.hosts
+                else:
+                    is_place = event.group in ("", place[0]) and event.partition == place[1]
+                    concerns = is_place and event.leader in ("", tenure.leader)
+                if concerns:
+                    tenure.causes.append(event.time)
+
+    # Tenures
+
+    def _load(self, event: StateLoaded) -> Iterator[Violation]:
+        place = (event.group, event.partition)
+        newest = self._newest.get(place)
+        if newest is not None and newest.leader != event.leader and event.leader_epoch <= newest.leader_epoch:
+            text = f"{place[0]}/{place[1]}: {event.leader} begins with leader epoch {event.leader_epoch}, "
+            yield Violation("two leaders", f"{text}{newest.leader} has {newest.leader_epoch}", [describe(event)])
+        before = self._tenures[place].get(event.leader)
+        if before is not None and before.leader_epoch == event.leader_epoch and not before.causes:
+            yield from self._forgotten_holds(place, before, event)
+        tenure = _Tenure(event.leader, event.leader_epoch, event.time, event.start_offset)
+        for first, last, state, count in event.batches:
+            for offset in range(first, last + 1):
+                tenure.counts[offset] = count
+                if state in ENDED_STATES:
+                    tenure.ended[offset] = None
+        self._tenures[place][event.leader] = tenure
+        if newest is None or event.leader_epoch >= newest.leader_epoch:
+            self._newest[place] = tenure
+
+    def _forgotten_holds(self, place: Place, before: _Tenure, event: StateLoaded) -> Iterator[Violation]:
+        for offset, holds in before.holds.items():
+            key = RecordKey(*place, offset)
+            if not self._has_ended(key, holds[-1], event.sent_at):
+                text = f"{describe(holds[-1].event)}, and the leader read the state again at {event.sent_at:.4f}"
+                yield self._evidence.violation("a lock was forgotten", key, text)
+                return
+
+    # Acquisitions
+
+    def _acquire(self, event: Acquired) -> Iterator[Violation]:
+        place = (event.group, event.partition)
+        arrived_at = event.sent_at if event.arrived_at < 0 else event.arrived_at
+        tenure = self._tenures[place].get(event.leader)
+        if tenure is None:
+            if event.leader:
+                yield Violation("acquired before its state was loaded", describe(event))
+            tenure = self._tenures[place][event.leader] = _Tenure(event.leader, -1, 0.0)
+        newest = self._newest.setdefault(place, tenure)
+        if newest is not tenure and newest.loaded_at < arrived_at:
+            text = f"{newest.leader} has been its leader since {newest.loaded_at:.4f}: {describe(event)}"
+            yield Violation("acquired by a former leader", text)
+        hold = _Hold(event, arrived_at)
+        for offset in range(event.run[0], event.run[1] + 1):
+            key = RecordKey(event.group, event.partition, offset)
+            if offset < tenure.start_offset or offset in tenure.ended:
+                text = f"its end was stored when {tenure.leader} loaded it at {tenure.loaded_at:.4f}: {describe(event)}"
+                yield self._evidence.violation("delivered after its end was stored", key, text)
+            yield from self._against_others(key, tenure, hold)
+            tenure.holds[offset].append(hold)
+
+    def _against_others(self, key: RecordKey, tenure: _Tenure, hold: _Hold) -> Iterator[Violation]:
+        count = hold.event.delivery_count
+        stored = tenure.counts.get(key.offset, 0)
+        if count <= stored:
+            text = f"{count} after {stored} was stored: {describe(hold.event)}"
+            yield self._evidence.violation("delivery count does not grow", key, text)
+        for other in tenure.holds.get(key.offset, ()):
+            # Answers may come in another order than the acquisitions: counts tell which one was first.
+            is_later = other.event.delivery_count > count
+            first, second = (hold, other) if is_later else (other, hold)
+            if other.event.delivery_count == count:
+                if not (self._is_taken_back(first, second.event.time) or self._is_taken_back(second, hold.event.time)):
+                    text = f"{count} twice: {describe(other.event)} and {describe(hold.event)}"
+                    yield self._evidence.violation("delivery count does not grow", key, text)
+                continue
+            if not self._has_ended(key, first, second.event.time):
+                text = f"held twice: {describe(first.event)} and {describe(second.event)}"
+                yield self._evidence.violation("two holders", key, text)
+
+    def _gaps(self) -> Iterator[Violation]:
+        """Where a leader is the newest until the end, every delivery that it counted was answered to somebody."""
+        for place, tenure in self._newest.items():
+            for offset, holds in tenure.holds.items():
+                stored = tenure.counts.get(offset, 0)
+                seen = {hold.event.delivery_count for hold in holds}
+                missing = set(range(stored + 1, max(seen))) - seen
+                if tenure.leader and missing:
+                    text = f"{sorted(seen)} since the state with count {stored} was loaded at {tenure.loaded_at:.4f}"
+                    yield self._evidence.violation("a delivery was counted twice", RecordKey(*place, offset), text)
+
+    # Causes
+
+    def _has_ended(self, key: RecordKey, hold: _Hold, until: float, *, but_for_call: int = -1) -> bool:
+        """Whether the leader had a cause, at the latest at `until`, to take the record from its holder."""
+        if hold.acquired_from + self._lock_s <= until:
+            return True
+        event = hold.event
+        for one in self._acknowledged[event.leader, event.member, key]:
+            is_of_this = one.gateway == event.gateway and one.delivered_fetch_number >= event.fetch_number
+            is_refused = (one.call, key.partition) in self._refused or one.call == but_for_call
+            if is_of_this and not is_refused and hold.acquired_from <= one.time <= until:
+                return True
+        return self._session_ended(key, hold, until) or self._gateway_is_gone(hold, until)
+
+    def _session_ended(self, key: RecordKey, hold: _Hold, until: float) -> bool:
+        event = hold.event
+        for release in self._releases[event.leader, event.group, event.member]:
+            if release.gateway != event.gateway or not hold.acquired_from <= release.time <= until:
+                continue
+            if release.partitions and key.partition not in release.partitions:
+                continue
+            if release.lost_fetch_numbers:
+                if event.fetch_number in release.lost_fetch_numbers:
+                    return True
+            elif not release.last_fetch_number or event.fetch_number <= release.last_fetch_number:
+                return True
+        return False
+
+    def _gateway_is_gone(self, hold: _Hold, until: float) -> bool:
+        event = hold.event
+        return any(
+            event.gateway not in seen.gateways
+            for seen in self._gateways[event.leader]
+            if hold.acquired_from <= seen.time <= until
+        )
+
+    def _is_taken_back(self, hold: _Hold, until: float) -> bool:
+        event = hold.event
+        return any(
+            release.gateway == event.gateway and event.fetch_number in release.lost_fetch_numbers
+            for release in self._releases[event.leader, event.group, event.member]
+            if release.time <= until
+        )
+
+    # Acknowledgements
+
+    def _end(self, event: AcknowledgeEnded) -> Iterator[Violation]:
+        """An acknowledgement is not refused while its sender holds all that it names, by what the leader knew."""
+        arrived = self._arrived.get((event.call, event.partition))
+        tenure = self._tenures[event.group, event.partition].get(event.leader)
+        if event.error_code != ErrorCode.INVALID_RECORD_STATE or arrived is None or tenure is None:
+            return
+        is_given_up = tenure.loaded_at > arrived.time or any(time <= event.time for time in tenure.causes)
+        if is_given_up or self._newest[event.group, event.partition] is not tenure:
+            return
+        keys = [
+            RecordKey(event.group, event.partition, offset)
+            for run in arrived.runs
+            for offset in range(run[0], run[1] + 1)
+        ]
+        if keys and all(self._is_held(key, tenure, arrived, event.time) for key in keys):
+            yield self._evidence.violation("acknowledgement refused without a reason", keys[0], describe(arrived))
+
+    def _is_held(self, key: RecordKey, tenure: _Tenure, arrived: AcknowledgeArrived, until: float) -> bool:
+        return any(
+            hold.event.member == arrived.member
+            and hold.event.gateway == arrived.gateway
+            and hold.event.fetch_number <= arrived.delivered_fetch_number
+            and hold.event.time <= arrived.time
+            and not self._has_ended(key, hold, until, but_for_call=arrived.call)
+            for hold in tenure.holds.get(key.offset, ())
+        )

@@ -1,0 +1,91 @@
+"""Rules of the share coordinators: what was confirmed as stored is what a leader reads afterwards."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from support.simulation.evidence import Evidence, RecordKey, Violation
+from support.simulation.history import StateLoaded, StateWriteArrived, StateWritten, describe
+
+Place = tuple[str, int]
+Batches = tuple[tuple[int, int, int, int], ...]
+Stored = tuple[int, int]
+"""Delivery state and delivery count of one record."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What was written about a share-partition in one state epoch."""
+
+    state_epoch: int = -1
+    starts: list[tuple[float, int]] = field(default_factory=list)
+    """When a start offset was confirmed, and which."""
+    confirmed: dict[int, list[tuple[float, int, Stored]]] = field(default_factory=lambda: defaultdict(list))
+    """By offset: when a write was confirmed, its number in order of arrival, and what it said."""
+    arrived: dict[int, list[tuple[int, Stored]]] = field(default_factory=lambda: defaultdict(list))
+    """By offset: number and content of every write that arrived, with or without an answer."""
+
+
+class StoredStateRules:
+    """A state that was confirmed before a read arrived is what the read finds, or something that was written later.
+
+    Writes take effect in the order in which they arrive; one without an answer may have taken effect or not.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._states: dict[Place, _State] = defaultdict(_State)
+        self._numbers: dict[tuple[int, int], int] = {}
+        """Of writes, by call and partition."""
+
+    def violations(self) -> Iterator[Violation]:
+        for number, event in enumerate(self._evidence.events):
+            if isinstance(event, StateWriteArrived):
+                self._numbers[event.call, event.partition] = number
+                state = self._state(event.group, event.partition, event.state_epoch)
+                for offset, stored in _by_offset(event.batches):
+                    state.arrived[offset].append((number, stored))
+            elif isinstance(event, StateWritten):
+                state = self._state(event.group, event.partition, event.state_epoch)
+                state.starts.append((event.time, event.start_offset))
+                arrival = self._numbers.get((event.call, event.partition), number)
+                for offset, stored in _by_offset(event.batches):
+                    state.confirmed[offset].append((event.time, arrival, stored))
+            elif isinstance(event, StateLoaded):
+                yield from self._compare(event)
+
+    def _state(self, group: str, partition: int, state_epoch: int) -> _State:
+        """A higher state epoch begins with nothing; what is said of a lower one does not matter any more."""
+        state = self._states[group, partition]
+        if state_epoch > state.state_epoch:
+            state = self._states[group, partition] = _State(state_epoch)
+        return state if state_epoch == state.state_epoch else _State()
+
+    def _compare(self, event: StateLoaded) -> Iterator[Violation]:
+        state = self._states[event.group, event.partition]
+        if event.state_epoch != state.state_epoch:
+            return
+        start_offset = max((start for time, start in state.starts if time <= event.arrived_at), default=-1)
+        if event.start_offset < start_offset:
+            text = f"{event.group}/{event.partition}: start offset {start_offset} was confirmed"
+            yield Violation("a confirmed state was not stored", text, [describe(event)])
+        found = dict(_by_offset(event.batches))
+        for offset, all_confirmed in state.confirmed.items():
+            before = [(number, stored) for time, number, stored in all_confirmed if time <= event.arrived_at]
+            if offset < event.start_offset or not before:
+                continue
+            newest, confirmed = max(before)
+            later = [stored for number, stored in state.arrived[offset] if number > newest]
+            if found.get(offset) not in (confirmed, *later):
+                key = RecordKey(event.group, event.partition, offset)
+                text = f"state and count {confirmed} were confirmed, {found.get(offset)} was read: {describe(event)}"
+                yield self._evidence.violation("a confirmed state was not stored", key, text)
+                return
+
+
+def _by_offset(batches: Batches) -> Iterator[tuple[int, Stored]]:
+    for first, last, delivery_state, count in batches:
+        for offset in range(first, last + 1):
+            yield offset, (delivery_state, count)

@@ -1,0 +1,273 @@
+"""What passes between gateways, leaders, share coordinators and the coordinator, written into the history.
+
+A request is noted when it reaches its handler and an answer when the handler gives it, so that the times are those of
+the role that decides; each event names the life of the leader that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import (
+    ADVANCE_PARTITION_MOVE,
+    DROP_SHARE_PARTITIONS,
+    INITIALIZE_SHARE_GROUP_STATE,
+    READ_SHARE_GROUP_STATE,
+    REGISTER_NODE,
+    RELEASE_SHARE_SESSION,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    WATCH_CATALOG,
+    WRITE_SHARE_GROUP_STATE,
+)
+from kshare_rpc.network import CallFailed
+from support.simulation.history import (
+    AcknowledgeArrived,
+    AcknowledgeEnded,
+    Acquired,
+    Event,
+    FaultEvent,
+    GatewaysSeen,
+    PartitionTaken,
+    SessionReleased,
+    StateLoaded,
+    StateWriteArrived,
+    StateWriteUnconfirmed,
+    StateWritten,
+)
+from support.simulation.loop import VirtualLoop
+from support.simulation.network import SimulatedCall, SimulatedFabric
+
+Batches = tuple[tuple[int, int, int, int], ...]
+
+
+def _batches(partition: Any) -> Batches:
+    """The state batches of a request's or an answer's partition."""
+    return tuple(
+        (batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        for batch in getattr(partition, "state_batches", ())
+    )
+
+
+def _gateway(owner: Any) -> str:
+    return f"{owner.gateway_id} {owner.gateway_incarnation}"
+
+
+class ClusterTap:
+    """See the module's text. Puts itself on the fabric."""
+
+    def __init__(self, loop: VirtualLoop, fabric: SimulatedFabric, add: Callable[[Event], None]) -> None:
+        self._loop = loop
+        self._add = add
+        self._shared_topics: dict[bytes, None] = {}
+        """Ids of the topics of which a share-partition was loaded."""
+        fabric.call_taps.append(self._seen)
+        fabric.end_taps.append(self._failed)
+
+    def _seen(self, call: SimulatedCall, request: Any, answer: Message | None) -> None:
+        arrived, answered = self._HANDLERS.get(call.method, (None, None))
+        if answer is None and arrived is not None:
+            arrived(self, call, request)
+        elif answer is not None and answered is not None:
+            answered(self, call, request, answer)
+
+    def _failed(self, call: SimulatedCall, error: CallFailed) -> None:
+        if call.method == WRITE_SHARE_GROUP_STATE:
+            request: Any = call.method.request_type.FromString(call.request)
+            for partition in request.partitions:
+                self._add(
+                    StateWriteUnconfirmed(
+                        self._loop.time(), repr(call.source), request.group_id, partition.partition, str(error)
+                    )
+                )
+
+    # Nodes and the catalog
+
+    def _registered(self, call: SimulatedCall, request: Any, answer: Any) -> None:
+        # A node that registers again had lost its lease: what it only had in memory is gone, as after a crash.
+        self._add(FaultEvent(self._loop.time(), "registered", (call.source.host,), ""))
+
+    def _watched(self, call: SimulatedCall, request: Any, answer: Any) -> None:
+        if not answer.nodes_changed:
+            return
+        # A leader releases what the members of a gateway hold that is gone from the catalog.
+        self._add(FaultEvent(self._loop.time(), "sees other nodes", (call.source.host,), ""))
+        if call.source.host.startswith("leader"):
+            gateways = tuple(
+                f"{node.node_id} {node.incarnation}"
+                for node in answer.nodes
+                if node.role == coordinator_pb2.ROLE_GATEWAY
+            )
+            self._add(GatewaysSeen(self._loop.time(), repr(call.source), gateways))
+
+    def _move_advanced(self, call: SimulatedCall, request: Any) -> None:
+        if request.topic_id in self._shared_topics:
+            step = coordinator_pb2.AdvancePartitionMoveRequest.Step.Name(request.step)
+            self._add(PartitionTaken(self._loop.time(), "", "", request.partition, f"moves: {step}"))
+
+    # Share-partition state
+
+    def _state_loaded(self, call: SimulatedCall, request: Any, answer: Any) -> None:
+        for asked, result in zip(request.partitions, answer.results, strict=True):
+            self._shared_topics[asked.topic_id] = None
+            if result.error_code != 0:
+                continue
+            self._add(
+                StateLoaded(
+                    self._loop.time(),
+                    call.arrived_at,
+                    call.sent_at,
+                    request.group_id,
+                    asked.partition,
+                    repr(call.source),
+                    asked.leader_epoch,
+                    result.state_epoch,
+                    result.start_offset,
+                    _batches(result),
+                )
+            )
+
+    def _state_write_arrived(self, call: SimulatedCall, request: Any) -> None:
+        for asked in request.partitions:
+            self._add(
+                StateWriteArrived(
+                    self._loop.time(),
+                    call.call_id,
+                    repr(call.source),
+                    request.group_id,
+                    asked.partition,
+                    asked.state_epoch,
+                    asked.start_offset,
+                    _batches(asked),
+                )
+            )
+
+    def _state_written(self, call: SimulatedCall, request: Any, answer: Any) -> None:
+        now, group = self._loop.time(), request.group_id
+        for asked, result in zip(request.partitions, answer.results, strict=True):
+            if result.error_code != 0:
+                why = f"{result.error_code} {result.error_message}"
+                self._add(StateWriteUnconfirmed(now, repr(call.source), group, asked.partition, why))
+                continue
+            leader_epoch, number = getattr(asked, "leader_epoch", -1), call.call_id
+            if call.method == INITIALIZE_SHARE_GROUP_STATE:
+                number = 0
+            self._add(
+                StateWritten(
+                    now,
+                    call.sent_at,
+                    group,
+                    asked.partition,
+                    asked.state_epoch,
+                    leader_epoch,
+                    asked.start_offset,
+                    _batches(asked),
+                    number,
+                )
+            )
+
+    # Records
+
+    def _share_fetched(self, call: SimulatedCall, request: Any, answer: Any) -> None:
+        now, owner = self._loop.time(), request.owner
+        for partition in answer.partitions:
+            for acquired in partition.acquired_records:
+                self._add(
+                    Acquired(
+                        now,
+                        call.sent_at,
+                        owner.group_id,
+                        owner.member_id,
+                        partition.partition,
+                        (acquired.first_offset, acquired.last_offset),
+                        acquired.delivery_count,
+                        repr(call.executor),
+                        _gateway(owner),
+                        request.fetch_number,
+                        call.arrived_at,
+                    )
+                )
+        codes = {
+            (partition.topic_id, partition.partition): partition.acknowledge_error_code
+            for partition in answer.partitions
+        }
+        self._acknowledge_ended(call, request, codes)
+
+    def _acknowledged(self, call: SimulatedCall, request: Any, answer: Any) -> None:
+        codes = {(partition.topic_id, partition.partition): partition.error_code for partition in answer.partitions}
+        self._acknowledge_ended(call, request, codes)
+
+    def _acknowledge_arrived(self, call: SimulatedCall, request: Any) -> None:
+        owner = request.owner
+        for partition in request.partitions:
+            runs = tuple((batch.first_offset, batch.last_offset) for batch in partition.acknowledgement_batches)
+            if runs:
+                self._add(
+                    AcknowledgeArrived(
+                        self._loop.time(),
+                        call.call_id,
+                        repr(call.executor),
+                        owner.group_id,
+                        owner.member_id,
+                        _gateway(owner),
+                        partition.partition,
+                        runs,
+                        request.delivered_fetch_number,
+                    )
+                )
+
+    def _acknowledge_ended(self, call: SimulatedCall, request: Any, codes: dict[tuple[bytes, int], int]) -> None:
+        for partition in request.partitions:
+            code = codes.get((partition.topic_id, partition.partition))
+            if partition.acknowledgement_batches and code is not None:
+                self._add(
+                    AcknowledgeEnded(
+                        self._loop.time(),
+                        call.call_id,
+                        repr(call.executor),
+                        request.owner.group_id,
+                        partition.partition,
+                        code,
+                    )
+                )
+
+    def _session_released(self, call: SimulatedCall, request: Any) -> None:
+        owner = request.owner
+        self._add(
+            SessionReleased(
+                self._loop.time(),
+                repr(call.executor),
+                owner.group_id,
+                owner.member_id,
+                _gateway(owner),
+                tuple(partition.partition for partition in request.partitions),
+                request.last_fetch_number,
+                tuple(request.lost_fetch_numbers),
+            )
+        )
+
+    def _dropped(self, call: SimulatedCall, request: Any) -> None:
+        for partition in request.partitions:
+            self._add(
+                PartitionTaken(
+                    self._loop.time(), repr(call.executor), request.group_id, partition.partition, "its state changed"
+                )
+            )
+
+    _HANDLERS: dict[Any, tuple[Any, Any]] = {
+        REGISTER_NODE: (None, _registered),
+        WATCH_CATALOG: (None, _watched),
+        ADVANCE_PARTITION_MOVE: (_move_advanced, None),
+        READ_SHARE_GROUP_STATE: (None, _state_loaded),
+        WRITE_SHARE_GROUP_STATE: (_state_write_arrived, _state_written),
+        INITIALIZE_SHARE_GROUP_STATE: (None, _state_written),
+        SHARE_FETCH: (_acknowledge_arrived, _share_fetched),
+        SHARE_ACKNOWLEDGE: (_acknowledge_arrived, _acknowledged),
+        RELEASE_SHARE_SESSION: (_session_released, None),
+        DROP_SHARE_PARTITIONS: (_dropped, None),
+    }
+    """By method: what to do with a request that arrives, and with its answer."""

@@ -1,0 +1,87 @@
+"""What nodes log at level ERROR, and exceptions that end their calls: expected only where the simulated disk failed.
+
+A StorageFailure is expected where a `MemoryDiskFailure` is in its chain of causes, that is where the disk really
+refused that very write, and in a host that is stopping, whose stores are being closed. Everything else that a node logs
+as an error is a bug, and fails the run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.memory_store import MemoryDiskFailure
+from support.simulation.loop import Incarnation, current_incarnation
+
+LOGGERS = ("kshare", "asyncio")
+"""The first part of the names of the loggers that are watched."""
+
+
+MOVE_GIVEN_UP = "%s; this node gives the move up"
+"""A leader's word that it takes a move back, which it does under any fault that lasts."""
+ASKS_TO_BE_DRAINED = "%s; this node asks to be drained until it is started again"
+"""A share coordinator's word that its disk refuses what moves there."""
+
+
+def is_expected(error: BaseException | None, incarnation: Incarnation | None) -> bool:
+    """Whether a failing disk, or a host that stops, explains the exception."""
+    if not isinstance(error, StorageFailure):
+        return False
+    if incarnation is not None and incarnation.is_stopping:
+        return True
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryDiskFailure):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+class _ErrorLines(logging.Handler):
+    """Notes each line at level ERROR or above that no failing disk explains."""
+
+    def __init__(self, note: Callable[[str], None], has_disk_failed: Callable[[str], bool]) -> None:
+        super().__init__(logging.ERROR)
+        self._note = note
+        self._has_disk_failed = has_disk_failed
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith(LOGGERS):
+            return
+        incarnation = current_incarnation.get()
+        if record.msg == MOVE_GIVEN_UP:
+            return
+        if record.msg == ASKS_TO_BE_DRAINED and incarnation is not None and self._has_disk_failed(incarnation.host):
+            return
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        errors = [argument for argument in arguments if isinstance(argument, BaseException)]
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            errors.append(record.exc_info[1])
+        if errors and all(is_expected(error, incarnation) for error in errors):
+            return
+        self._note(f"{incarnation} logged an error: {record.getMessage()}")
+
+
+@contextmanager
+def watched_logs(note: Callable[[str], None], has_disk_failed: Callable[[str], bool]) -> Iterator[None]:
+    """While it is entered, `note` gets every unexpected error line of the nodes.
+
+    `has_disk_failed` says of a host whether its disk has refused a write so far.
+
+    Also where the caller switched logging off (`logging.disable`): then nothing is shown, and lines below ERROR are not
+    even made.
+    """
+    root = logging.getLogger()
+    handlers, disabled = root.handlers, root.manager.disable
+    is_quiet = disabled >= logging.ERROR
+    watching = _ErrorLines(note, has_disk_failed)
+    root.handlers = [watching] if is_quiet else [*handlers, watching]
+    if is_quiet:
+        logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.handlers = handlers
+        logging.disable(disabled)
