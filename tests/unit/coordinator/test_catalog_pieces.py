@@ -9,14 +9,19 @@ import pytest
 
 from kshare_coordinator import catalog_transfers
 from kshare_coordinator.catalog_transfers import CatalogTransfers
-from kshare_coordinator.machine import commands
+from kshare_coordinator.machine import commands, state
 from kshare_coordinator.machine.catalog_view import CatalogPieces, catalog_answer
+from kshare_coordinator.node import CoordinatorNode
+from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_rpc.catalog import CatalogView, ViewDraft, next_view
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.frames import FRAME_BYTES_LIMIT
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from support.coordinator_cluster import ADDRESS, CoordinatorCluster, run_virtually
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.network import Network
+from kshare_runtime.ports import Environment
+from support.coordinator_cluster import ADDRESS, CoordinatorCluster, LoopClock, run_virtually
 from support.coordinator_driver import CoordinatorDriver
 
 PIECE_BYTES = 1_000
@@ -93,6 +98,25 @@ def test_changes_come_in_pieces_too() -> None:
     assert draft.finished(piece) == whole(driver)
 
 
+def test_groups_that_come_and_go_leave_a_bounded_log_of_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "CHANGE_LOG_BYTES_LIMIT", limit := 500_000)
+    driver = catalog(2, 0)
+    for attack in range(6):
+        ids = [f"{attack}-{number}-".ljust(1_000, "g") for number in range(150)]
+        alter(driver, ids)
+        alter(driver, ids, "")
+        assert driver.state.change_log_bytes == sum(changes.bytes for changes in driver.state.changes)
+        assert 0 < driver.state.change_log_bytes < limit
+    version = driver.state.version
+    assert catalog_answer(driver.state, version - len(driver.state.changes) - 1).full
+    view = whole(driver)
+    alter(driver, [f"{number}-".ljust(1_000, "h") for number in range(600)])
+    assert len(driver.state.changes) == 1, "the newest is kept whatever it changed"
+    answer = catalog_answer(driver.state, version)
+    assert not answer.full
+    assert next_view(view, answer) == whole(driver)
+
+
 def request(transfer_id: int = 0, piece: int = 0, *, takes_pieces: bool = True) -> pb.WatchCatalogRequest:
     return pb.WatchCatalogRequest(
         role=pb.ROLE_LEADER,
@@ -142,12 +166,12 @@ async def submit(cluster: CoordinatorCluster, group_ids: list[str], value: str =
 class Following:
     """A leader's follower on a cluster's network; `views` are the versions that it saw, with their group configs."""
 
-    def __init__(self, cluster: CoordinatorCluster) -> None:
+    def __init__(self, network: Network, address: str) -> None:
         self.views: list[tuple[int, int]] = []
         self.problems: list[str] = []
         self.follower = CatalogFollower(
-            network=cluster.network,
-            coordinator_address=ADDRESS,
+            network=network,
+            coordinator_address=address,
             on_view=lambda old, new: self.views.append((new.version, len(new.group_configs))),
             on_problem=self.problems.append,
         )
@@ -158,32 +182,42 @@ class Following:
 
 
 def test_a_catalog_longer_than_a_frame_is_served() -> None:
-    """What an older version let in: 4,500 groups with ids of 32,000 bytes."""
+    """What an older version let in: 4,200 groups with ids of 32,000 bytes. Over gRPC, which refuses a longer frame."""
+    cluster = CoordinatorCluster(
+        {
+            "kshare.id.max.bytes": "32767",
+            "kshare.catalog.max.bytes": str(1024 * 1024 * 1024),
+            "kshare.catalog.request.max.bytes": str(48 * 1024 * 1024),
+        }
+    )
 
-    async def main() -> None:
-        cluster = CoordinatorCluster(
-            {
-                "kshare.id.max.bytes": "32767",
-                "kshare.catalog.max.bytes": str(1024 * 1024 * 1024),
-                "kshare.catalog.request.max.bytes": str(48 * 1024 * 1024),
-            }
-        )
+    async def store() -> None:
         await cluster.start()
         for attack in range(3):
-            ids = [f"{attack}-{number}-".ljust(32_000, "g") for number in range(1_400)]
-            await submit(cluster, ids)
-        cluster.configs = Configs(PROCESS_CONFIGS, {})
-        await cluster.restart()
-        assert cluster.node.core is not None
-        assert cluster.node.core.state.catalog_bytes > FRAME_BYTES_LIMIT
-        following = Following(cluster)
-        await following.start()
-        assert len(following.follower.view.group_configs) == 4_200
-        assert len(following.views) == 1, "nothing of it is seen before all of it is there"
-        await following.follower.stop()
+            await submit(cluster, [f"{attack}-{number}-".ljust(32_000, "g") for number in range(1_400)])
         await cluster.node.stop(0)
 
-    run_virtually(main)
+    async def follow() -> None:
+        network = GrpcNetwork()
+        node = CoordinatorNode(
+            environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=cluster.disk.open_store),
+            network=network,
+            settings=CoordinatorSettings(
+                node_id=1, listen="127.0.0.1:0", coordinator_address="", configs=Configs(PROCESS_CONFIGS, {})
+            ),
+        )
+        await node.start()
+        assert node.core is not None
+        assert node.core.state.catalog_bytes > FRAME_BYTES_LIMIT
+        following = Following(network, node.address)
+        async with asyncio.timeout(60):
+            await following.start()
+        assert [groups for _, groups in following.views] == [4_200], "nothing is seen before all of it is there"
+        await following.follower.stop()
+        await node.stop(0)
+
+    run_virtually(store)
+    asyncio.run(follow())
 
 
 def test_a_coordinator_that_restarts_between_two_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +228,7 @@ def test_a_coordinator_that_restarts_between_two_pieces(monkeypatch: pytest.Monk
         await cluster.start()
         ids = [f"group-{number}" for number in range(500)]
         await submit(cluster, ids)
-        following = Following(cluster)
+        following = Following(cluster.network, ADDRESS)
         starting = asyncio.get_running_loop().create_task(following.start())
         for _ in range(40):
             await asyncio.sleep(0)

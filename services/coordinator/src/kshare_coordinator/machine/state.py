@@ -43,6 +43,11 @@ from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 CHANGE_LOG_LIMIT = 1_000
 """Versions whose changes are kept; a watcher that is further behind gets the whole catalog."""
 
+CHANGE_LOG_BYTES_LIMIT = 32 * 1024 * 1024
+"""About, of the keys that these versions changed; the newest version is kept whatever it changed."""
+CHANGED_KEY_BYTES = 100
+"""About, of one key in the log, besides its text."""
+
 NodeId = tuple[pb.Role.ValueType, int]
 
 
@@ -58,6 +63,12 @@ class Changes:
     nodes: bool = False
     leaders: dict[int, None] = field(default_factory=dict)
     """Leader nodes with a new epoch: all their partitions changed."""
+
+    @property
+    def bytes(self) -> int:
+        """About what its keys take in memory: those of rows that are gone are nowhere else."""
+        count = len(self.topics) + len(self.groups) + len(self.brokers) + len(self.leaders)
+        return count * CHANGED_KEY_BYTES + sum(map(len, self.groups)) + sum(map(len, self.brokers))
 
 
 @dataclass(slots=True)
@@ -102,7 +113,9 @@ class CoordinatorState:
     """Those whose groups are in this state; None: all of them."""
     consumer_offsets_partition_count: int = field(default=0, compare=False)
     """Of `__consumer_offsets`, as clients see it (offsets.topic.num.partitions); 0: there is none."""
-    changes: deque[Changes] = field(default_factory=lambda: deque(maxlen=CHANGE_LOG_LIMIT), compare=False)
+    changes: deque[Changes] = field(default_factory=deque, compare=False)
+    change_log_bytes: int = field(default=0, compare=False)
+    """Of `changes`."""
     open_changes: Changes = field(default_factory=Changes, compare=False)
 
     @property
@@ -135,6 +148,7 @@ class CoordinatorState:
     def forget_changes(self) -> None:
         """After a load: the records came in no order of time."""
         self.changes.clear()
+        self.change_log_bytes = 0
         self.open_changes = Changes()
 
     def copy(self) -> CoordinatorState:
@@ -218,13 +232,23 @@ def _cluster(state: CoordinatorState, key: Key, value: Value | None) -> None:
     else:
         state.numbers[key.cluster] = value.cluster.number
     if key.cluster == records.CATALOG_VERSION:
-        state.open_changes.version = state.version
-        state.changes.append(state.open_changes)
-        state.open_changes = Changes()
+        _close_changes(state)
     elif key.cluster == records.STATE_PARTITION_COUNT:
         state.open_changes.nodes = True
     elif key.cluster.startswith(records.LEADER_NODE_EPOCH):
         state.open_changes.leaders[int(key.cluster.removeprefix(records.LEADER_NODE_EPOCH))] = None
+
+
+def _close_changes(state: CoordinatorState) -> None:
+    """The open changes are those of the newest version; the oldest are forgotten where there are too many."""
+    state.open_changes.version = state.version
+    state.changes.append(state.open_changes)
+    state.change_log_bytes += state.open_changes.bytes
+    while len(state.changes) > CHANGE_LOG_LIMIT or (
+        state.change_log_bytes > CHANGE_LOG_BYTES_LIMIT and len(state.changes) > 1
+    ):
+        state.change_log_bytes -= state.changes.popleft().bytes
+    state.open_changes = Changes()
 
 
 def _deleted_share_group_epoch(state: CoordinatorState, key: Key, value: Value | None) -> None:
