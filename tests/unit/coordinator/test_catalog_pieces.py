@@ -7,10 +7,11 @@ import random
 
 import pytest
 
-from kshare_coordinator import catalog_transfers
+from kshare_coordinator import catalog_transfers, core
 from kshare_coordinator.catalog_transfers import CatalogTransfers
 from kshare_coordinator.machine import commands, state
 from kshare_coordinator.machine.catalog_view import CatalogPieces, catalog_answer
+from kshare_coordinator.metadata import appending
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import PROCESS_CONFIGS, Configs
@@ -23,6 +24,7 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from support.coordinator_cluster import ADDRESS, CoordinatorCluster, LoopClock, run_virtually
 from support.coordinator_driver import CoordinatorDriver
+from support.several_coordinators import SeveralCoordinators
 
 PIECE_BYTES = 1_000
 LOCK_DURATION = "share.record.lock.duration.ms"
@@ -187,14 +189,14 @@ def test_a_catalog_longer_than_a_frame_is_served() -> None:
         {
             "kshare.id.max.bytes": "32767",
             "kshare.catalog.max.bytes": str(1024 * 1024 * 1024),
-            "kshare.catalog.request.max.bytes": str(48 * 1024 * 1024),
+            "kshare.catalog.request.max.bytes": str(16 * 1024 * 1024),
         }
     )
 
     async def store() -> None:
         await cluster.start()
-        for attack in range(3):
-            await submit(cluster, [f"{attack}-{number}-".ljust(32_000, "g") for number in range(1_400)])
+        for attack in range(10):
+            await submit(cluster, [f"{attack}-{number}-".ljust(32_000, "g") for number in range(420)])
         await cluster.node.stop(0)
 
     async def follow() -> None:
@@ -244,3 +246,32 @@ def test_a_coordinator_that_restarts_between_two_pieces(monkeypatch: pytest.Monk
         await cluster.node.stop(0)
 
     run_virtually(main)
+
+
+def test_many_large_changes_at_once_are_written_to_etcd_and_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one turn more than one append may have; then another coordinator reads the whole catalog."""
+    monkeypatch.setattr(appending, "APPEND_BYTES_LIMIT", 1_300_000)
+    monkeypatch.setattr(core, "TURN_BYTES_LIMIT", 200_000)
+    several = SeveralCoordinators()
+
+    async def main() -> None:
+        await several.start()
+        active = several.active()
+        assert active.incarnation is not None
+        requests = [[f"{each}-{number}-".ljust(1_000, "g") for number in range(500)] for each in range(8)]
+        submit = several.cores()[active.name].submit
+
+        async def attack() -> list[pb.IncrementalAlterConfigsResponse]:
+            """On the coordinator's host, all in one turn."""
+            return await asyncio.gather(
+                *(submit(commands.IncrementalAlterConfigs(request=alteration(ids))) for ids in requests)
+            )
+
+        for answer in await several.loop.task_in(active.incarnation, attack(), "attack"):
+            assert not any(result.error_code for result in answer.results)
+        active.crash()
+        await asyncio.sleep(10)
+        other = await several.client("other").start(2)
+        assert len(other.follower.view.group_configs) == 4_000
+
+    several.run(main)

@@ -247,6 +247,18 @@ def test_a_request_for_nothing_is_answered_with_nothing(api_key: ApiKey) -> None
 TEXT_ID = topic_id_text(TOPIC_ID)
 
 
+def test_state_begins_only_for_group_ids_that_a_group_may_have() -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        partitions = [{"partition": number, "state_epoch": 1, "start_offset": 0} for number in range(3)]
+        topics = [{"topic_id": uuid.UUID(bytes=TOPIC_ID), "partitions": partitions}]
+        answer = await harness.client().ask(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, group_id="g" * 1_025, topics=topics)
+        codes = [ErrorCode(each.error_code) for each in answer.results[0].partitions]
+        assert codes == [ErrorCode.INVALID_REQUEST] * 3
+        assert len(answer.results[0].partitions[0].error_message) < 200
+
+    with_owners(scenario)
+
+
 @pytest.mark.parametrize(
     ("key", "is_right"),
     [

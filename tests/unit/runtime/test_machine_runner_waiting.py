@@ -117,6 +117,36 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     assert [problem for problem in loop.problems if not problem.endswith(PLANNED_BUGS)] == []
 
 
+def test_a_turn_ends_when_its_records_fill_an_append() -> None:
+    """Many large commands at once are several appends; one of them would be refused as too large."""
+
+    async def main() -> None:
+        scene = Scene()
+        appended: list[list[Record]] = []
+
+        def append(records: Sequence[Record]) -> Awaitable[None] | None:
+            appended.append(list(records))
+            return scene.append(records)
+
+        runner: Runner = MachineRunner(
+            load=History,
+            append=append,
+            act=scene.did.extend,
+            now_ms=lambda: 42,
+            copy=copy_of,
+            size=lambda record: 10 if record == 1_000 else 1,
+            turn_bytes_limit=20,
+        )
+        answers = [runner.submit(text) for text in ["1000", "?", "1000", "1", "2", "1000", "1000", "3"]]
+        barrier = runner.barrier()
+        assert [len(await answer) for answer in answers] == [1, 1, 2, 3, 4, 5, 6, 7]
+        await barrier
+        assert appended == [[1_000, 1_000], [1, 2, 1_000, 1_000], [3]]
+        assert scene.did == ["1000", "1000", "1", "2", "1000", "1000", "3"]
+
+    run(main)
+
+
 APPENDS = st.builds(
     Append,
     delay_ms=st.sampled_from([0, 1, 5, 50]),
@@ -134,8 +164,10 @@ STEPS = st.lists(
 
 
 @settings(max_examples=200, deadline=None)
-@given(appends=st.lists(APPENDS, max_size=12), steps=STEPS)
-def test_what_is_seen_and_answered_is_what_was_confirmed(appends: list[Append], steps: list[tuple[str, int]]) -> None:
+@given(appends=st.lists(APPENDS, max_size=12), steps=STEPS, turn_bytes_limit=st.sampled_from([0, 2]))
+def test_what_is_seen_and_answered_is_what_was_confirmed(
+    appends: list[Append], steps: list[tuple[str, int]], turn_bytes_limit: int
+) -> None:
     async def main() -> None:
         scene = Scene(appends)
         scene.runner = MachineRunner(
@@ -144,6 +176,8 @@ def test_what_is_seen_and_answered_is_what_was_confirmed(appends: list[Append], 
             act=scene.did.extend,
             now_ms=lambda: 42,
             copy=copy_of,
+            size=lambda record: 1,
+            turn_bytes_limit=turn_bytes_limit,
         )
         numbered = iter(range(100, 1000))
         asked: list[tuple[str, asyncio.Future[Any], int]] = []

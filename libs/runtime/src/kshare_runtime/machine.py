@@ -68,7 +68,8 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
 
     An `append` that returns an awaitable needs `copy`, which makes an equal machine that can change by itself. `admit`
     raises where a command must not be decided, or not be answered any more when its append took time (StorageFailure
-    where it changed something).
+    where it changed something). Where `turn_bytes_limit` is given, a turn ends when its records have so many bytes by
+    `size`: one append then has at most those of its last command more.
     """
 
     def __init__(
@@ -82,6 +83,8 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         copy: Callable[[Machine[Command, Record, Response, Effect]], Machine[Command, Record, Response, Effect]]
         | None = None,
         admit: Callable[[Command], None] | None = None,
+        size: Callable[[Record], int] = lambda record: 0,
+        turn_bytes_limit: int = 0,
     ) -> None:
         self._load = load
         self._append = append
@@ -90,6 +93,8 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         self._queue_limit = queue_limit
         self._copy = copy
         self._admit = admit
+        self._size = size
+        self._turn_bytes_limit = turn_bytes_limit
         self._queue: list[tuple[Command, asyncio.Future[Response]]] = []
         self._parts: deque[list[tuple[Command, asyncio.Future[Response]]] | Callable[[], None]] = deque()
         """What comes before `_queue`: commands, and what happened between them."""
@@ -205,8 +210,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         try:
             if self._stale:
                 self._reload()
-            for command, future in queue:
-                answers.append((future, self._decide(command, records)))
+            self._decide_turn(queue, records, answers)
             waiting = self._append(records) if records else None
             if waiting is not None:
                 assert self._copy is not None, "an append that takes time needs two machines"
@@ -219,6 +223,24 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             return False
         self._answer(answers)
         return False
+
+    def _decide_turn(
+        self,
+        queue: list[tuple[Command, asyncio.Future[Response]]],
+        records: list[Record],
+        answers: list[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
+    ) -> None:
+        """Decides commands until their records are as many bytes as one append may have; the others wait for a turn."""
+        size = sized = 0
+        for command, future in queue:
+            answers.append((future, self._decide(command, records)))
+            if self._turn_bytes_limit and len(records) > sized:
+                size += sum(map(self._size, records[sized:]))
+                sized = len(records)
+                if size >= self._turn_bytes_limit and len(answers) < len(queue):
+                    self._parts.appendleft(queue[len(answers) :])
+                    del queue[len(answers) :]
+                    return
 
     def _decide(self, command: Command, records: list[Record]) -> Decision[Record, Response, Effect] | Exception:
         try:

@@ -28,6 +28,7 @@ from kshare_coordinator.machine.records import (
 )
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.measures import CoordinatorMeasures
+from kshare_coordinator.metadata.appending import APPEND_BYTES_LIMIT
 from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS, CoordinatorMember, MetadataStore, OwnershipLost
 from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
 from kshare_core.configs import Configs
@@ -39,6 +40,8 @@ Answer = TypeVar("Answer")
 AnyMachine = Machine[Command[Any], AnyRecord, Any, Effect]
 
 RELOAD_INTERVAL_MS = 1_000
+TURN_BYTES_LIMIT = APPEND_BYTES_LIMIT // 4
+"""Of a turn's records with a shared store, whose append has a limit; one more command may follow."""
 
 
 class UnavailableMachine:
@@ -119,6 +122,8 @@ class Core:
                 now_ms=clock.now_ms,
                 copy=_copy_of,
                 admit=self._admit,
+                size=_bytes_of,
+                turn_bytes_limit=TURN_BYTES_LIMIT,
             )
 
     @property
@@ -393,6 +398,10 @@ def _change_of(write: Write) -> Record:
     if write.value is None:
         return Record(key=records.Key.FromString(write.key))
     return records.record_of(write.key, write.value)
+
+
+def _bytes_of(record: AnyRecord) -> int:
+    return record.ByteSize() if isinstance(record, Record) else 0
 
 
 def _copy_of(machine: AnyMachine) -> AnyMachine:

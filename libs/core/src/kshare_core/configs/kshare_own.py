@@ -89,7 +89,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "kshare.catalog.request.max.bytes",
         8 * 1024 * 1024,
         low=64 * 1024,
-        high=48 * 1024 * 1024,
+        high=16 * 1024 * 1024,
         text="Bytes that one request may write to the catalog, as many as a batch of Kafka's controller may have; more "
         "are refused with POLICY_VIOLATION.",
     ),

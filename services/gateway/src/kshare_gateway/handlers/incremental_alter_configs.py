@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.group_id_limit import group_id_problem
 from kshare_gateway.handlers.catalog_changes import change_catalog
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -109,10 +110,7 @@ def _problem(gateway: Gateway, resource: Resource) -> KafkaError | None:
 
 def _group_id_problem(gateway: Gateway, group_id: str) -> KafkaError | None:
     """A longer id that is in the catalog already stays usable."""
-    limit = gateway.configs.integer("kshare.id.max.bytes")
-    if 4 * len(group_id) <= limit or (size := len(group_id.encode())) <= limit:
+    problem = group_id_problem(gateway.configs, group_id)
+    if problem is None or group_id in gateway.view.group_configs:
         return None
-    if group_id in gateway.view.group_configs:
-        return None
-    text = f"The group id {group_id[:50]}... has {size} bytes; kshare.id.max.bytes allows {limit}"
-    return KafkaError(ErrorCode.INVALID_GROUP_ID, text)
+    return KafkaError(ErrorCode.INVALID_GROUP_ID, problem)

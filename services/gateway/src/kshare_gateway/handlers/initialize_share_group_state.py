@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
+from kshare_gateway.group_id_limit import group_id_problem
 from kshare_gateway.handlers.share_state_requests import StateRequest, ask_share_coordinators, no_fields, refuse_all
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
@@ -12,6 +13,9 @@ from kshare_wire.messages import Body, Message
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
+    problem = group_id_problem(context.gateway.configs, request.group_id)
+    if problem is not None:  # the coordinator, which initialises state itself, makes no group with such an id
+        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
     return await ask_share_coordinators(context, request, _REQUEST)
 
 
