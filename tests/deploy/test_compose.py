@@ -10,7 +10,7 @@ import pytest
 
 from support.administration import create_topic, read_from_earliest
 from support.compose_stack import Stack, running_stack
-from support.delivery import RELEASE, Reader, new_group, new_topic, produce, wait_for
+from support.delivery import RELEASE, Reader, new_group, new_topic, produce, values_of, wait_for
 from support.docker import docker
 from support.prometheus import PrometheusAnswers
 from support.rolling_load import RollingLoad
@@ -94,6 +94,53 @@ def test_containers_are_restarted_one_at_a_time(stack: Stack) -> None:
                 load.during(container, partial(stack.restart, container))
         load.finish()
     load.check_pauses(LONGEST_PAUSE_S)
+
+
+def test_everything_is_there_after_down_and_up(stack: Stack) -> None:
+    """Containers are removed and made anew; records, positions and what was accepted are on the volumes."""
+    topic, group = new_topic(stack.bootstraps[0], PARTITIONS), new_group(stack.bootstraps[0])
+    values = [f"value {number:03d}" for number in range(20 * PARTITIONS)]
+    for partition in range(PARTITIONS):
+        produce(stack.bootstraps[0], topic, values[20 * partition : 20 * (partition + 1)], partition)
+    with Reader(stack.bootstraps[0], group, topic) as reader:
+        accepted = values_of(reader.accept(len(values) // 2))
+    nodes = sorted(stack.node_ids().values())
+    stack.down_and_up()
+    assert sorted(stack.node_ids().values()) == nodes
+    assert stack.cluster_problem(stack.containers("gateway-1")[0]) == ""
+    with Reader(stack.bootstraps[1], group, topic) as reader:
+        rest = values_of(reader.accept(len(values) - len(accepted)))
+        assert sorted([*accepted, *rest]) == values, "all of them, and nothing accepted twice"
+        produce(stack.bootstraps[1], topic, ["new"])
+        assert values_of(reader.accept(1)) == ["new"]
+
+
+def test_clients_in_other_containers_reach_the_gateways(stack: Stack) -> None:
+    topic = new_topic(stack.bootstraps[0])
+    internal = ("--bootstrap", "gateway-2:19092")
+    assert topic in stack.kshare("topics", "list", *internal)
+    produce(stack.bootstraps[0], topic, ["from outside"])
+    read_from_earliest(stack.bootstraps[0], f"{topic}-readers")
+    assert "from outside" in stack.kshare("consume", topic, "--group", f"{topic}-readers", "--max", "1", *internal)
+
+
+def test_a_gateway_says_that_the_cluster_cannot_serve(stack: Stack) -> None:
+    new_topic(stack.bootstraps[0], 2)
+    gateway, leaders = stack.containers("gateway-1")[0], stack.containers("leader")
+    assert stack.cluster_problem(gateway) == ""
+    for leader in leaders:
+        stack.kill(leader)
+    try:
+        wait_for(lambda: "no leader is live" in stack.cluster_problem(gateway), "the leases are over", timeout_s=60)
+        assert "topic partitions have no live leader: leader " in stack.cluster_problem(gateway)
+        assert "no leader is live" in stack.kshare("nodes")
+        (coordinator,) = stack.containers("coordinator")
+        health = ("inspect", "--format", "{{.State.Health.Status}}", coordinator)
+        assert docker(*health, environment=stack.environment).strip() == "healthy", "it does its own work"
+    finally:
+        for leader in leaders:
+            stack.start(leader)
+    wait_for(lambda: stack.cluster_problem(gateway) == "", "the leaders are back", timeout_s=60)
 
 
 def test_prometheus_sees_what_was_done(stack: Stack) -> None:

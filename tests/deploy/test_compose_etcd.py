@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 
 from support.compose_stack import running_stack
+from support.delivery import wait_for
 from support.docker import debian_image
+from support.prometheus import PrometheusAnswers
 from support.rolling_load import RollingLoad
 
 PARTITIONS = 6
@@ -22,6 +24,9 @@ def test_coordinators_and_etcd_are_restarted_one_at_a_time() -> None:
     files = ("docker-compose.yml", "deploy/compose/etcd.yml")
     with running_stack(files, {"ETCD_IMAGE": debian_image("etcd")}) as stack:
         assert stack.kshare("nodes").count("leader") >= 2
+        stack.compose("--profile", "observability", "up", "--detach", "--no-deps", "--no-recreate", "prometheus")
+        prometheus = PrometheusAnswers(f"127.0.0.1:{stack.environment['PROMETHEUS_PORT']}")
+        wait_for(lambda: prometheus.value('sum(up{component="coordinator-2"})') == 1, "it is scraped, too", 60)
         with RollingLoad(stack.bootstraps, PARTITIONS) as load:
             for service in ("coordinator", "coordinator-2", "etcd"):
                 (container,) = stack.containers(service)

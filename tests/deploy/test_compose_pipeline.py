@@ -7,7 +7,7 @@ import pytest
 from support.compose_stack import Stack, running_stack
 from support.delivery import Reader, new_group, new_topic, produce, wait_for
 from support.docker import docker, image
-from support.free_ports import free_port
+from support.prometheus import PrometheusAnswers
 
 pytestmark = [pytest.mark.large_image, pytest.mark.timeout(1_800)]
 
@@ -23,13 +23,11 @@ def report(stack: Stack, container: str) -> str:
 
 def test_the_report_of_what_workers_did() -> None:
     image("pipeline")
-    ports = {
-        "KSHARE_PIPELINE_OPERATIONS_LISTEN": f"127.0.0.1:{free_port()}",
-        "KSHARE_PIPELINE_METRICS_LISTEN": f"127.0.0.1:{free_port()}",
+    often = {
         "KSHARE_MARTS_INTERVAL_MS": "1000",
         "KSHARE_TRIGGER_INTERVAL_MS": "1000",
     }
-    with running_stack(variables=ports) as stack:
+    with running_stack(variables=often) as stack:
         bootstrap = stack.bootstraps[0]
         topic, group = new_topic(bootstrap), new_group(bootstrap)
         produce(bootstrap, topic, map(str, range(RECORDS)))
@@ -40,6 +38,9 @@ def test_the_report_of_what_workers_did() -> None:
         wait_for(lambda: group in report(stack, container), "the report names the group", timeout_s=300)
         state = docker("inspect", "--format", "{{.State.Health.Status}}", container, environment=stack.environment)
         assert state.strip() == "healthy"
+        stack.compose("--profile", "observability", "up", "--detach", "--no-deps", "--no-recreate", "prometheus")
+        prometheus = PrometheusAnswers(f"127.0.0.1:{stack.environment['PROMETHEUS_PORT']}")
+        wait_for(lambda: prometheus.value('sum(up{component="pipeline"})') == 1, "its metrics are scraped", 60)
         docker("stop", "--time", "30", container, environment=stack.environment)
         code = docker("inspect", "--format", "{{.State.ExitCode}}", container, environment=stack.environment)
         assert code.strip() == "0"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -56,6 +57,20 @@ class Stack:
     def kshare(self, *arguments: str) -> str:
         return self.compose("run", "--rm", "--no-deps", "-T", "kshare", *arguments)
 
+    def down_and_up(self) -> None:
+        """All containers are removed and made anew; the volumes stay."""
+        self.compose("down", "--timeout", "30")
+        self.compose("up", "--detach", "--wait", "--no-build")
+
+    def cluster_problem(self, container: str) -> str:
+        """What the health check of a gateway's container says; empty where the cluster can serve."""
+        command = ("docker", "exec", container, "python", "-m", "kshare_servicekit.probe", "--cluster")
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
+        )
+        assert (done.returncode == 0) is (done.stderr == ""), done
+        return done.stderr
+
     def scale(self, service: str, count: int) -> None:
         """Without touching the other services."""
         self.compose("up", "--detach", "--wait", "--no-recreate", "--no-build", "--scale", f"{service}={count}")
@@ -66,10 +81,11 @@ class Stack:
 
     def node_ids(self) -> dict[str, int]:
         """Of the share coordinators, by container."""
-        return {
-            container: int(docker("exec", container, "cat", "node-id", environment=self.environment))
-            for container in self.containers("share-coordinator")
-        }
+        return {container: self._node_id(container) for container in self.containers("share-coordinator")}
+
+    def _node_id(self, container: str) -> int:
+        variables = docker("exec", container, "cat", "/proc/1/environ", environment=self.environment).split("\0")
+        return int(next(text for text in variables if text.startswith("KSHARE_NODE_ID=")).partition("=")[2])
 
 
 def rows(table: str) -> list[list[str]]:

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from kshare_core.health_services import LIVENESS
 from kshare_rpc import call_server, exchange_server, grpc_channel, operations_server
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1 import leader_pb2
@@ -109,7 +110,7 @@ def test_health_follows_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
             leader.healthy = False
             assert (await watch.read()).status == status.NOT_SERVING
             assert (await stub.Check(health_pb2.HealthCheckRequest())).status == status.NOT_SERVING
-            alive = await stub.Check(health_pb2.HealthCheckRequest(service=operations_server.LIVENESS))
+            alive = await stub.Check(health_pb2.HealthCheckRequest(service=LIVENESS))
             assert alive.status == status.SERVING, "what is not ready must not be started again for it"
             leader.healthy = True
             assert (await watch.read()).status == status.SERVING

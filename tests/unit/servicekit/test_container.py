@@ -68,3 +68,46 @@ def test_it_becomes_the_roles_process(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "usage: python -m kshare_share_coordinator" in result.stdout
     assert int((tmp_path / "node-id").read_text()) >= 1_000
+
+
+CLAIM = """
+import sys
+from pathlib import Path
+from kshare_servicekit.container import claimed_directory
+print(claimed_directory(Path(sys.argv[1])).name, flush=True)
+sys.stdin.read()
+"""
+
+
+class Replica:
+    """A process that has a directory of a shared volume until it ends."""
+
+    def __init__(self, volume: Path) -> None:
+        command = [sys.executable, "-c", CLAIM, str(volume)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.directory = self._process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self._process.communicate()
+
+
+def test_each_replica_has_a_directory_of_its_own_and_a_new_one_takes_over(tmp_path: Path) -> None:
+    first, second, third = Replica(tmp_path), Replica(tmp_path), Replica(tmp_path)
+    try:
+        assert [each.directory for each in (first, second, third)] == ["replica-1", "replica-2", "replica-3"]
+        second.end()
+        second = Replica(tmp_path)
+        assert second.directory == "replica-2"
+    finally:
+        for each in (first, second, third):
+            each.end()
+    again = Replica(tmp_path)
+    again.end()
+    assert again.directory == "replica-1"
+
+
+def test_the_node_id_stays_with_the_directory_of_a_shared_volume(tmp_path: Path) -> None:
+    found = completed("leader", drawn=4711, data_dir="/elsewhere", shared_volume=str(tmp_path))
+    assert found["KSHARE_DATA_DIR"] == str(tmp_path / "replica-1")
+    assert found["KSHARE_NODE_ID"] == (tmp_path / "replica-1" / "node-id").read_text().strip() == "4711"

@@ -35,6 +35,28 @@ def test_not_healthy() -> None:
     assert "is NOT_SERVING" in errors
 
 
+def test_the_cluster_is_told_apart_from_the_role() -> None:
+    problems = ["no leader is live", "3 topic partitions have no live leader"]
+
+    async def probed() -> list[tuple[int | None, str]]:
+        server = await GrpcNetwork().serve_health("Gateway", lambda: True, lambda: problems)
+        found = []
+        try:
+            for flags in ([], ["--cluster"]):
+                command = [sys.executable, "-m", "kshare_servicekit.probe", *flags, server.operations_address]
+                process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
+                _, errors = await process.communicate()
+                found.append((process.returncode, errors.decode()))
+        finally:
+            await server.stop(0)
+        return found
+
+    (role, words), (cluster, cluster_words) = asyncio.run(probed())
+    assert (role, words) == (0, "")
+    assert cluster == 1
+    assert "NOT_SERVING" in cluster_words and "; ".join(problems) in cluster_words
+
+
 def test_nobody_there() -> None:
     command = [sys.executable, "-m", "kshare_servicekit.probe", "127.0.0.1:1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

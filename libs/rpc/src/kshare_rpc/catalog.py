@@ -105,6 +105,19 @@ class CatalogView:
         return node.rpc_address if node else None
 
 
+def logs_begun_anew(old: CatalogView, new: CatalogView) -> list[TopicPartition]:
+    """Partitions whose lost leader was given up since the old view: their offsets name other records now."""
+    found = []
+    for topic_id, topic in new.topics_by_id.items():
+        before = old.topics_by_id.get(topic_id)
+        if before is None or before is topic:
+            continue
+        for one, other in zip(before.partitions, topic.partitions, strict=False):
+            if one.given_up_epoch != other.given_up_epoch:
+                found.append(TopicPartition(topic_id, other.partition))
+    return found
+
+
 class ViewDraft:
     """The view after an answer that comes in pieces. Nobody sees anything of it before `finished`."""
 

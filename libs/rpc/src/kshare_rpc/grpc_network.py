@@ -71,9 +71,12 @@ class GrpcNetwork:
         self.operations_address = server.operations_address
         return server
 
-    async def serve_health(self, name: str, healthy: Callable[[], bool]) -> GrpcServer:
+    async def serve_health(
+        self, name: str, healthy: Callable[[], bool], cluster_problems: Callable[[], Sequence[str]] | None = None
+    ) -> GrpcServer:
         """The operations face of a role that no other role calls: health and reflection only."""
-        server = GrpcServer([Service(name, {}, healthy)], self._on_handler_error, self.statistics, None)
+        service = Service(name, {}, healthy, cluster_problems)
+        server = GrpcServer([service], self._on_handler_error, self.statistics, None)
         await server.start(None, self._operations_listen)
         self.operations_address = server.operations_address
         return server

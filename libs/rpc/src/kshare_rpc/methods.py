@@ -126,6 +126,7 @@ ADVANCE_PARTITION_MOVE = Method(
     coordinator.AdvancePartitionMoveResponse,
 )
 DRAIN_LEADER = Method(COORDINATOR, "DrainLeader", coordinator.DrainLeaderRequest, coordinator.DrainLeaderResponse)
+GIVE_UP_NODE = Method(COORDINATOR, "GiveUpNode", coordinator.GiveUpNodeRequest, coordinator.GiveUpNodeResponse)
 DESCRIBE_PARTITIONS = Method(
     COORDINATOR, "DescribePartitions", coordinator.DescribePartitionsRequest, coordinator.DescribePartitionsResponse
 )

@@ -79,6 +79,8 @@ class Service:
     handlers: Mapping[Method[Any, Any], Handler]
     healthy: Callable[[], bool] = lambda: True
     """Feeds the gRPC health service."""
+    cluster_problems: Callable[[], Sequence[str]] | None = None
+    """What keeps the cluster from serving, as far as this role knows; None: it does not know (`cluster_health`)."""
 
 
 class Channel(Protocol):

@@ -4,7 +4,8 @@ It is for probes, grpcurl and clients of other languages: typed messages, a payl
 field. The roles themselves use `Exchange` streams, which have a port of their own (exchange_server).
 
 Health says of each service, and of "" for all, whether it can do its work; of LIVENESS, that the store is open and the
-event loop runs, whatever the role waits for: who restarts a process by it does so only where that helps.
+event loop runs, whatever the role waits for: who restarts a process by it does so only where that helps. CLUSTER is
+SERVING where this role and the whole cluster can serve; what is wrong is in the answer's trailing metadata.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from kshare_core.health_services import CLUSTER, CLUSTER_PROBLEMS_KEY, LIVENESS
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
 from kshare_rpc.call_statistics import HANDLER_FAILED
 from kshare_rpc.frames import FRAME_BYTES_LIMIT
@@ -27,9 +29,6 @@ from kshare_rpc.grpc_channel import PACKAGE
 from kshare_rpc.network import Handler, Method, Payload, Service
 
 HEALTH_INTERVAL_MS = 1_000
-LIVENESS = "liveness"
-"""The service name of health checks that are answered with SERVING as long as anything is answered."""
-
 _SERVER_OPTIONS = (
     ("grpc.max_send_message_length", FRAME_BYTES_LIMIT),
     ("grpc.max_receive_message_length", FRAME_BYTES_LIMIT),
@@ -47,7 +46,7 @@ class OperationsServer:
         self._calls = calls
         self._serves_methods = serves_methods
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
-        self._health = health.aio.HealthServicer()
+        self._health = _Health(calls)
         self._health_task: asyncio.Task[None] | None = None
 
     async def start(self, address: str) -> str:
@@ -128,6 +127,28 @@ class OperationsServer:
         for name, healthy in statuses.items():
             status = health_pb2.HealthCheckResponse
             await self._health.set(name, status.SERVING if healthy else status.NOT_SERVING)
+
+
+class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types
+    """Answers CLUSTER when it is asked for: to know it may take a look at every partition."""
+
+    def __init__(self, calls: CallServer) -> None:
+        super().__init__()
+        self._calls = calls
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
+        if request.service != CLUSTER:
+            answer: health_pb2.HealthCheckResponse = await super().Check(request, context)
+            return answer
+        looks = [service.cluster_problems for service in self._calls.services if service.cluster_problems is not None]
+        if not looks:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "this role does not know the cluster's health")
+        problems = [f"{each.name} is not healthy" for each in self._calls.services if not each.healthy()]
+        problems += [problem for look in looks for problem in look()]
+        if problems:
+            context.set_trailing_metadata(((CLUSTER_PROBLEMS_KEY, "; ".join(problems).encode()),))
+        status = health_pb2.HealthCheckResponse
+        return status(status=status.NOT_SERVING if problems else status.SERVING)
 
 
 def _with_payload(message: Any, pieces: Payload) -> Message:

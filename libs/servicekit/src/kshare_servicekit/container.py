@@ -2,15 +2,20 @@
 
 It fills in what only the running container knows, where neither a flag nor a variable says it:
 
+- KSHARE_DATA_DIR, where KSHARE_SHARED_VOLUME names a volume that all replicas of a role mount, as Docker Compose gives
+  them: the first directory of it (replica-1, replica-2, …) that no running container has. A lock on a file in the
+  directory, held until the process ends, keeps other containers out. So containers that are removed and made anew take
+  over what the former ones wrote, and a replica more begins with an empty directory.
 - KSHARE_NODE_ID. In a StatefulSet the pod's ordinal plus one ("kshare-leader-0" is node 1). Else what the data
   directory's file `node-id` says, which is drawn once, at the first start, so that a replica that Docker Compose
-  scales up keeps its id together with its volume. A gateway has no volume; its id comes from its IPv4 address, of which
+  scales up keeps its id together with its data. A gateway has no volume; its id comes from its IPv4 address, of which
   the last three bytes differ within any one network of containers.
 - KSHARE_ADVERTISED_ADDRESS. The container's own address, with the port of KSHARE_LISTEN.
 """
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import os
 import re
@@ -22,6 +27,9 @@ from pathlib import Path
 from typing import NoReturn
 
 NODE_ID_FILE = "node-id"
+REPLICA_DIRECTORY = "replica-"
+LOCK_FILE = "lock"
+REPLICA_LIMIT = 1_000
 FIRST_DRAWN_NODE_ID = 1_000
 """Below are those that people give."""
 LARGEST_NODE_ID = 2**31 - 1
@@ -30,6 +38,25 @@ _ORDINAL = re.compile(r"-(\d{1,6})$")
 
 class CannotStart(Exception):
     """The text says what is missing."""
+
+
+def claimed_directory(volume: Path) -> Path:
+    """The lowest-numbered directory of a shared volume that no process has; CannotStart, OSError.
+
+    This process has it until it ends, also after an exec.
+    """
+    for number in range(1, REPLICA_LIMIT + 1):
+        directory = volume / f"{REPLICA_DIRECTORY}{number}"
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        os.set_inheritable(lock, True)
+        return directory
+    raise CannotStart(f"{REPLICA_LIMIT} containers have all directories of {volume}")
 
 
 def completed_environment(
@@ -42,8 +69,10 @@ def completed_environment(
 ) -> dict[str, str]:
     """The environment of the role's process; CannotStart where the node id cannot be kept."""
     found = dict(environment)
+    if volume := environment.get("KSHARE_SHARED_VOLUME"):
+        found["KSHARE_DATA_DIR"] = str(claimed_directory(Path(volume)))
     if not found.get("KSHARE_NODE_ID"):
-        found["KSHARE_NODE_ID"] = str(_node_id(role, environment, hostname, own_address, draw_node_id))
+        found["KSHARE_NODE_ID"] = str(_node_id(role, found, hostname, own_address, draw_node_id))
     port = environment.get("KSHARE_LISTEN", "").rpartition(":")[2]
     if not found.get("KSHARE_ADVERTISED_ADDRESS") and port not in ("", "0"):
         found["KSHARE_ADVERTISED_ADDRESS"] = f"{own_address()}:{port}"

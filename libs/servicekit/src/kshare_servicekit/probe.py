@@ -1,7 +1,9 @@
-"""`python -m kshare_servicekit.probe [HOST:PORT]`: exit code 0 where a role is healthy, for probes of containers.
+"""`python -m kshare_servicekit.probe [--cluster] [HOST:PORT]`: exit code 0 where a role is healthy, for containers.
 
 Asks gRPC health at the operations address (default: KSHARE_OPERATIONS_LISTEN on this machine). What it says is what
-the role's `problems()` say: SERVING only while it has started and can do its work.
+the role's `problems()` say: SERVING only while it has started and can do its work. With --cluster a gateway or a
+coordinator must also see that the whole cluster can serve; what is wrong is written to standard error. That is for
+people who look at containers, not for deciding who gets traffic.
 """
 
 from __future__ import annotations
@@ -13,20 +15,27 @@ from collections.abc import Sequence
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from kshare_core.health_services import CLUSTER, CLUSTER_PROBLEMS_KEY
+
 TIMEOUT_S = 3.0
 WILDCARD_HOSTS = frozenset({"0.0.0.0", "[::]", ""})
 
 
-def probe(address: str) -> str | None:
+def probe(address: str, service: str = "") -> str | None:
     """What is wrong with the role, None: it is healthy."""
     with grpc.insecure_channel(address) as channel:
         try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+            request = health_pb2.HealthCheckRequest(service=service)
+            answer, call = health_pb2_grpc.HealthStub(channel).Check.with_call(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
             return f"{address} does not answer: {error.code().name}"
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return None
-    return f"{address} is {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}"
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    words = [value.decode() for key, value in call.trailing_metadata() or () if key == CLUSTER_PROBLEMS_KEY]
+    if service == CLUSTER:
+        return f"the cluster is {status} by {address}: {'; '.join(words)}"
+    return f"{address} is {status}"
 
 
 def address_to_probe(arguments: Sequence[str], listen: str) -> str | None:
@@ -41,11 +50,15 @@ def address_to_probe(arguments: Sequence[str], listen: str) -> str | None:
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0 healthy, 1 not, 2 where it was not said what to ask."""
+    is_cluster = "--cluster" in arguments
+    arguments = [argument for argument in arguments if argument != "--cluster"]
     address = address_to_probe(arguments, os.environ.get("KSHARE_OPERATIONS_LISTEN", ""))
     if address is None:
-        sys.stderr.write("usage: python -m kshare_servicekit.probe HOST:PORT (or set KSHARE_OPERATIONS_LISTEN)\n")
+        sys.stderr.write(
+            "usage: python -m kshare_servicekit.probe [--cluster] HOST:PORT (or set KSHARE_OPERATIONS_LISTEN)\n"
+        )
         return 2
-    problem = probe(address)
+    problem = probe(address, CLUSTER if is_cluster else "")
     if problem is not None:
         sys.stderr.write(f"{problem}\n")
     return 0 if problem is None else 1

@@ -60,6 +60,13 @@ class Node(Protocol):
 
 
 @runtime_checkable
+class ClusterNode(Protocol):
+    """A node that follows the catalog and can say what keeps the whole cluster from serving."""
+
+    def cluster_problems(self) -> list[str]: ...
+
+
+@runtime_checkable
 class MeasuredNode(Protocol):
     """A node that counts something; it is asked once, before its start."""
 
@@ -72,9 +79,13 @@ def role_main(
     build: Callable[[Environment, Network, Settings], Node],
     *,
     use_uvloop: bool = False,
+    is_called: bool = True,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """The whole of a role's `__main__`: reads the flags and runs the node; returns the exit code."""
+    """The whole of a role's `__main__`: reads the flags and runs the node; returns the exit code.
+
+    `is_called` is false of a role that no other role calls, so that its node serves no gRPC.
+    """
     try:
         given = sys.argv[1:] if arguments is None else arguments
         settings = read_settings(settings_type, given, program=f"python -m kshare_{role.replace('-', '_')}")
@@ -86,18 +97,24 @@ def role_main(
         settings,
         role=role,
         use_uvloop=use_uvloop,
+        is_called=is_called,
     )
 
 
 def run_role(
-    build: Callable[[Environment, Network], Node], settings: ProcessSettings, *, role: str, use_uvloop: bool = False
+    build: Callable[[Environment, Network], Node],
+    settings: ProcessSettings,
+    *,
+    role: str,
+    use_uvloop: bool = False,
+    is_called: bool = True,
 ) -> int:
     """Runs the node that `build` makes until it is told to stop; returns the exit code."""
     keep_large_buffers()
     collect_garbage_rarely()
     logs.configure(role=role, node_id=settings.node_id, log_format=settings.log_format, log_level=settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if use_uvloop else None) as runner:
-        return runner.run(_Process(build, settings, role).run())
+        return runner.run(_Process(build, settings, role, is_called=is_called).run())
 
 
 def _tracer(settings: ProcessSettings, role: str) -> OpenTelemetryTracer | None:
@@ -111,7 +128,10 @@ def _tracer(settings: ProcessSettings, role: str) -> OpenTelemetryTracer | None:
 class _Process:
     """One run of a node."""
 
-    def __init__(self, build: Callable[[Environment, Network], Node], settings: ProcessSettings, role: str) -> None:
+    def __init__(
+        self, build: Callable[[Environment, Network], Node], settings: ProcessSettings, role: str, *, is_called: bool
+    ) -> None:
+        self._is_called = is_called
         self._build = build
         self._role = role
         self._settings = settings
@@ -155,10 +175,12 @@ class _Process:
             node = self._build(replace(system_environment(self._settings.data_dir), tracer=self._tracer), network)
             if isinstance(node, MeasuredNode):
                 node.register_metrics(self._metrics)
+            if not self._is_called:  # before the start, which may wait for other roles: a probe sees that it is alive
+                self._health_server = await self._serve_health(network, node)
             if await self._start(node):
                 addresses = {
                     "address": node.address,
-                    "operations_address": await self._operations_address(network, node),
+                    "operations_address": network.operations_address or "",
                     **addresses,
                 }
                 if self._settings.ready_file is not None:
@@ -188,13 +210,10 @@ class _Process:
         except InvalidConfig as error:
             raise SettingsError(f"{self._settings.config}: {error}") from error
 
-    async def _operations_address(self, network: GrpcNetwork, node: Node) -> str:
-        """Where health is served; a role that no other role calls (a gateway) has no server of its own yet."""
-        if network.operations_address is None:
-            name = "".join(word.capitalize() for word in self._role.split("-"))
-            self._health_server = await network.serve_health(name, lambda: not node.problems())
-        assert network.operations_address is not None
-        return network.operations_address
+    async def _serve_health(self, network: GrpcNetwork, node: Node) -> Server:
+        name = "".join(word.capitalize() for word in self._role.split("-"))
+        cluster_problems = node.cluster_problems if isinstance(node, ClusterNode) else None
+        return await network.serve_health(name, lambda: not node.problems(), cluster_problems)
 
     async def _start(self, node: Node) -> bool:
         """Whether the node started before somebody asked to stop; a start may wait for other roles without end."""

@@ -48,7 +48,9 @@ app.command()(report)
 
 @app.command()
 def up(
-    data_dir: Annotated[Path, typer.Option(help="Where everything is stored; made when it is missing.")],
+    data_dir: Annotated[
+        Path, typer.Option(envvar="KSHARE_UP_DATA_DIR", help="Where everything is stored; made when it is missing.")
+    ],
     listen: Annotated[
         str | None,
         typer.Option(

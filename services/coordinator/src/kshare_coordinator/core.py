@@ -246,7 +246,7 @@ class Core:
 
     def catalog_changed(self, writes: Sequence[Write]) -> None:
         found = [_change_of(write) for write in writes]
-        nodes = any(record.key.WhichOneof("kind") == "node" for record in found)
+        nodes = any(record.key.WhichOneof("kind") in ("node", "state_partition_owner") for record in found)
         self._tell(CatalogFollowed(found), lambda: self._listener.catalog_followed(nodes=nodes))
 
     def gained(self, partition: int, rows: Sequence[Write]) -> None:

@@ -39,8 +39,10 @@ from kshare_coordinator.handlers.state_partitions import StatePartitionHandlers
 from kshare_coordinator.handlers.transactions import TransactionHandlers
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.classic_group_timers import ClassicTimerCancelled, ClassicTimerSet, WaitingCallAnswered
+from kshare_coordinator.machine.cluster_health import problems_of
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
+from kshare_coordinator.machine.given_up_state import GivenUpState
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.metadata_partitions import partition_of_group, partition_of_row
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
@@ -92,8 +94,8 @@ class CoordinatorNode:
         self._catalog_tasks: dict[asyncio.Task[None], None] = {}
         """What runs as long as the catalog is here."""
         self._is_reconciling = False
-        self._topics_generation = -1
-        """The catalog's generation of topics that groups were last brought in line with."""
+        self._reconciled_with = (-1, 0)
+        """What groups were last brought in line with; see `_reconciled_with`."""
         self._measures = CoordinatorMeasures()
         self._own_store: KeyValueStore | None = None
         """What keeps the metadata, where that is a store of this node."""
@@ -130,6 +132,13 @@ class CoordinatorNode:
     def problems(self) -> list[str]:
         """Empty: healthy."""
         return ["the coordinator is not started"] if self._core is None else self._core.problems()
+
+    def cluster_problems(self) -> list[str]:
+        """What keeps the cluster from serving; the coordinator itself may be healthy."""
+        try:
+            return problems_of(self._core.state) if self._core is not None else []
+        except StorageFailure as failure:
+            return [str(failure)]
 
     async def start(self) -> None:
         """Loads the store and serves; StorageFailure where the store cannot be read or written."""
@@ -269,7 +278,7 @@ class CoordinatorNode:
         self._core.wake_watchers()
         if nodes:
             self._keeper.nodes_changed()
-        if self._core.state.topics_generation != self._topics_generation and not self._is_reconciling:
+        if _reconciled_with(self._core.state) != self._reconciled_with and not self._is_reconciling:
             self._is_reconciling = True
             self._start(self._reconcile_all())
 
@@ -278,10 +287,9 @@ class CoordinatorNode:
         core = self._core
         assert core is not None
         try:
-            while core.state.topics_generation != self._topics_generation:
-                generation = core.state.topics_generation
+            while (newest := _reconciled_with(core.state)) != self._reconciled_with:
                 if await self._try_until_done(commands.ReconcileTopics(), lambda: True):
-                    self._topics_generation = generation
+                    self._reconciled_with = newest
         finally:
             self._is_reconciling = False
 
@@ -357,6 +365,7 @@ class CoordinatorNode:
             methods.MOVE_PARTITIONS: partition_moves.move,
             methods.ADVANCE_PARTITION_MOVE: partition_moves.advance,
             methods.DRAIN_LEADER: partition_moves.drain,
+            methods.GIVE_UP_NODE: partition_moves.give_up,
             methods.DESCRIBE_PARTITIONS: partition_moves.describe,
             methods.CREATE_TOPICS: catalog.create_topics,
             methods.DELETE_TOPICS: catalog.delete_topics,
@@ -389,7 +398,12 @@ class CoordinatorNode:
             methods.DELETE_GROUPS: classic.delete,
             methods.OFFSET_DELETE: classic.delete_offsets,
         }
-        return Service(methods.COORDINATOR, handlers, healthy=lambda: not self.problems())
+        return Service(
+            methods.COORDINATOR,
+            handlers,
+            healthy=lambda: not self.problems(),
+            cluster_problems=self.cluster_problems,
+        )
 
     async def stop(self, grace_ms: int) -> None:
         """Refuses new calls, lets those under way finish for `grace_ms`, and closes the store."""
@@ -465,6 +479,8 @@ class CoordinatorNode:
             assert self._core is not None
             if await self._core.submit(command):
                 log.warning("node %d of role %d was not heard for %d ms", command.node_id, command.role, self._lease_ms)
+                for problem in self.cluster_problems():
+                    log.warning("the cluster cannot serve everything: %s", problem)
         except (KafkaError, StorageFailure) as failure:
             log.error("the end of node %d's lease could not be written: %s", command.node_id, failure)
             if self._core is not None and self._core.has_catalog():
@@ -495,3 +511,8 @@ class CoordinatorNode:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         group[task] = None
         task.add_done_callback(lambda done: group.pop(done, None))
+
+
+def _reconciled_with(state: CoordinatorState) -> tuple[int, int]:
+    """The generation of topics, and the newest epoch at which a share coordinator was given up."""
+    return state.topics_generation, GivenUpState.of(state.state_partitions, state.state_partition_count).newest

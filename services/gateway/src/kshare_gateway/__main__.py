@@ -56,4 +56,4 @@ def _given_listeners(settings: GatewayProcessSettings) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(role_main("gateway", GatewayProcessSettings, build, use_uvloop=True))
+    sys.exit(role_main("gateway", GatewayProcessSettings, build, use_uvloop=True, is_called=False))

@@ -1,6 +1,7 @@
 """Record batches that the gateway holds, from read-ahead and from earlier answers (DESIGN.md section 3).
 
-Batches of a log only ever lose superseded records, so nothing is invalidated; the oldest used ones go when the total
+Batches of a log only ever lose superseded records, so nothing is invalidated, except where a lost leader was given up
+and its partitions began with empty logs (`drop_partition`); the oldest used ones go when the total
 passes the limit (`kshare.gateway.cache.bytes`). A ShareFetch names at most NAMED_RUNS runs of offsets near the place
 where the partition is read, so that requests stay small; while it is under way the partition is pinned, because the
 leader's answer relies on what was named. Batches are looked up by their base offset.
@@ -167,10 +168,16 @@ class BatchCache:
     def drop_topic(self, topic_id: bytes) -> None:
         """Forgets a topic that was deleted."""
         for key in [key for key in self._partitions if key.topic_id == topic_id]:
-            partition = self._partitions[key]
-            for base_offset in list(partition.batches):
-                self._remove(key, partition, base_offset)
-            self._forget_if_empty(key, partition)
+            self.drop_partition(key)
+
+    def drop_partition(self, key: TopicPartition) -> None:
+        """Forgets what is cached of a partition whose log began anew."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            return
+        for base_offset in list(partition.batches):
+            self._remove(key, partition, base_offset)
+        self._forget_if_empty(key, partition)
 
     def _evict(self) -> None:
         """Removes the oldest used batches until the total is under the limit; pinned ones count as used just now."""

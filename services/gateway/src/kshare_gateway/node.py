@@ -22,8 +22,9 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.request_traces import RequestTraces
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share_fetching import ShareFetcher
-from kshare_rpc.catalog import PLAINTEXT_LISTENER, CatalogView, alter_configs
+from kshare_rpc.catalog import PLAINTEXT_LISTENER, CatalogView, alter_configs, logs_begun_anew
 from kshare_rpc.catalog_follower import CatalogFollower
+from kshare_rpc.cluster_health import problems_of_view
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
@@ -170,6 +171,10 @@ class GatewayNode:
             return [f"nothing was heard from the coordinator for {catalog.lease_ms} ms: {self._catalog_problem}"]
         return []
 
+    def cluster_problems(self) -> list[str]:
+        """What keeps the cluster from serving, by this gateway's view of the catalog."""
+        return problems_of_view(self._gateway.view)
+
     def register_metrics(self, metrics: Metrics) -> None:
         """Shows what this node counts among the metrics of its process."""
         self._gateway.measures.now = metrics.now
@@ -241,6 +246,8 @@ class GatewayNode:
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
                 self._gateway.cache.drop_topic(topic_id)
+        for key in logs_begun_anew(old, new):
+            self._gateway.cache.drop_partition(key)
 
     def _note_catalog_problem(self, text: str) -> None:
         if text != self._catalog_problem:

@@ -98,6 +98,7 @@ class LeaderNode:
         """Opens the store, serves, registers, and returns when the logs placed here are open."""
         settings = self._settings
         self._store = self._environment.open_store(STORE_NAME)
+        rows = PartitionRows(self._store)
         self._logs = PartitionLogs(
             store=self._store,
             clock=self._environment.clock,
@@ -106,6 +107,7 @@ class LeaderNode:
             has_lease=self._has_lease,
             report=_logger.warning,
             measures=self._measures,
+            before_open=rows.discard_unfinished_copy,
         )
         self._verifier = TransactionVerifier(
             logs=self._logs,
@@ -126,7 +128,6 @@ class LeaderNode:
             measures=self._measures,
             history=self._new_history(),
         )
-        rows = PartitionRows(self._store)
         self._moves = self._new_moves(self._logs, rows, dead_letters)
         receiver = AppendDeadLettersHandler(self._logs, self._store, self._environment.clock)
         sender = PartitionSender(

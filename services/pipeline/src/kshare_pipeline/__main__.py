@@ -17,4 +17,4 @@ def build(environment: Environment, network: Network, settings: PipelineProcessS
 
 
 if __name__ == "__main__":
-    sys.exit(role_main("pipeline", PipelineProcessSettings, build))
+    sys.exit(role_main("pipeline", PipelineProcessSettings, build, is_called=False))

@@ -49,7 +49,11 @@ def show_nodes(coordinator: Address, console: Console, *, as_json: bool = False)
             }
         )
     headings = {"role": "role", "node": "node", "epoch": "epoch", "address": "address", "lease": "lease"}
-    show(console, Listing("nodes", headings, rows), as_json=as_json)
+    listings = [Listing("nodes", headings, rows)]
+    problems: list[Row] = [{"problem": problem} for problem in answer.cluster_problems]
+    if problems or as_json:
+        listings.append(Listing("problems", {"problem": "problem"}, problems))
+    show(console, *listings, as_json=as_json)
 
 
 def _address(node: pb.Node) -> str:

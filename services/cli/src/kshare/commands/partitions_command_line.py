@@ -8,6 +8,7 @@ import typer
 
 from kshare.client_properties import read_properties
 from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
+from kshare.commands.give_up import give_up_leader
 from kshare.commands.partitions import (
     drain_leader,
     move_partitions,
@@ -87,3 +88,17 @@ def partitions_drain(
         return
     drain_leader(address, node, timeout_s=timeout_s, show=typer.echo)
     typer.echo(f"leader {node} is empty and can be stopped")
+
+
+@partitions_app.command("give-up")
+def partitions_give_up(
+    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The leader's node id.")],
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Do it: the listed records are lost.")] = False,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Gives up a leader that will not come back: its partitions get live leaders and empty logs."""
+    address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
+    give_up_leader(address, node, is_unsafe=unsafe, show=typer.echo)

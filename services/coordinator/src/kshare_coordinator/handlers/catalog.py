@@ -12,6 +12,7 @@ from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.catalog_view import has_news
+from kshare_coordinator.machine.cluster_health import problems_of
 from kshare_coordinator.machine.state import NodeId
 from kshare_coordinator.machine.topics import ZERO_TOPIC_ID
 from kshare_coordinator.metadata.port import CATALOG
@@ -123,11 +124,12 @@ class CatalogHandlers:
 
     async def describe_nodes(self, request: pb.DescribeNodesRequest, payload: memoryview) -> pb.DescribeNodesResponse:
         try:
-            nodes = sorted(self._core.state_of_catalog().nodes.items())
+            state = self._core.state_of_catalog()
+            nodes = sorted(state.nodes.items())
         except (KafkaError, StorageFailure) as failure:
             code, message = error_of(failure)
             return pb.DescribeNodesResponse(error_code=code, error_message=message)
-        answer = pb.DescribeNodesResponse()
+        answer = pb.DescribeNodesResponse(cluster_problems=problems_of(state))
         for node_id, node in nodes:
             remaining_ms = self._leases.remaining_ms((node_id, node.incarnation))
             answer.nodes.add(node=node, lease_remaining_ms=remaining_ms or 0)

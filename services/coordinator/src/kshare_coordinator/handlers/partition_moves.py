@@ -1,18 +1,37 @@
-"""MovePartitions, AdvancePartitionMove, DrainLeader, DescribePartitions."""
+"""MovePartitions, AdvancePartitionMove, DrainLeader, DescribePartitions, GiveUpNode."""
 
 from __future__ import annotations
+
+import logging
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.handlers.catalog import error_of
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.catalog_view import describe_partitions
+from kshare_coordinator.machine.giving_up import describe_loss
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+LOGGED_NAMES = 20
 
 
 class PartitionMoveHandlers:
     def __init__(self, core: Core) -> None:
         self._core = core
+
+    async def give_up(self, request: pb.GiveUpNodeRequest, payload: memoryview) -> pb.GiveUpNodeResponse:
+        """Of several coordinators each says which state of its own groups would be lost; the active one gives up."""
+        try:
+            if not request.unsafe:
+                return describe_loss(self._core.state, request)
+            answer = await self._core.submit(commands.GiveUpNode(request=request))
+        except (KafkaError, StorageFailure) as error:
+            code, message = error_of(error)
+            return pb.GiveUpNodeResponse(error_code=code, error_message=message)
+        _log_loss(request, answer)
+        return answer
 
     async def move(self, request: pb.MovePartitionsRequest, payload: memoryview) -> pb.MovePartitionsResponse:
         try:
@@ -45,3 +64,23 @@ class PartitionMoveHandlers:
         except (KafkaError, StorageFailure) as error:
             code, message = error_of(error)
             return pb.DescribePartitionsResponse(error_code=code, error_message=message)
+
+
+def _log_loss(request: pb.GiveUpNodeRequest, answer: pb.GiveUpNodeResponse) -> None:
+    if request.role == pb.ROLE_LEADER:
+        what, names = "records", [f"{lost.topic_name}:{lost.partition}" for lost in answer.partitions]
+    else:
+        what = "share group state"
+        names = [
+            f"{lost.group_id} of {lost.topic_name}:{','.join(map(str, lost.partitions))}" for lost in answer.states
+        ]
+    more = f" and {len(names) - LOGGED_NAMES} more" if len(names) > LOGGED_NAMES else ""
+    role = pb.Role.Name(request.role).removeprefix("ROLE_").lower().replace("_", " ")
+    log.warning(
+        "%s %d was given up; lost %s: %s%s",
+        role,
+        request.node_id,
+        what,
+        "; ".join(names[:LOGGED_NAMES]) or "none",
+        more,
+    )

@@ -136,6 +136,7 @@ def _topic_view(numbers: Mapping[str, int], topic: records_pb.TopicRecord) -> pb
                 moving_to_node_id=placement.moving_to_node_id,
                 move_epoch=placement.move_epoch,
                 is_fenced=placement.is_fenced,
+                given_up_epoch=placement.given_up_epoch,
             )
             for placement in topic.placements
         ],

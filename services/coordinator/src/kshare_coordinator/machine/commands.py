@@ -69,6 +69,11 @@ class DrainLeader(Command[pb.DrainLeaderResponse]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUpNode(Command[pb.GiveUpNodeResponse]):
+    request: pb.GiveUpNodeRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(Command[pb.CreateTopicsResponse]):
     """`topic_ids` has a fresh id for each topic of the request."""
 

@@ -62,6 +62,8 @@ class PartitionMetadata:
     initializing: tuple[InitializingPartitions, ...] = ()
     initialized: Mapping[bytes, TopicPartitionSet] = field(default_factory=dict)
     deleting: Mapping[bytes, TopicPartitionSet] = field(default_factory=dict)
+    given_up_epoch: int = 0
+    """State partitions that were given up until this epoch of the catalog are taken into account."""
 
     @property
     def is_pending(self) -> bool:
@@ -194,6 +196,7 @@ def partitions_record(metadata: PartitionMetadata) -> records_pb.ShareGroupParti
         ],
         initialized_topics=_topics_record(metadata.initialized),
         deleting_topics=_topics_record(metadata.deleting),
+        given_up_epoch=metadata.given_up_epoch,
     )
 
 
@@ -225,6 +228,7 @@ def partitions_of(value: records_pb.ShareGroupPartitionMetadata) -> PartitionMet
         ),
         initialized=_topics(value.initialized_topics),
         deleting=_topics(value.deleting_topics),
+        given_up_epoch=value.given_up_epoch,
     )
 
 

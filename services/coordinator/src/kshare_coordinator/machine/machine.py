@@ -15,6 +15,7 @@ from kshare_coordinator.machine.consumer_groups import decide_heartbeat as decid
 from kshare_coordinator.machine.consumer_groups_rebalance import ConsumerGroupContext
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
 from kshare_coordinator.machine.consumer_groups_subscriptions import TopicExpressions
+from kshare_coordinator.machine.giving_up import decide_give_up_node
 from kshare_coordinator.machine.group_administration import decide_delete
 from kshare_coordinator.machine.group_protocols import classic_protocol_deciders
 from kshare_coordinator.machine.group_settings import GroupSettings
@@ -159,6 +160,7 @@ def _topic_deciders(
         commands.CreatePartitions: lambda command, now_ms: decide_create_partitions(
             state, command, configs, groups, now_ms
         ),
+        commands.GiveUpNode: lambda command, now_ms: decide_give_up_node(state, command, groups, now_ms),
         commands.ReconcileTopics: lambda command, now_ms: decide_reconcile_topics(state, command, groups, now_ms),
     }
 

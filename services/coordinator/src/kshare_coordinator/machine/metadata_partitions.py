@@ -116,6 +116,7 @@ HOMES: dict[type[Command[Any]], Callable[[Any], Partitions]] = {
     commands.MovePartitions: _catalog,
     commands.AdvancePartitionMove: _catalog,
     commands.DrainLeader: _catalog,
+    commands.GiveUpNode: _catalog,
     commands.CreateTopics: _catalog,
     commands.DeleteTopics: _catalog,
     commands.CreatePartitions: _catalog,

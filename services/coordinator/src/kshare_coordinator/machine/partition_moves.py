@@ -44,7 +44,7 @@ Step = pb.AdvancePartitionMoveRequest
 MoveResult = pb.MovePartitionsResponse.Result
 
 
-class _Draft:
+class PlacementDraft:
     """The topics as they will be; a topic is copied when its first partition changes."""
 
     def __init__(self, state: CoordinatorState, epoch: int) -> None:
@@ -72,12 +72,28 @@ class _Draft:
     def place(self, topic_id: bytes, partition: int, node_id: int) -> None:
         """The node leads it, and nothing moves; also for a node that leads it already."""
         placement = self._change(topic_id, partition)
-        placement.CopyFrom(Placement(partition=partition, leader_node_id=node_id, placement_epoch=self._epoch))
+        placement.CopyFrom(
+            Placement(
+                partition=partition,
+                leader_node_id=node_id,
+                placement_epoch=self._epoch,
+                given_up_epoch=placement.given_up_epoch,
+            )
+        )
 
     def move(self, topic_id: bytes, partition: int, node_id: int) -> None:
         placement = self._change(topic_id, partition)
         placement.is_moving, placement.moving_to_node_id = True, node_id
         placement.move_epoch, placement.is_fenced = self._epoch, False
+
+    def replace_lost_leader(self, node_id: int, live: Sequence[int], draining: Sequence[int]) -> None:
+        """All partitions of a leader that is given up go to live ones, which begin them with an empty log."""
+        leaders = LeastLoaded(takers(live, draining), self._loads())
+        for topic in self.topics():
+            for placement in list(topic.placements):
+                if placement.leader_node_id == node_id:
+                    self.place(topic.topic_id, placement.partition, _taken(leaders))
+                    self._change(topic.topic_id, placement.partition).given_up_epoch = self._epoch
 
     def fence(self, topic_id: bytes, partition: int) -> None:
         self._change(topic_id, partition).is_fenced = True
@@ -131,7 +147,7 @@ def _needs_settling(state: CoordinatorState, live: Sequence[int], draining: Sequ
 def _settled(state: CoordinatorState, live: Sequence[int], draining: Sequence[int], epoch: int) -> list[Record]:
     if not _needs_settling(state, live, draining):
         return []
-    draft = _Draft(state, epoch)
+    draft = PlacementDraft(state, epoch)
     draft.settle(live, draining)
     return draft.records()
 
@@ -160,7 +176,7 @@ def _with_epoch(state: CoordinatorState, found: list[Record]) -> list[Record]:
     return [records.cluster_number(records.EPOCH_COUNTER, state.epoch_counter + 1), *found]
 
 
-def _finished(state: CoordinatorState, draft: _Draft) -> list[Record]:
+def _finished(state: CoordinatorState, draft: PlacementDraft) -> list[Record]:
     """The draft's records with the catalog's epoch and version; nothing where nothing changes."""
     found = _with_epoch(state, draft.records())
     return [*found, records.cluster_number(records.CATALOG_VERSION, state.version + 1)] if found else []
@@ -182,7 +198,7 @@ def decide_move_partitions(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{count} partitions are named; at most {PARTITIONS_LIMIT} may be")
     if not request.cancel:
         _check_target(state, request.to_node_id)
-    draft = _Draft(state, state.epoch_counter + 1)
+    draft = PlacementDraft(state, state.epoch_counter + 1)
     answer = pb.MovePartitionsResponse(version=state.version)
     for topic in request.topics:
         for partition in topic.partitions:
@@ -206,7 +222,7 @@ def _check_target(state: CoordinatorState, node_id: int) -> None:
 
 
 def _asked(
-    state: CoordinatorState, draft: _Draft, request: pb.MovePartitionsRequest, topic_name: str, partition: int
+    state: CoordinatorState, draft: PlacementDraft, request: pb.MovePartitionsRequest, topic_name: str, partition: int
 ) -> MoveResult:
     """Notes the change of one partition in the draft, or says why it cannot be."""
     result = MoveResult(topic_name=topic_name, partition=partition, leader_node_id=NO_LEADER)
@@ -228,14 +244,14 @@ def _asked(
     return result
 
 
-def _take_back(draft: _Draft, topic_id: bytes, placement: Placement) -> None:
+def _take_back(draft: PlacementDraft, topic_id: bytes, placement: Placement) -> None:
     if not placement.is_moving:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"Partition {placement.partition} does not move")
     draft.place(topic_id, placement.partition, placement.leader_node_id)
 
 
 def _begin(
-    state: CoordinatorState, draft: _Draft, topic: records_pb.TopicRecord, placement: Placement, node_id: int
+    state: CoordinatorState, draft: PlacementDraft, topic: records_pb.TopicRecord, placement: Placement, node_id: int
 ) -> None:
     name = f"Partition {placement.partition} of topic {topic.name}"
     if placement.is_moving:
@@ -260,7 +276,7 @@ def decide_advance_move(
     """The next step of a move; KafkaError INVALID_REQUEST where there is no such move any more."""
     request = command.request
     topic = state.topics.get(request.topic_id)
-    draft = _Draft(state, state.epoch_counter + 1)
+    draft = PlacementDraft(state, state.epoch_counter + 1)
     placement = draft.placement(request.topic_id, request.partition)
     done: Decision[Record, pb.AdvancePartitionMoveResponse, Effect]
     done = Decision((), pb.AdvancePartitionMoveResponse())
@@ -317,7 +333,7 @@ def decide_drain_leader(
     if undo:
         if name not in state.texts:
             return Decision((), answer)
-        draft = _Draft(state, state.epoch_counter + 1)
+        draft = PlacementDraft(state, state.epoch_counter + 1)
         _stay(draft, node_id)
         draft.settle(live, draining)
         found = [records.cluster_gone(name), *_with_epoch(state, draft.records())]
@@ -333,7 +349,7 @@ def decide_drain_leader(
     return Decision(found, answer, (CatalogChanged(nodes=False),))
 
 
-def _stay(draft: _Draft, node_id: int) -> None:
+def _stay(draft: PlacementDraft, node_id: int) -> None:
     """Takes back all moves away from a leader."""
     for topic in draft.topics():
         for placement in list(topic.placements):

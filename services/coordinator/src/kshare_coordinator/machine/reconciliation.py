@@ -7,6 +7,8 @@ group knows of topics that are gone is to be deleted, what it subscribes to and 
 and offsets of topics that are gone are forgotten. Topics are told by their ids, so one that was deleted and made again
 under its name is another one.
 
+The same holds for share-partitions whose state was given up with its share coordinator (`giving_up`).
+
 Consumer groups of KIP-848 look at the topics by themselves, with each heartbeat.
 """
 
@@ -16,6 +18,7 @@ from collections.abc import Iterator
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Effect, ReconcileTopics
+from kshare_coordinator.machine.given_up_state import GivenUpState
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.groups import ShareGroup
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
@@ -34,14 +37,16 @@ def decide_reconcile_topics(
     found = list(_offsets_of_gone_topics(state, command.group_partition))
     effects: list[Effect] = []
     topics = topic_lookup(state)
+    given_up = GivenUpState.of(state.state_partitions, state.state_partition_count)
     for group_id in sorted(each for each in state.share_groups if _is_meant(command.group_partition, each)):
         group = state.share_groups[group_id]
         gone = _gone_topics(state, group)
         missing = _names_with_missing_partitions(state, group)
-        if not gone and not missing:
+        if not gone and not missing and not given_up.lost_to(group_id, group.partitions):
             continue
         draft = ShareGroupDraft(group, topics, AssignmentTime(now_ms, settings.assignment_interval_ms(state, group_id)))
         draft.change_topics(missing, gone)
+        draft.begin_anew(given_up)
         found.extend(draft.records())
         effects.extend(draft.effects())
     return Decision(found, len(found), effects)

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.assignor import Assignment, assign, share_beside
 from kshare_coordinator.machine.commands import Effect, GroupStatePending, Initialized
+from kshare_coordinator.machine.given_up_state import GivenUpState
 from kshare_coordinator.machine.groups import (
     Member,
     ShareGroup,
@@ -107,6 +108,17 @@ class ShareGroupDraft:
             topic = self._topics(name)
             assert topic is not None, f"topic {name} was looked up before"
             self._partitions.alter(topic[0], name, topic[1], offsets, self._state_epoch)
+
+    def begin_anew(self, given_up: GivenUpState) -> None:
+        """Share-partitions whose state was given up start again at the first record: a new state epoch.
+
+        The group epoch and the assignments stay; members fetch nothing of them until they are initialized.
+        """
+        lost = given_up.lost_to(self.group_id, self._partitions.metadata)
+        if lost:
+            self._state_epoch_base += 1
+            self._partitions.begin_anew(lost, self._state_epoch)
+        self._partitions.metadata = replace(self._partitions.metadata, given_up_epoch=given_up.newest)
 
     def delete_offsets(self, topic_ids: Iterable[bytes]) -> None:
         """An administrator wants the state of these topics deleted; the group epoch stays."""

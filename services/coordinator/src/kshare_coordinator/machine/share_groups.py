@@ -28,6 +28,7 @@ from kshare_coordinator.machine.commands import (
     SessionRenewed,
     ShareGroupHeartbeat,
 )
+from kshare_coordinator.machine.given_up_state import GivenUpState
 from kshare_coordinator.machine.group_namespace import GroupType, check_room, group_type
 from kshare_coordinator.machine.group_settings import GroupSettings
 from kshare_coordinator.machine.groups import Member, ShareGroup
@@ -110,7 +111,11 @@ def _heard(
 def draft_of(state: CoordinatorState, group: ShareGroup, settings: GroupSettings, now_ms: int) -> ShareGroupDraft:
     """A change of the group, which may be new."""
     time = AssignmentTime(now_ms, settings.assignment_interval_ms(state, group.group_id))
-    return ShareGroupDraft(group, topic_lookup(state), time, is_new=group.group_id not in state.share_groups)
+    draft = ShareGroupDraft(group, topic_lookup(state), time, is_new=group.group_id not in state.share_groups)
+    given_up = GivenUpState.of(state.state_partitions, state.state_partition_count)
+    if given_up.newest > group.partitions.given_up_epoch:  # before anything else is noted as initialized
+        draft.begin_anew(given_up)
+    return draft
 
 
 def _check_request(request: pb.ShareGroupHeartbeatRequest) -> None:

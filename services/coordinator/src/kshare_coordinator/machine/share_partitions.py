@@ -76,6 +76,13 @@ class SharePartitions:
         ]
         self.metadata = replace(self.metadata, initializing=(*self.metadata.initializing, *entries))
 
+    def begin_anew(self, lost: Mapping[bytes, Sequence[int]], state_epoch: int) -> None:
+        """The state of these initialized partitions is lost: they start again at the first record of their logs."""
+        for topic_id, partitions in lost.items():
+            known = self.metadata.initialized[topic_id]
+            count = self.metadata.known_partition_count(topic_id)
+            self.alter(topic_id, known.topic_name, count, dict.fromkeys(partitions, 0), state_epoch)
+
     def complete(self, found: Iterable[Initialized]) -> int:
         """Moves partitions to `initialized`; the highest state epoch that was found there, 0 where none was."""
         done = {(result.topic_id, result.partition, result.state_epoch): result for result in found}
@@ -135,7 +142,8 @@ class SharePartitions:
             name = self._name_of(topic_id)
             deleting[topic_id] = TopicPartitionSet(topic_name=name, partitions=tuple(sorted(partitions)))
             self.changed_names[name] = None
-        self.metadata = PartitionMetadata(
+        self.metadata = replace(
+            self.metadata,
             initializing=tuple(entry for entry in self.metadata.initializing if entry.topic_id not in gone),
             initialized={key: topic for key, topic in self.metadata.initialized.items() if key not in gone},
             deleting=deleting,

@@ -55,6 +55,18 @@ def settle(
     return [draft.owners[state_partition] for state_partition in sorted(draft.changed)]
 
 
+def owners_instead_of(
+    owners: Mapping[int, Owner], lost_node_id: int, live: Sequence[int], draining: Sequence[int], owner_epoch: int
+) -> list[Owner]:
+    """The new owners of all state partitions of a node that is given up; `live` must not be empty."""
+    draft = _Draft(owners, owner_epoch)
+    takers = [node_id for node_id in live if node_id not in draining] or list(live)
+    for state_partition, owner in sorted(owners.items()):
+        if owner.node_id == lost_node_id:
+            draft.replace_lost_owner(state_partition, draft.least_loaded(takers))
+    return [draft.owners[state_partition] for state_partition in sorted(draft.changed)]
+
+
 class _Draft:
     """The owners as they will be."""
 
@@ -72,7 +84,17 @@ class _Draft:
         self.give(state_partition, self.owners[state_partition].node_id)
 
     def give(self, state_partition: int, node_id: int) -> None:
-        self._put(Owner(state_partition=state_partition, node_id=node_id))
+        self._put(
+            Owner(state_partition=state_partition, node_id=node_id, given_up_epoch=self._given_up(state_partition))
+        )
+
+    def replace_lost_owner(self, state_partition: int, node_id: int) -> None:
+        """The owner is given up; the new one begins without any state."""
+        self._put(Owner(state_partition=state_partition, node_id=node_id, given_up_epoch=self._owner_epoch))
+
+    def _given_up(self, state_partition: int) -> int:
+        known = self.owners.get(state_partition)
+        return known.given_up_epoch if known else 0
 
     def _move(self, state_partition: int, node_id: int) -> None:
         self._put(
@@ -81,6 +103,7 @@ class _Draft:
                 node_id=self.owners[state_partition].node_id,
                 is_moving=True,
                 moving_to_node_id=node_id,
+                given_up_epoch=self._given_up(state_partition),
             )
         )
 
@@ -184,7 +207,12 @@ def decide_complete_move(
         )
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     epoch = state.epoch_counter + 1
-    switched = Owner(state_partition=owner.state_partition, node_id=request.node_id, owner_epoch=epoch)
+    switched = Owner(
+        state_partition=owner.state_partition,
+        node_id=request.node_id,
+        owner_epoch=epoch,
+        given_up_epoch=owner.given_up_epoch,
+    )
     owners = {**state.state_partitions, owner.state_partition: switched}
     live = state.live_nodes(pb.ROLE_SHARE_COORDINATOR)
     following = settle(owners, state.state_partition_count, live, draining_nodes(state), epoch)

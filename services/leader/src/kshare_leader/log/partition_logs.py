@@ -103,8 +103,10 @@ class PartitionLogs:
         tails: TailCache | None = None,
         measures: LeaderMeasures | None = None,
         aside: Aside | None = None,
+        before_open: Callable[[TopicPartition, int], None] = lambda key, given_up_epoch: None,
     ) -> None:
         """`aside` validates batches that are too large for the event loop; by default a thread does."""
+        self._before_open = before_open
         self._measures = measures or LeaderMeasures()
         self._store = store
         self._clock = clock
@@ -426,6 +428,7 @@ class PartitionLogs:
                 log.is_moving = partition.is_moving
                 continue
             try:
+                self._before_open(key, partition.given_up_epoch)
                 log = self._logs[key] = PartitionLog(
                     key=key,
                     store=self._store,

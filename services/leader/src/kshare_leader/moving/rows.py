@@ -143,6 +143,16 @@ class PartitionRows:
             raise StorageFailure(f"the rows of partition {key.partition} are damaged: {error}") from error
         return LogExtent(opened.positions.start_offset, opened.end_offset)
 
+    def discard_unfinished_copy(self, key: TopicPartition, given_up_epoch: int) -> None:
+        """Removes what was copied from a leader that was given up since: the rows are no whole log.
+
+        Called before this node opens the partition. Rows without an older mark stay.
+        """
+        mark = self._marks.get(key)
+        if mark is not None and mark < given_up_epoch:
+            self.remove(key)
+            self.set_mark(key, None)
+
     def remove(self, key: TopicPartition) -> None:
         """Removes all rows; the mark stays, so that what a crash leaves is found again."""
         prefix = keys.partition_prefix(key)

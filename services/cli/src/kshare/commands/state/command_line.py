@@ -11,6 +11,7 @@ from rich.console import Console
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
+from kshare.commands.give_up import give_up_share_coordinator
 from kshare.commands.state.backup import back_up_state, default_name
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.state.drain import drain_share_coordinator, undo_drain
@@ -56,6 +57,20 @@ def state_drain(
         return
     drain_share_coordinator(address, node, timeout_s=timeout_s, show=typer.echo)
     typer.echo(f"share coordinator {node} is empty and can be stopped")
+
+
+@state_app.command("give-up")
+def state_give_up(
+    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The share coordinator's node id.")],
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Do it: the listed state is lost.")] = False,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Gives up a share coordinator that will not come back: its groups begin again at the first record."""
+    address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
+    give_up_share_coordinator(address, node, is_unsafe=unsafe, show=typer.echo)
 
 
 @state_app.command("dump")

@@ -272,6 +272,7 @@ class Topic(_message.Message):
         MOVING_TO_NODE_ID_FIELD_NUMBER: _builtins.int
         MOVE_EPOCH_FIELD_NUMBER: _builtins.int
         IS_FENCED_FIELD_NUMBER: _builtins.int
+        GIVEN_UP_EPOCH_FIELD_NUMBER: _builtins.int
         partition: _builtins.int
         leader_node_id: _builtins.int
         """The leader role's node, not a broker id."""
@@ -286,6 +287,8 @@ class Topic(_message.Message):
         """Drawn from the catalog's epoch counter when the move began."""
         is_fenced: _builtins.bool
         """The leader answers for it no more: nearly all rows are copied, and the rest is on its way."""
+        given_up_epoch: _builtins.int
+        """Not 0: a leader of it was given up at this epoch of the catalog, and the log began anew. Kept by later changes."""
         def __init__(
             self,
             *,
@@ -297,10 +300,11 @@ class Topic(_message.Message):
             moving_to_node_id: _builtins.int = ...,
             move_epoch: _builtins.int = ...,
             is_fenced: _builtins.bool = ...,
+            given_up_epoch: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_fenced", b"is_fenced", "is_moving", b"is_moving", "leader_epoch", b"leader_epoch", "leader_node_id", b"leader_node_id", "move_epoch", b"move_epoch", "moving_to_node_id", b"moving_to_node_id", "partition", b"partition", "placement_epoch", b"placement_epoch"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["given_up_epoch", b"given_up_epoch", "is_fenced", b"is_fenced", "is_moving", b"is_moving", "leader_epoch", b"leader_epoch", "leader_node_id", b"leader_node_id", "move_epoch", b"move_epoch", "moving_to_node_id", b"moving_to_node_id", "partition", b"partition", "placement_epoch", b"placement_epoch"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -392,6 +396,7 @@ class StatePartitionOwner(_message.Message):
     OWNER_EPOCH_FIELD_NUMBER: _builtins.int
     IS_MOVING_FIELD_NUMBER: _builtins.int
     MOVING_TO_NODE_ID_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_EPOCH_FIELD_NUMBER: _builtins.int
     state_partition: _builtins.int
     node_id: _builtins.int
     owner_epoch: _builtins.int
@@ -399,6 +404,8 @@ class StatePartitionOwner(_message.Message):
     is_moving: _builtins.bool
     """While it moves: the owner answers for it no more, `moving_to_node_id` copies it and then becomes the owner."""
     moving_to_node_id: _builtins.int
+    given_up_epoch: _builtins.int
+    """Not 0: an owner was given up at this epoch of the catalog, and its states are lost. Kept by later changes."""
     def __init__(
         self,
         *,
@@ -407,10 +414,11 @@ class StatePartitionOwner(_message.Message):
         owner_epoch: _builtins.int = ...,
         is_moving: _builtins.bool = ...,
         moving_to_node_id: _builtins.int = ...,
+        given_up_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_moving", b"is_moving", "moving_to_node_id", b"moving_to_node_id", "node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["given_up_epoch", b"given_up_epoch", "is_moving", b"is_moving", "moving_to_node_id", b"moving_to_node_id", "node_id", b"node_id", "owner_epoch", b"owner_epoch", "state_partition", b"state_partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -516,6 +524,124 @@ class DrainShareCoordinatorResponse(_message.Message):
 Global___DrainShareCoordinatorResponse: _TypeAlias = DrainShareCoordinatorResponse  # noqa: Y015
 
 @_typing.final
+class GiveUpNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    UNSAFE_FIELD_NUMBER: _builtins.int
+    role: Global___Role.ValueType
+    """ROLE_LEADER or ROLE_SHARE_COORDINATOR."""
+    node_id: _builtins.int
+    unsafe: _builtins.bool
+    """False: nothing changes; the answer has what would be lost."""
+    def __init__(
+        self,
+        *,
+        role: Global___Role.ValueType = ...,
+        node_id: _builtins.int = ...,
+        unsafe: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "role", b"role", "unsafe", b"unsafe"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveUpNodeRequest: _TypeAlias = GiveUpNodeRequest  # noqa: Y015
+
+@_typing.final
+class GiveUpNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LostPartition(_message.Message):
+        """A topic partition whose records are lost."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_NAME_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        HIGHEST_COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
+        topic_name: _builtins.str
+        partition: _builtins.int
+        highest_committed_offset: _builtins.int
+        """The highest offset that a consumer group committed: the log reached at least so far. -1: none did."""
+        def __init__(
+            self,
+            *,
+            topic_name: _builtins.str = ...,
+            partition: _builtins.int = ...,
+            highest_committed_offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["highest_committed_offset", b"highest_committed_offset", "partition", b"partition", "topic_name", b"topic_name"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class LostState(_message.Message):
+        """Share-partitions of one group and topic whose state is lost. They start again at the first record of the log."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        TOPIC_NAME_FIELD_NUMBER: _builtins.int
+        PARTITIONS_FIELD_NUMBER: _builtins.int
+        group_id: _builtins.str
+        topic_name: _builtins.str
+        @_builtins.property
+        def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            group_id: _builtins.str = ...,
+            topic_name: _builtins.str = ...,
+            partitions: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions", "topic_name", b"topic_name"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    STATE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    """INVALID_REQUEST (42): the node is live, has nothing, or no live node of its role can take over."""
+    error_message: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___GiveUpNodeResponse.LostPartition]: ...
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___GiveUpNodeResponse.LostState]:
+        """Of the groups that this coordinator answers for; with several, the others know the rest."""
+
+    @_builtins.property
+    def state_partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of a share coordinator: the state partitions that it owns."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___GiveUpNodeResponse.LostPartition] | None = ...,
+        states: _abc.Iterable[Global___GiveUpNodeResponse.LostState] | None = ...,
+        state_partitions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partitions", b"partitions", "state_partitions", b"state_partitions", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveUpNodeResponse: _TypeAlias = GiveUpNodeResponse  # noqa: Y015
+
+@_typing.final
 class DescribeNodesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -559,11 +685,16 @@ class DescribeNodesResponse(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    CLUSTER_PROBLEMS_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     error_message: _builtins.str
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeNodesResponse.DescribedNode]:
         """By role and node id. The coordinator itself is not among them: it has no lease."""
+
+    @_builtins.property
+    def cluster_problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Partitions whose nodes are gone, in words; empty: every partition has a live node."""
 
     def __init__(
         self,
@@ -571,10 +702,11 @@ class DescribeNodesResponse(_message.Message):
         error_code: _builtins.int = ...,
         error_message: _builtins.str = ...,
         nodes: _abc.Iterable[Global___DescribeNodesResponse.DescribedNode] | None = ...,
+        cluster_problems: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_problems", b"cluster_problems", "error_code", b"error_code", "error_message", b"error_message", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -407,6 +407,7 @@ class TopicRecord(_message.Message):
         MOVING_TO_NODE_ID_FIELD_NUMBER: _builtins.int
         MOVE_EPOCH_FIELD_NUMBER: _builtins.int
         IS_FENCED_FIELD_NUMBER: _builtins.int
+        GIVEN_UP_EPOCH_FIELD_NUMBER: _builtins.int
         partition: _builtins.int
         leader_node_id: _builtins.int
         placement_epoch: _builtins.int
@@ -416,6 +417,8 @@ class TopicRecord(_message.Message):
         moving_to_node_id: _builtins.int
         move_epoch: _builtins.int
         is_fenced: _builtins.bool
+        given_up_epoch: _builtins.int
+        """Not 0: a leader of it was given up at this epoch, and the log began anew. Kept by later changes."""
         def __init__(
             self,
             *,
@@ -426,10 +429,11 @@ class TopicRecord(_message.Message):
             moving_to_node_id: _builtins.int = ...,
             move_epoch: _builtins.int = ...,
             is_fenced: _builtins.bool = ...,
+            given_up_epoch: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_fenced", b"is_fenced", "is_moving", b"is_moving", "leader_node_id", b"leader_node_id", "move_epoch", b"move_epoch", "moving_to_node_id", b"moving_to_node_id", "partition", b"partition", "placement_epoch", b"placement_epoch"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["given_up_epoch", b"given_up_epoch", "is_fenced", b"is_fenced", "is_moving", b"is_moving", "leader_node_id", b"leader_node_id", "move_epoch", b"move_epoch", "moving_to_node_id", b"moving_to_node_id", "partition", b"partition", "placement_epoch", b"placement_epoch"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -619,6 +623,9 @@ class ShareGroupPartitionMetadata(_message.Message):
     INITIALIZING_TOPICS_FIELD_NUMBER: _builtins.int
     INITIALIZED_TOPICS_FIELD_NUMBER: _builtins.int
     DELETING_TOPICS_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_EPOCH_FIELD_NUMBER: _builtins.int
+    given_up_epoch: _builtins.int
+    """State partitions that were given up until this epoch of the catalog are taken into account."""
     @_builtins.property
     def initializing_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareGroupPartitionMetadata.TopicMetadata]: ...
     @_builtins.property
@@ -631,10 +638,11 @@ class ShareGroupPartitionMetadata(_message.Message):
         initializing_topics: _abc.Iterable[Global___ShareGroupPartitionMetadata.TopicMetadata] | None = ...,
         initialized_topics: _abc.Iterable[Global___ShareGroupPartitionMetadata.TopicMetadata] | None = ...,
         deleting_topics: _abc.Iterable[Global___ShareGroupPartitionMetadata.TopicMetadata] | None = ...,
+        given_up_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleting_topics", b"deleting_topics", "initialized_topics", b"initialized_topics", "initializing_topics", b"initializing_topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleting_topics", b"deleting_topics", "given_up_epoch", b"given_up_epoch", "initialized_topics", b"initialized_topics", "initializing_topics", b"initializing_topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,58 @@
+"""What the compose files say together, as `docker compose config` resolves it; nothing is started."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.docker import docker, docker_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = ("coordinator", "share-coordinator", "leader", "gateway", "pipeline")
+KEEPERS = ("coordinator", "coordinator-2", "share-coordinator", "leader")
+OVERLAYS = {"alone": (), "etcd": ("deploy/compose/etcd.yml",), "tls": ("deploy/compose/tls.yml",)}
+
+pytestmark = pytest.mark.timeout(1_200)
+
+
+def resolved(*overlays: str) -> dict[str, Any]:
+    files = [word for file in ("docker-compose.yml", *overlays) for word in ("--file", file)]
+    environment = {**docker_environment(), "KSHARE_TLS": "/tmp"}
+    everything = ("--profile", "pipeline", "config", "--format", "json")
+    found: dict[str, Any] = json.loads(docker("compose", *files, *everything, environment=environment))
+    return found
+
+
+def test_prometheus_looks_for_every_role() -> None:
+    services = resolved("deploy/compose/etcd.yml")["services"]
+    roles = [name for name in services if name.rstrip("-0123456789") in ROLES]
+    names = re.search(r"names: \[(.*)\]", (ROOT / "deploy/compose/prometheus.yml").read_text())
+    assert names is not None
+    assert sorted(names[1].split(", ")) == sorted(roles)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_roles_keep_is_on_named_volumes(overlay: str) -> None:
+    found = resolved(*OVERLAYS[overlay])
+    for name in KEEPERS:
+        if name not in found["services"]:
+            continue
+        service = found["services"][name]
+        (data,) = [mount for mount in service["volumes"] if mount["target"] == "/var/lib/kshare"]
+        assert data["type"] == "volume" and data["source"] in found["volumes"], name
+        shares = service["environment"].get("KSHARE_SHARED_VOLUME") == "/var/lib/kshare"
+        assert shares is ("scale" in service), f"{name}: replicas of one service share a volume"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_gateway_has_a_listener_for_other_containers(overlay: str) -> None:
+    services = resolved(*OVERLAYS[overlay])["services"]
+    for name in ("gateway-1", "gateway-2"):
+        environment = services[name]["environment"]
+        assert "INTERNAL://0.0.0.0:19092" in environment["KSHARE_LISTENERS"].split(",")
+        assert f"INTERNAL://{name}:19092" in environment["KSHARE_ADVERTISED_LISTENERS"].split(",")
+        assert "KSHARE_ADVERTISED_PORT" not in environment
