@@ -174,6 +174,32 @@ def test_the_api_server_takes_whatever_the_chart_can_render(cluster: Kubernetes)
 
 
 @pytest.mark.timeout(900)
+def test_an_autoscaler_that_is_switched_on_keeps_the_number_of_pods(cluster: Kubernetes) -> None:
+    """An upgrade that only left `replicas` out would make it 1: two share coordinators would hand everything over."""
+    installation = Installation(cluster)
+    installation.values["gateway"] = {"replicas": 3}
+    installation.install()
+    installation.scale("share-coordinator", 3)
+    installation.values["autoscaling"] = {
+        "gateway": {"enabled": True, "minReplicas": 1, "maxReplicas": 5},
+        "shareCoordinator": {"by": "hpa", "minReplicas": 1, "maxReplicas": 5},
+    }
+    installation.values["networkPolicy"] = {
+        "enabled": True,
+        "clients": [{"podSelector": {"matchLabels": {"team": "a"}}}],
+    }
+    installation.upgrade()
+    found = {
+        kind: cluster.get(kind, f"{NAME}-{role}")["spec"]["replicas"]
+        for kind, role in (("statefulset", "share-coordinator"), ("deployment", "gateway"))
+    }
+    assert found == {"statefulset": 3, "deployment": 3}
+    installation.test()
+    cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+    wait_for(installation.is_gone, "all pods are gone", timeout_s=120)
+
+
+@pytest.mark.timeout(900)
 def test_rollouts_pause_nobody(cluster: Kubernetes) -> None:
     """`kubectl rollout restart` of every workload; Kubernetes replaces one pod after the other."""
     installation = Installation(cluster)

@@ -35,7 +35,8 @@ def helm_environment() -> dict[str, str]:
     """The environment for `helm` alone, which needs no cluster; skips where there is none and none can be built."""
     environment = dict(os.environ)
     if not shutil.which("helm"):
-        _build()
+        if not (cache() / "bin" / "helm").exists():
+            _build()
         environment["PATH"] = f"{cache() / 'bin'}:{environment['PATH']}"
     return environment
 

@@ -1,16 +1,21 @@
+{{- define "kshare.name" -}}
+{{- .Values.nameOverride | default "kshare" | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
 {{- define "kshare.fullname" -}}
+{{- $name := include "kshare.name" . -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains "kshare" .Release.Name -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-kshare" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
 {{/* Labels by which a role's pods are selected; a dict with root and role. */}}
 {{- define "kshare.selector" -}}
-app.kubernetes.io/name: kshare
+app.kubernetes.io/name: {{ include "kshare.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .role }}
 {{- end -}}
@@ -139,7 +144,7 @@ livenessProbe:
 
 {{/* How long 95 of 100 state writes take, as leaders see them; 0 while there are none. */}}
 {{- define "kshare.stateWriteSecondsQuery" -}}
-histogram_quantile(0.95, sum by (le) (rate(kshare_rpc_client_call_duration_seconds_bucket{namespace={{ .Release.Namespace | quote }},service="ShareCoordinator",method="WriteShareGroupState"}[2m]))) > 0 or vector(0)
+histogram_quantile(0.95, sum by (le) (rate(kshare_rpc_client_call_duration_seconds_bucket{namespace={{ .Release.Namespace | quote }},release={{ .Release.Name | quote }},service="ShareCoordinator",method="WriteShareGroupState"}[2m]))) > 0 or vector(0)
 {{- end -}}
 
 {{/* State partitions move with each step: one pod at a time, and down only after a while. */}}
@@ -149,7 +154,7 @@ scaleUp:
   policies: [{type: Pods, value: 1, periodSeconds: 60}]
 scaleDown:
   stabilizationWindowSeconds: {{ .Values.autoscaling.shareCoordinator.scaleDownAfterSeconds }}
-  policies: [{type: Pods, value: 1, periodSeconds: {{ .Values.shareCoordinator.terminationGracePeriodSeconds }}}]
+  policies: [{type: Pods, value: 1, periodSeconds: {{ min 1800 (int .Values.shareCoordinator.terminationGracePeriodSeconds) }}}]
 {{- end -}}
 
 {{- define "kshare.kedaAuthentication" -}}
@@ -231,6 +236,20 @@ authenticationRef: {name: {{ . }}}
 {{- end -}}
 {{- end -}}
 
+{{/*
+How many pods a workload has; a dict with root, kind, name, values and isScaled. What an autoscaler scales keeps the number
+that it has: left out, an upgrade that switches the autoscaler on would take the field away, and Kubernetes would make it 1.
+*/}}
+{{- define "kshare.replicas" -}}
+{{- if not .isScaled -}}
+replicas: {{ .values.replicas }}
+{{- else -}}
+{{- with lookup "apps/v1" .kind .root.Release.Namespace .name -}}
+replicas: {{ .spec.replicas }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* A role with a volume: StatefulSet and headless Service; a dict with root, role, values, drains and isScaled. */}}
 {{- define "kshare.statefulRole" -}}
 {{- $name := printf "%s-%s" (include "kshare.fullname" .root) .role -}}
@@ -258,8 +277,8 @@ metadata:
     {{- include "kshare.labels" . | nindent 4 }}
 spec:
   serviceName: {{ $name }}
-  {{- if not .isScaled }}
-  replicas: {{ .values.replicas }}
+  {{- with include "kshare.replicas" (dict "root" .root "kind" "StatefulSet" "name" $name "values" .values "isScaled" .isScaled) }}
+  {{- . | nindent 2 }}
   {{- end }}
   podManagementPolicy: Parallel
   selector:

@@ -1,0 +1,185 @@
+"""What the chart renders for values that once went wrong, each by itself; no cluster is needed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.kubernetes import CHART, helm_environment, run
+from support.prometheus import binary
+
+
+def rendered(*values: str, template: str = "", release: str = "queues", namespace: str = "default") -> str:
+    command = ["helm", "template", release, str(CHART), "--kube-version", "1.36.3", "--namespace", namespace]
+    command += [word for value in values for word in ("--set", value)]
+    if template:
+        command += ["--show-only", f"templates/{template}.yaml"]
+    return run(*command, environment=helm_environment())
+
+
+def objects(text: str) -> dict[str, str]:
+    """What was rendered, by kind and name."""
+    found = {}
+    for part in text.split("\n---\n"):
+        kind, name = re.search(r"^kind: (\S+)$", part, re.MULTILINE), re.search(r"^  name: (\S+)$", part, re.MULTILINE)
+        if kind and name:
+            found[f"{kind[1]}/{name[1]}"] = part
+    return found
+
+
+def affinity(text: str) -> str:
+    found = re.search(r"^  sessionAffinity: (\S+)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+# Alerts
+
+
+def test_alerts_of_a_release_look_at_its_own_samples() -> None:
+    rules = rendered("metrics.prometheusRule.enabled=true", template="prometheusrule", namespace="team-a")
+    selectors = re.findall(r"\bkshare_[a-z0-9_]+(.)(.*)", rules)
+    assert len(selectors) > 15
+    for mark, rest in selectors:
+        assert mark == "{" and rest.startswith('namespace="team-a",release="queues"'), rest
+
+
+def test_the_last_coordinator_of_one_release_is_missed_beside_another_release(tmp_path: Path) -> None:
+    """As promtool sees the rules that the chart renders."""
+    rules = rendered("metrics.prometheusRule.enabled=true", template="prometheusrule", namespace="n")
+    lines = rules[rules.index("\nspec:\n") + len("\nspec:\n") :].splitlines()
+    (tmp_path / "rules.yaml").write_text("\n".join(line.removeprefix("  ") for line in lines) + "\n")
+    (tmp_path / "test.yaml").write_text("""rule_files: [rules.yaml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'kshare_coordinator_active{namespace="n",release="queues"}', values: "1x10 _x30"}
+      - {series: 'kshare_coordinator_active{namespace="n",release="other"}', values: "1x40"}
+    alert_rule_test:
+      - {eval_time: 9m, alertname: KshareNoActiveCoordinator, exp_alerts: []}
+      - eval_time: 20m
+        alertname: KshareNoActiveCoordinator
+        exp_alerts:
+          - exp_labels: {severity: critical, namespace: n, release: queues}
+            exp_annotations:
+              summary: "There is not exactly one active coordinator"
+              runbook: deploy/observability/runbook.md#ksharenoactivecoordinator
+""")
+    for arguments in (["check", "rules", "rules.yaml"], ["test", "rules", "test.yaml"]):
+        command = [binary("promtool"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_samples_have_the_release_that_alerts_and_autoscalers_ask_for() -> None:
+    monitor = rendered("metrics.podMonitor.enabled=true", template="podmonitor")
+    assert "targetLabel: release" in monitor and "app_kubernetes_io_instance" in monitor
+    scaled = rendered("autoscaling.shareCoordinator.by=keda", template="scaledobjects", namespace="n")
+    assert 'namespace=\\"n\\",release=\\"queues\\"' in scaled
+
+
+# Services
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("loadBalancer", "", "None"),
+        ("loadBalancer", "ClientIP", "ClientIP"),
+        ("nodePort", "", "ClientIP"),
+        ("nodePort", "None", "None"),
+    ],
+)
+def test_a_load_balancer_needs_no_session_affinity(kind: str, value: str, expected: str) -> None:
+    text = rendered(
+        f"gateway.external.type={kind}",
+        "gateway.external.host=kafka.example.com",
+        f"gateway.external.sessionAffinity={value}",
+        template="gateway",
+    )
+    assert affinity(objects(text)["Service/queues-kshare-gateway-external"]) == expected
+
+
+# Time to stop
+
+
+@pytest.mark.parametrize(("role", "name"), [("shareCoordinator", "share-coordinator"), ("leader", "leader")])
+def test_the_time_to_hand_over_is_within_the_grace_period(role: str, name: str) -> None:
+    text = rendered(f"{role}.terminationGracePeriodSeconds=60", template=name)
+    assert "terminationGracePeriodSeconds: 60" in text
+    assert 'name: KSHARE_SCALE_DOWN_TIMEOUT_S, value: "30"' in text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "shareCoordinator.terminationGracePeriodSeconds=59",
+        "leader.terminationGracePeriodSeconds=59",
+        "gateway.terminationGracePeriodSeconds=14",
+        "coordinator.terminationGracePeriodSeconds=14",
+    ],
+)
+def test_a_grace_period_without_time_is_refused(value: str) -> None:
+    with pytest.raises(AssertionError, match="minimum"):
+        rendered(value)
+
+
+def test_the_autoscaler_takes_a_period_that_the_api_server_allows() -> None:
+    values = ("autoscaling.shareCoordinator.by=hpa", "shareCoordinator.terminationGracePeriodSeconds=7200")
+    text = rendered(*values, template="horizontalpodautoscaler")
+    assert "periodSeconds: 1800" in text and "periodSeconds: 7200" not in text
+
+
+# Policies
+
+
+def test_the_charts_own_test_may_connect_to_gateways() -> None:
+    values = ("networkPolicy.enabled=true", "networkPolicy.clients[0].podSelector.matchLabels.team=orders")
+    policy = objects(rendered(*values, template="networkpolicy"))["NetworkPolicy/queues-kshare-gateway"]
+    test_pod = rendered(*values, template="tests/produce-and-consume")
+    labels = re.findall(r"^    (app\.kubernetes\.io/(?:name|instance|component): \S+)$", test_pod, re.MULTILINE)
+    assert len(labels) == 3
+    peers = policy[policy.index("from:") : policy.index("port: metrics")]
+    assert all(label in peers for label in labels)
+
+
+# Autoscalers
+
+
+@pytest.mark.parametrize("by", ["hpa", "keda"])
+def test_what_an_autoscaler_scales_has_no_number_of_the_values(by: str) -> None:
+    """With a cluster the workload keeps its number; test_chart_installed sees that."""
+    values = (f"autoscaling.shareCoordinator.by={by}", "autoscaling.gateway.enabled=true")
+    found = objects(rendered(*values))
+    for name in ("StatefulSet/queues-kshare-share-coordinator", "Deployment/queues-kshare-gateway"):
+        assert not re.search(r"^  replicas:", found[name], re.MULTILINE)
+    assert re.search(r"^  replicas: 2$", found["StatefulSet/queues-kshare-leader"], re.MULTILINE)
+
+
+# Names
+
+
+def test_a_name_override_is_in_names_and_labels() -> None:
+    values = ("nameOverride=jobs", "networkPolicy.enabled=true", "metrics.podMonitor.enabled=true")
+    text = rendered(*values)
+    names = [name.partition("/")[2] for name in objects(text)]
+    assert names and all(name.startswith("queues-jobs") for name in names)
+    assert "app.kubernetes.io/name: kshare" not in text
+    assert "app.kubernetes.io/name: jobs" in text
+    assert all(
+        name.startswith("big-jobs-1")
+        for name in (n.partition("/")[2] for n in objects(rendered("nameOverride=jobs", release="big-jobs-1")))
+    )
+
+
+# Probes
+
+
+def test_a_gateway_that_waits_for_the_coordinator_is_not_killed() -> None:
+    """Startup and liveness ask for the service that a gateway serves before it has started (test_waiting_gateway)."""
+    text = rendered(template="gateway")
+    for probe in ("startupProbe", "livenessProbe"):
+        assert re.search(rf"{probe}:\n +grpc: {{port: 9191, service: liveness}}", text)
