@@ -105,6 +105,20 @@ def test_a_deleted_topic_is_forgotten() -> None:
     assert cache.size_bytes == 10 and cache.get(P0, 0) is None
 
 
+def test_a_partition_whose_log_began_anew_is_forgotten_and_cached_again() -> None:
+    cache = BatchCache(1000)
+    cache.put(P0, batch(0))
+    cache.put(P1, batch(0))
+    cache.pin(P0)
+    cache.drop_partition(P0)
+    assert cache.get(P0, 0) is None and cache.get(P1, 0) is not None
+    cache.unpin(P0)
+    assert cache.pin(P0) == []
+    cache.unpin(P0)
+    cache.put(P0, batch(0))
+    assert cache.get(P0, 0) is not None
+
+
 @given(sizes=st.lists(st.tuples(st.integers(61, 200), st.integers(1, 9)), max_size=6), cut=st.integers(0, 60))
 def test_payloads_are_split_by_their_headers(sizes: list[tuple[int, int]], cut: int) -> None:
     offset, expected, payload = 100, [], b""

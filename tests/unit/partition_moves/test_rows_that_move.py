@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
+from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.moving.receiver import MoveProblem, _page_of
 from kshare_leader.moving.rows import FAMILIES, LogExtent, PartitionRows, Place, Row
 from kshare_leader.moving.sender import PAGE_LIMIT_BYTES, PartitionSender
@@ -18,7 +19,7 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
-from support.leader_logs import KEY, NODE_ID, TOPIC, topic, view_of
+from support.leader_logs import BROKER, KEY, NODE_ID, TOPIC, StillClock, topic, view_of
 
 MOVE_EPOCH = 9
 TARGET = 2
@@ -97,6 +98,35 @@ def test_a_mark_that_cannot_be_written_is_none() -> None:
     with pytest.raises(StorageFailure):
         rows.set_mark(KEY, 5)
     assert rows.mark(KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("mark", "given_up_epoch", "stays"),
+    [(5, 6, False), (5, 5, True), (5, 0, True), (None, 6, True)],
+    ids=["a copy from a leader given up since", "a later copy", "never given up", "no copy"],
+)
+def test_an_unfinished_copy_from_a_leader_that_was_given_up_is_discarded_before_the_log_opens(
+    mark: int | None, given_up_epoch: int, stays: bool
+) -> None:
+    store = opened()
+    put(store, NEIGHBOURS[0], {keys.LOG: {b"1": b"one"}})
+    rows = PartitionRows(store)
+    put(store, KEY, {keys.LOG: {b"\0" * 8: b"a piece of a batch"}})
+    rows.set_mark(KEY, mark)
+    opened_at: list[bool] = []
+
+    def before_open(key: TopicPartition, epoch: int) -> None:
+        rows.discard_unfinished_copy(key, epoch)
+        opened_at.append(bool(everything(store, key)))
+
+    logs = PartitionLogs(store=store, clock=StillClock(), node_id=NODE_ID, configs=BROKER, before_open=before_open)
+    found = topic(leaders=(NODE_ID, TARGET))
+    found.partitions[0].given_up_epoch = given_up_epoch
+    logs.on_view(CatalogView(), view_of(found))
+    assert opened_at == [stays]
+    assert rows.mark(KEY) == (mark if stays else None)
+    assert everything(store, NEIGHBOURS[0]), "rows of other partitions stay"
+    logs.close()
 
 
 # What a sender gives out

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_rpc import catalog_follower
-from kshare_rpc.catalog import CatalogView, next_view
+from kshare_rpc.catalog import CatalogView, logs_begun_anew, next_view
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.in_process_network import InProcessNetwork
@@ -59,6 +59,19 @@ def test_a_change_leaves_the_rest() -> None:
     gone = next_view(changed, pb.WatchCatalogResponse(version=3, deleted_topic_ids=[ORDERS]))
     assert list(gone.topics_by_name) == ["payments"]
     assert gone.group_configs == {"g": {"a": "1"}}
+
+
+def test_which_logs_began_anew() -> None:
+    def with_epochs(*epochs: int) -> pb.Topic:
+        partitions = [pb.Topic.Partition(partition=index, given_up_epoch=at) for index, at in enumerate(epochs)]
+        return pb.Topic(topic_id=ORDERS, name="orders", partitions=partitions)
+
+    empty = CatalogView()
+    old = next_view(empty, pb.WatchCatalogResponse(version=1, full=True, topics=[with_epochs(0, 4)]))
+    new = next_view(old, pb.WatchCatalogResponse(version=2, topics=[with_epochs(7, 4, 0)]))
+    assert logs_begun_anew(empty, old) == []
+    assert logs_begun_anew(old, new) == [TopicPartition(ORDERS, 0)]
+    assert logs_begun_anew(new, new) == []
 
 
 def test_addresses() -> None:
