@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +33,8 @@ def raw_batch(base_offset: int, last_offset: int) -> bytes:
 class FakeLeader:
     """A leader with an endless log of batches of ten records up to `high_watermark`; `ready` partitions have records.
 
-    Each ShareFetch that fetches a ready partition acquires its next batch; a wait ends when `wake` is called.
+    Each ShareFetch that fetches a ready partition acquires its next batch; a wait ends when `wake` is called. What
+    is in `loading` is not initialized yet.
     """
 
     def __init__(self, role: ScriptedRole, high_watermark: int = 1000) -> None:
@@ -40,6 +42,7 @@ class FakeLeader:
         self.high_watermark = high_watermark
         self.next_offset: dict[tuple[bytes, int], int] = {}
         self.ready: dict[tuple[bytes, int], int] = {}
+        self.loading: set[tuple[bytes, int]] = set()
         self.acknowledge_error = 0
         self._awake = asyncio.Event()
         role.answers["ShareFetch"] = self.share_fetch
@@ -56,10 +59,8 @@ class FakeLeader:
         self._acquire(request, answer, pieces)
         if not pieces and not any(entry.acquired_records for entry in answer.partitions) and request.max_wait_ms:
             self._awake.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._awake.wait(), request.max_wait_ms / 1000)
-            except TimeoutError:
-                return answer, pieces
             answer = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=12345)
             self._acquire(request, answer, pieces)
         return answer, pieces
@@ -70,6 +71,7 @@ class FakeLeader:
             entry = leader_pb2.ShareFetchResponse.Partition(topic_id=wanted.topic_id, partition=wanted.partition)
             if wanted.acknowledgement_batches:
                 entry.acknowledge_error_code = self.acknowledge_error
+            entry.is_acquirable = wanted.fetch and request.max_records > 0 and key not in self.loading
             if wanted.fetch and self.ready.get(key, 0):
                 self.ready[key] -= 1
                 base = self.next_offset.get(key, 0)
@@ -80,8 +82,7 @@ class FakeLeader:
                 entry.next_fetch_offset, entry.high_watermark = base + 10, self.high_watermark
                 if inline:
                     pieces.append(raw_batch(base, base + 9))
-            if entry.acquired_records or wanted.acknowledgement_batches:
-                answer.partitions.append(entry)
+            answer.partitions.append(entry)
 
     def share_acknowledge(self, request: Any, payload: memoryview) -> Any:
         answer = leader_pb2.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=12345)
@@ -138,6 +139,11 @@ def found(answer: Any) -> list[tuple[bytes, int, int, int, list[tuple[int, int]]
         for topic in answer.responses
         for part in topic.partitions
     ]
+
+
+def delivered(answer: Any) -> list[int]:
+    """The partitions that have records in the answer."""
+    return [part.partition_index for topic in answer.responses for part in topic.partitions if part.acquired_records]
 
 
 def partitions_asked(request: Any) -> list[tuple[int, bool]]:

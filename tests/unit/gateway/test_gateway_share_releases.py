@@ -222,7 +222,7 @@ def test_no_hints_without_a_leader_error_or_a_leader() -> None:
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         leaders[1].ready[(TOPIC_ID, 0)] = 1
         answer = await fetched(client, 0, listed(TOPIC_ID, 0))
-        assert leader_hints(answer) == ([(0, -1, -1)], [])
+        assert leader_hints(answer) == ([(0, 0, 0)], [])
         del harness.catalog.leaders[1]
         await harness.node._catalog.wait_for_version(harness.catalog.change(), timeout_ms=1000)
         answer = await fetched(client, 1)

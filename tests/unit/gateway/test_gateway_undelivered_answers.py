@@ -10,6 +10,7 @@ from support.gateway_harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, Gat
 from support.scripted_leader import (
     FakeLeader,
     acknowledged,
+    delivered,
     fetched,
     found,
     listed,
@@ -24,7 +25,7 @@ async def keep_an_answer(harness: GatewayHarness, leaders: dict[int, FakeLeader]
     future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=60_000)
     await harness.settle()
     leaders[1].wake(OTHER_TOPIC_ID, 0)
-    assert [entry[1] for entry in found(await future)] == [0]
+    assert delivered(await future) == [0]
     leaders[2].wake(OTHER_TOPIC_ID, 1)
     await harness.settle()
 

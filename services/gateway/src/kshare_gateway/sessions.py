@@ -47,7 +47,7 @@ class ListedPartition(NamedTuple):
 class ShareSession:
     """One session: its partitions in the order in which they joined, and the epoch that the next request must have."""
 
-    __slots__ = ("connection_id", "key", "next_epoch", "partitions", "rotation")
+    __slots__ = ("connection_id", "key", "next_epoch", "partitions", "rotation", "unnamed")
 
     def __init__(self, key: ShareSessionKey, connection_id: int, partitions: dict[TopicPartition, None]) -> None:
         self.key = key
@@ -55,6 +55,8 @@ class ShareSession:
         self.partitions = partitions
         self.next_epoch = 1
         self.rotation = 0
+        self.unnamed: dict[TopicPartition, None] = {}
+        """Partitions that joined later or had an error: an answer names them as soon as they are acquirable."""
 
     def rotated(self) -> list[TopicPartition]:
         """All partitions, each time beginning with another one, so that every one is tried first in its turn."""
@@ -126,9 +128,10 @@ class ShareSessionTable:
         added = [entry.partition for entry in listed if entry.joins and entry.partition not in session.partitions]
         _check_size(len(session.partitions) + len(added))
         for partition in added:
-            session.partitions[partition] = None
+            session.partitions[partition] = session.unnamed[partition] = None
         for partition in forgotten:
             session.partitions.pop(partition, None)
+            session.unnamed.pop(partition, None)
         session.next_epoch = next_epoch(session.next_epoch)
         return session
 

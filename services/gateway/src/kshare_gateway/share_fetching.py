@@ -44,6 +44,8 @@ AcquiredRecords = leader_pb2.ShareFetchResponse.AcquiredRecords
 
 UNAVAILABLE_PAUSE_MS = 200
 """That a leader is away is answered only after this time (or the request's wait), so that nobody asks in a circle."""
+LAST_WORDS_MS = 500
+"""How long after the request's wait the first answer of a session is held for leaders whose wait is over as well."""
 KEPT_LOCK_SHARE_MIN = 0.5
 """Kept records are delivered only while so much of their acquisition lock is left; others are released."""
 _RELEASE = bytes([AcknowledgeType.RELEASE])
@@ -74,6 +76,8 @@ class PartitionAnswer:
     acquired: Sequence[AcquiredRecords] = ()
     records: list[Buffer] = field(default_factory=list)
     is_acknowledged: bool = False
+    is_acquirable: bool = False
+    """The leader looked for records."""
 
     @property
     def says_something(self) -> bool:
@@ -151,8 +155,13 @@ class ShareFetcher:
         terms: FetchTerms,
         fetched: Sequence[TopicPartition],
         acknowledgements: Acknowledgements,
+        *,
+        is_first: bool = False,
     ) -> list[LeaderAnswer]:
-        """The answers of all leaders involved; a partition may be in two of them, once acknowledged, once fetched."""
+        """The answers of all leaders involved; a partition may be in two of them, once acknowledged, once fetched.
+
+        `is_first`: the answer opens the session, so it has the leaders' last word about each partition.
+        """
         if not self._gateway.moving.is_calm:
             await self._gateway.moving.begin().until_served((*fetched, *acknowledgements))
         if not self._gateway.sessions.is_current(session):
@@ -173,7 +182,8 @@ class ShareFetcher:
                 await self._call(session, address, plan.fetch.get(address, ()), acknowledged, terms, wait_ms)
             )
         elif addresses or calls.kept or calls.waiting:
-            answers.extend(await self._fetch_at_several(session, calls, plan, terms, wait=not plan.failed))
+            works = self._fetch_at_several(session, calls, plan, terms, wait=not plan.failed, is_first=is_first)
+            answers.extend(await works)
         await self._pause_if_nothing_else(answers, terms)
         for answer in answers:
             calls.settled(answer)
@@ -238,7 +248,14 @@ class ShareFetcher:
     # Several leaders
 
     async def _fetch_at_several(
-        self, session: ShareSession, calls: _SessionCalls, plan: _Plan, terms: FetchTerms, *, wait: bool
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        plan: _Plan,
+        terms: FetchTerms,
+        *,
+        wait: bool,
+        is_first: bool,
     ) -> list[LeaderAnswer]:
         acknowledging = [
             asyncio.ensure_future(self._acknowledge(session, address, batches, is_renew_ack=terms.is_renew_ack))
@@ -248,7 +265,7 @@ class ShareFetcher:
         await asyncio.sleep(0)
         answers: list[LeaderAnswer] = []
         if not terms.is_renew_ack:
-            answers = await self._first_records(session, calls, plan.fetch, terms, wait=wait)
+            answers = await self._first_records(session, calls, plan.fetch, terms, wait=wait, is_first=is_first)
         return [*answers, *(await asyncio.gather(*acknowledging))]
 
     async def _first_records(
@@ -259,6 +276,7 @@ class ShareFetcher:
         terms: FetchTerms,
         *,
         wait: bool,
+        is_first: bool,
     ) -> list[LeaderAnswer]:
         if (kept := self._next_kept(session, calls)) is not None:
             return [kept]
@@ -273,7 +291,19 @@ class ShareFetcher:
                 return answers
         if wait and not any(answer.has_errors for answer in answers):
             answers.extend(await self._first_awake(session, calls, fetch, terms, deadline))
+            if is_first and calls.waiting and not any(answer.has_records for answer in answers):
+                answers.extend(await self._last_words(session, calls))
         return answers
+
+    async def _last_words(self, session: ShareSession, calls: _SessionCalls) -> list[LeaderAnswer]:
+        """The answers of leaders whose time is over, too: a share-partition that was loading at first may be ready."""
+        tasks = list(calls.waiting.values())
+        await asyncio.wait(tasks, timeout=LAST_WORDS_MS / 1000)
+        quiet = [
+            answer for task in tasks if task.done() and not ((answer := task.result()).has_records or answer.has_errors)
+        ]
+        kept = self._next_kept(session, calls)
+        return quiet if kept is None else [*quiet, kept]
 
     async def _first_awake(
         self,
@@ -401,6 +431,7 @@ class ShareFetcher:
                 entry.acknowledge_error_message or None,
                 entry.acquired_records,
                 is_acknowledged=key in acknowledged,
+                is_acquirable=entry.is_acquirable,
             )
             partitions.append(result)
             position = self._read_batches(result, entry, payload, position)

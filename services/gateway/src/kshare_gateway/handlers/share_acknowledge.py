@@ -1,7 +1,7 @@
 """ShareAcknowledge (key 79), versions 1 and 2: answered when the leaders' states are durable.
 
 Version 2 has IsRenewAck, and the lock timeout in its answer. It never opens a session; the final epoch (-1) processes
-the acknowledgements, then releases what the member still holds. Every partition of the request is in the answer.
+the acknowledgements, then releases what the member still holds. Every partition that is acknowledged is in the answer.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
     acknowledgements: Acknowledgements = {}
     for topic in request.topics:
         for entry in topic.partitions:
+            if not entry.acknowledgement_batches:  # left out of the answer, as by Kafka
+                continue
             partition = TopicPartition(topic.topic_id, entry.partition_index)
             add_acknowledgements(acknowledgements, partition, entry.acknowledgement_batches)
     sessions = context.gateway.sessions

@@ -1,15 +1,20 @@
 """ShareFetch (key 78), versions 1 and 2; sessions in `sessions`, leaders in `share_fetching`.
 
-The answer has only partitions with records, errors or acknowledgements; every acknowledged partition is in it, because
-librdkafka takes one that is missing as INVALID_RECORD_STATE. The same topic may be listed several times. The final
-epoch (-1) processes acknowledgements, then releases what the member holds, then answers. A request with IsRenewAck
-(version 2) must have maxBytes, minBytes, maxRecords and maxWait 0 and fetches nothing. A client that finds the session
-table full is told so after its maxWait, as by Kafka, or it would ask in a circle.
+The first answer of a session (epoch 0) names every partition whose leader looked for records, with empty records where
+there are none; some clients wait for them. So does the next answer after a partition joined later, or had an error.
+Otherwise an answer has only partitions with records, errors or acknowledgements (ShareSessionContext of Kafka). Every
+acknowledged partition is in it, because librdkafka takes one that is missing as INVALID_RECORD_STATE.
+
+The same topic may be listed several times. The final epoch (-1) processes acknowledgements, then releases what the
+member holds, then answers. A request with IsRenewAck (version 2) must have maxBytes, minBytes, maxRecords and maxWait 0
+and fetches nothing. A client that finds the session table full is told so after its maxWait, as by Kafka, or it would
+ask in a circle.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -48,12 +53,14 @@ async def handle(context: RequestContext, request: Message) -> Body:
         session = sessions.expect(key, context.connection_id)
         answers = await context.share_fetcher.acknowledge(session, acknowledgements, is_renew_ack=request.is_renew_ack)
         await close_session(context, key)
-        return _body(context, key, answers)
+        return _body(context, key, answers, merged(answers))
     session = await _session(context, request, key, listed, acknowledgements)
     fetched = [] if request.is_renew_ack else session.rotated()
     terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"))
-    answers = await context.share_fetcher.fetch(session, terms, fetched, acknowledgements)
-    return _body(context, key, answers)
+    opens = request.share_session_epoch == INITIAL_EPOCH
+    answers = await context.share_fetcher.fetch(session, terms, fetched, acknowledgements, is_first=opens)
+    named = _named(session, merged(answers), fetched if opens and _may_acquire(request) else ())
+    return _body(context, key, answers, named)
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
@@ -126,16 +133,38 @@ def _terms(request: Message, maximum_bytes: int) -> FetchTerms:
     )
 
 
-def _body(context: RequestContext, key: ShareSessionKey, answers: list[LeaderAnswer]) -> Body:
-    partitions = merged(answers)
+def _may_acquire(request: Message) -> bool:
+    return bool(request.max_records > 0 and request.max_bytes > 0)
+
+
+def _named(
+    session: ShareSession, found: list[PartitionAnswer], opened: Sequence[TopicPartition]
+) -> list[PartitionAnswer]:
+    """The partitions that the answer names; `opened`: what the session was opened with, where this is its first answer.
+
+    Those whose leader was not asked, because another one had records, are named too.
+    """
+    unnamed = session.unnamed
+    named = []
+    for partition in found:
+        if partition.says_something or (partition.is_acquirable and (opened or partition.key in unnamed)):
+            named.append(partition)
+            unnamed.pop(partition.key, None)
+        if partition.error_code and not opened and partition.key in session.partitions:
+            unnamed[partition.key] = None
+    if opened:
+        asked = {partition.key for partition in found}
+        named.extend(PartitionAnswer(key) for key in opened if key not in asked and key in session.partitions)
+    return named
+
+
+def _body(
+    context: RequestContext, key: ShareSessionKey, answers: list[LeaderAnswer], named: list[PartitionAnswer]
+) -> Body:
     hints = LeaderHints(context)
     return {
         "acquisition_lock_timeout_ms": lock_timeout_ms(context, key.group_id, answers),
-        "responses": by_topic(
-            (partition.key.topic_id, _partition(partition, hints))
-            for partition in partitions
-            if partition.says_something
-        ),
+        "responses": by_topic((partition.key.topic_id, _partition(partition, hints)) for partition in named),
         "node_endpoints": hints.node_endpoints(),
     }
 

@@ -16,6 +16,8 @@ from kshare_wire.messages import Body, Message
 
 MAXIMUM_MEMBER_ID_LENGTH = 36
 _NO_LEADER: Body = {"leader_id": -1, "leader_epoch": -1}
+_NO_LEADER_ERROR: Body = {"leader_id": 0, "leader_epoch": 0}
+"""What Kafka 4.3.1 answers where the leader was not the problem."""
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 Acknowledgements = dict[TopicPartition, list[leader_pb2.AcknowledgementBatch]]
@@ -55,6 +57,7 @@ def merged(answers: Iterable[LeaderAnswer]) -> list[PartitionAnswer]:
             if partition.acquired or partition.error_code:
                 first.error_code, first.error_message = partition.error_code, partition.error_message
                 first.acquired, first.records = partition.acquired, partition.records
+            first.is_acquirable = first.is_acquirable or partition.is_acquirable
             if partition.is_acknowledged:
                 first.is_acknowledged = True
                 first.acknowledge_error_code = partition.acknowledge_error_code
@@ -74,7 +77,7 @@ class LeaderHints:
 
     def current_leader(self, key: TopicPartition, *codes: int) -> Body:
         if _LEADER_ERRORS.isdisjoint(codes):
-            return _NO_LEADER
+            return _NO_LEADER_ERROR
         view = self._context.gateway.view
         partition = view.partition(key)
         if partition is None or view.leader_address(key) is None:

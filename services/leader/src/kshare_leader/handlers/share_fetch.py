@@ -269,6 +269,7 @@ def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: _Partit
         return
     answer.next_fetch_offset = served.machine.end_offset
     answer.high_watermark = served.log.high_watermark
+    answer.is_acquirable = bool(fetch.taken.records) or served.is_acquirable
     for first, last, delivery_count in fetch.taken.records:
         answer.acquired_records.add(first_offset=first, last_offset=last, delivery_count=delivery_count)
     cached = fetch.request.cached

@@ -178,6 +178,10 @@ class SharePartition:
         """Whether a fetch would find something, in a log whose readable part ends before `log_end_offset`."""
         return self.available_count > 0 or (self.end_offset < log_end_offset and self.window < max_record_locks)
 
+    def can_acquire(self, max_record_locks: int) -> bool:
+        """Whether a fetch may look for records (SharePartition.canAcquireRecords); there may be none."""
+        return self.available_count > 0 or self.window < max_record_locks
+
     def next_fetch(self, cursor: int, max_record_locks: int) -> FetchPosition | None:
         """The first offset at or after `cursor` that may be acquired: redelivery first, then new records."""
         end_offset = self.end_offset

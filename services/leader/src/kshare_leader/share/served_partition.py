@@ -332,6 +332,13 @@ class ServedPartition:
         end_offset = readable_end(self.log, read_committed=settings.read_committed)
         return self.machine.has_deliverable(end_offset, settings.max_record_locks)
 
+    @property
+    def is_acquirable(self) -> bool:
+        """Whether a fetch may look for records here; there may be none."""
+        if self.machine is None or self.is_lagging:
+            return False
+        return self.machine.can_acquire(self.settings.max_record_locks)
+
     def readable_bytes(self, max_bytes: int) -> int:
         """About how many bytes a fetch could take now, at most about `max_bytes`; raises StorageFailure."""
         if not self.has_deliverable():

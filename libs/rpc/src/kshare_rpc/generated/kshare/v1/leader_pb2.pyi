@@ -663,6 +663,7 @@ class ShareFetchResponse(_message.Message):
         BATCHES_FIELD_NUMBER: _builtins.int
         NEXT_FETCH_OFFSET_FIELD_NUMBER: _builtins.int
         HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+        IS_ACQUIRABLE_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         error_code: _builtins.int
@@ -672,6 +673,8 @@ class ShareFetchResponse(_message.Message):
         next_fetch_offset: _builtins.int
         """Where the gateway's read-ahead may go on: the first offset never acquired, and the end of the log."""
         high_watermark: _builtins.int
+        is_acquirable: _builtins.bool
+        """The fetch looked for records here: the share-partition is initialized and not at its limit of records in flight."""
         @_builtins.property
         def current_leader(self) -> _common_pb2.LeaderIdAndEpoch: ...
         @_builtins.property
@@ -692,10 +695,11 @@ class ShareFetchResponse(_message.Message):
             batches: _abc.Iterable[Global___ShareFetchResponse.RecordBatch] | None = ...,
             next_fetch_offset: _builtins.int = ...,
             high_watermark: _builtins.int = ...,
+            is_acquirable: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge_error_code", b"acknowledge_error_code", "acknowledge_error_message", b"acknowledge_error_message", "acquired_records", b"acquired_records", "batches", b"batches", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "next_fetch_offset", b"next_fetch_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge_error_code", b"acknowledge_error_code", "acknowledge_error_message", b"acknowledge_error_message", "acquired_records", b"acquired_records", "batches", b"batches", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "is_acquirable", b"is_acquirable", "next_fetch_offset", b"next_fetch_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
