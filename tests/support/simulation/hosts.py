@@ -66,7 +66,7 @@ class SimulatedHost:
         self.name = name
         self.fabric = fabric
         self.listeners = listeners
-        self.disk = MemoryDisk(unsynced=unsynced_disk)
+        self.disk = MemoryDisk(unsynced=unsynced_disk, needs_mending=True)
         self.clock = HostClock(fabric.loop)
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None

@@ -1,9 +1,10 @@
 """KeyValueStore in memory, for tests and the simulation, on a MemoryDisk that outlives it.
 
 A MemoryDisk is one node's disk: stores by name, whose content stays when a store is closed or its node crashes. It can
-be told to refuse writes (a full disk), and to be one that lies: with `unsynced`, writes are seen at once but a crash
-takes back all that came since the last close or `sync`. A cluster that answers before its writes are durable loses
-confirmed records on such a disk, and the simulation must notice.
+be told to refuse writes (a full disk); with `needs_mending`, a store that failed a write then refuses all others until
+`mend`, as RocksDB does. It can also be one that lies: with `unsynced`, writes are seen at once, but a crash takes back
+all that came since the last close or `sync`. A cluster that answers before its writes are durable loses confirmed
+records on such a disk, and the simulation must notice.
 
 `MemoryDisk.open_store` is an Environment's `open_store`.
 """
@@ -57,8 +58,9 @@ class _Content:
 class MemoryDisk:
     """The disk of one node; see the module's text."""
 
-    def __init__(self, *, unsynced: bool = False) -> None:
+    def __init__(self, *, unsynced: bool = False, needs_mending: bool = False) -> None:
         self.unsynced = unsynced
+        self.needs_mending = needs_mending
         self._contents: dict[str, _Content] = {}
         self._failures = 0
         self._failure_text = ""
@@ -74,7 +76,10 @@ class MemoryDisk:
         return content.opened_by
 
     def fail_next_writes(self, count: int, message: str = "No space left on device") -> None:
-        """The next `count` writes to any store of this disk raise MemoryDiskFailure and change nothing."""
+        """The next `count` writes to any store of this disk raise MemoryDiskFailure and change nothing.
+
+        An attempt to mend a store counts as a write.
+        """
         self._failures, self._failure_text = count, message
 
     def crash(self) -> None:
@@ -108,6 +113,7 @@ class MemoryStore:
         self._disk = disk
         self._content = content
         self._open = True
+        self._write_failure: str | None = None
 
     def get(self, family: str, key: bytes) -> bytes | None:
         self._check_open()
@@ -126,7 +132,7 @@ class MemoryStore:
         for family in dict.fromkeys([write.family for write in writes]):
             if not family or family == "default":
                 raise ValueError(f"{family!r} is no name for a family of a store: it must not be empty or 'default'")
-        self._disk.take_failure(self._name)
+        self._check_writable()
         for family, key, value in writes:
             self._put(family, key, value)
 
@@ -135,10 +141,38 @@ class MemoryStore:
         found = self._content.families.get(family)
         if found is None or end <= start:
             return
-        self._disk.take_failure(self._name)
+        self._check_writable()
         first, last = found.range(start, end)
         for key in found.keys[first:last]:
             self._put(family, key, None)
+
+    @property
+    def write_failure(self) -> str | None:
+        """See MendableStore."""
+        return self._write_failure
+
+    def mend(self) -> bool:
+        """See MendableStore."""
+        if not self._open:
+            return False
+        try:
+            self._disk.take_failure(self._name)
+        except StorageFailure:
+            return False
+        self._write_failure = None
+        return True
+
+    def _check_writable(self) -> None:
+        if self._write_failure is not None:
+            raise StorageFailure(
+                f"cannot write the store {self._name}: an earlier write failed ({self._write_failure})"
+            )
+        try:
+            self._disk.take_failure(self._name)
+        except StorageFailure as failure:
+            if self._disk.needs_mending:
+                self._write_failure = str(failure)
+            raise
 
     def families(self) -> list[str]:
         self._check_open()

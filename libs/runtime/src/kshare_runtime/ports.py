@@ -70,6 +70,9 @@ class StoreFigures(NamedTuple):
     running_compactions: int
     running_flushes: int
     background_errors: int
+    refuses_writes: int
+    """1 from a failed write until the store was opened anew, else 0."""
+    times_mended: int
 
 
 @runtime_checkable
@@ -78,6 +81,24 @@ class FiguredStore(Protocol):
 
     def figures(self) -> StoreFigures | None:
         """Read in some microseconds; None of a store that is closed."""
+        ...
+
+
+@runtime_checkable
+class MendableStore(Protocol):
+    """A store that takes no more writes after one that failed, until it is opened anew (`store_mending`)."""
+
+    @property
+    def write_failure(self) -> str | None:
+        """The failed write after which all others are refused; None where writes are taken."""
+        ...
+
+    def mend(self) -> bool:
+        """Opens the store anew if its disk takes writes again; returns whether the store does.
+
+        What failed stays without effect, what was confirmed stays. Scans that are not finished end with StorageFailure.
+        StorageFailure where the store could not be opened; it can neither be read nor written until a later call.
+        """
         ...
 
 

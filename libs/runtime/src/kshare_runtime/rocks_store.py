@@ -9,8 +9,10 @@ A damaged table refuses to open too, or, with `isolate_damage`, only the reads o
 do not depend on each other keeps serving the others. RocksDB's `paranoid_checks` are off then, which would end all
 writes because of one table; what they check in manifest and logs is checked here.
 
-After a failed write RocksDB takes no more writes until it is opened again, so each one fails until the process is
-started anew; reads go on. Whether the failed write itself is found then is unknown, as after any crash.
+After a failed write RocksDB takes no more writes until it is opened again; reads go on. `mend` opens it again once the
+disk takes writes. Before that it cuts off what the log has behind the newest confirmed write, so that a write which was
+answered as failed is not found then. Only after a crash of the process in between may the failed write be found, if all
+of it had reached the log.
 
 Memory is bounded for 50 families and more: small arenas, one budget for all write buffers, one block cache, and a limit
 on the log, which makes idle families flush. Values stay in the tables: blob files measured no quicker (the log's fsync
@@ -20,6 +22,8 @@ decides), and a log's ascending keys are moved down the levels without being rew
 from __future__ import annotations
 
 import fcntl
+import gc
+import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -45,12 +49,14 @@ from kshare_core.errors import DamagedFamily, StorageFailure
 from kshare_runtime.confirmed_writes import ConfirmedWrites
 from kshare_runtime.ports import StoreFigures, Write
 from kshare_runtime.reserved_log import ReservedLog
-from kshare_runtime.store_files import DamagedFile, StoreFiles, examine, without_torn_write
+from kshare_runtime.store_files import DamagedFile, StoreFiles, examine, without_torn_write, without_writes_after
 
 BLOCK_CACHE_BYTES = 32 * 1024 * 1024
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 """Of one family."""
 ALL_WRITE_BUFFERS_BYTES = 96 * 1024 * 1024
+MENDING_BYTES = 8 * 1024 * 1024
+"""Besides the write buffers, so much must be free before a store is opened again: logs, manifest, and room to go on."""
 ARENA_BLOCK_BYTES = 256 * 1024
 WRITE_AHEAD_LOG_BYTES = 256 * 1024 * 1024
 OPEN_FILES_LIMIT = 512
@@ -76,29 +82,47 @@ class RocksStore:
         self._read_only = read_only
         self._damaged: dict[str, str] = {}
         self._write_failure: str | None = None
+        self._confirmed_sequence = 0
+        """The number of the newest write that was confirmed; `_confirmed` may know an older one."""
+        self._is_closed = False
+        """By `close`, for good."""
+        self._is_mendable = True
+        self._times_mended = 0
+        self._families: dict[str, Rdict] = {}
+        self._handles: dict[str, ColumnFamily] = {}
         self._cache = Cache(BLOCK_CACHE_BYTES)
         self._write_options = WriteOptions()
         self._write_options.sync = True
         # Weak: a scan that its reader gives up half-way is freed with its iterator, which pins files and memory.
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._open = False
+        self._open_all()
+
+    def _open_all(self) -> None:
+        path = self._path
+        self._damaged = {}
         try:
-            if not read_only:
+            if not self._read_only:
                 path.mkdir(parents=True, exist_ok=True)
             self._confirmed = ConfirmedWrites(path)
             self._reserved = ReservedLog(path)
             self._check_files()
             self._database, self._families = self._open_database()
-            if not read_only:
+            if not self._read_only:
                 self._confirmed.start()
                 # What was found is in tables now, and the manifest was synced.
                 self._confirmed.note(self._database.latest_sequence_number(), self._confirmed.manifest_bytes())
         except StorageFailure:
+            self._let_go()
             raise
         except Exception as error:  # rocksdict raises plain Exception
+            self._let_go()
             raise StorageFailure(f"cannot open the store {path}: {error}. {_advice(str(error))}") from error
+        if self._write_failure is None:
+            self._confirmed_sequence = self._database.latest_sequence_number()
         self._handles = {name: self._database.get_column_family_handle(name) for name in self._families}
         self._open = True
-        for family in self._families if isolate_damage else ():
+        for family in self._families if self._isolate_damage else ():
             self._look_at(family)
 
     def get(self, family: str, key: bytes) -> bytes | None:
@@ -135,6 +159,7 @@ class RocksStore:
 
     def write(self, writes: Sequence[Write]) -> None:
         batch = WriteBatch(raw_mode=True)
+        handle: ColumnFamily | None = None
         try:
             for family, key, value in writes:
                 handle = self._handles.get(family) or self._create(family)
@@ -148,6 +173,8 @@ class RocksStore:
             raise
         except Exception as error:
             raise self._failure("write", error) from error
+        finally:
+            handle = None  # an error's traceback would keep the database open as long as somebody has the error
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         handle = self._handles.get(family)
@@ -158,8 +185,12 @@ class RocksStore:
         try:
             batch.delete_range(start, end, handle)
             self._write(batch)
+        except StorageFailure:
+            raise
         except Exception as error:
             raise self._failure("write", error) from error
+        finally:
+            handle = None
 
     def families(self) -> list[str]:
         self._check_open()
@@ -167,8 +198,10 @@ class RocksStore:
 
     def figures(self) -> StoreFigures | None:
         """See FiguredStore."""
-        if not self._open:
+        if self._is_closed:
             return None
+        if not self._open:
+            return StoreFigures(0, 0, 0, 0, 0, 0, 0, refuses_writes=1, times_mended=self._times_mended)
         parts = [self._database, *self._families.values()]
         return StoreFigures(
             memtable_bytes=_sum_of(parts, "rocksdb.cur-size-all-mem-tables"),
@@ -178,6 +211,8 @@ class RocksStore:
             running_compactions=_sum_of([self._database], "rocksdb.num-running-compactions"),
             running_flushes=_sum_of([self._database], "rocksdb.num-running-flushes"),
             background_errors=_sum_of([self._database], "rocksdb.background-errors"),
+            refuses_writes=int(self._write_failure is not None),
+            times_mended=self._times_mended,
         )
 
     @property
@@ -191,8 +226,9 @@ class RocksStore:
 
     def sync_confirmed(self) -> None:
         """Makes the note of what was confirmed durable, which no write waits for; see `confirmed_writes`."""
-        self._check_open()
-        self._confirmed.sync()
+        if self._write_failure is None:
+            self._check_open()
+            self._confirmed.sync()
 
     def drop_family(self, family: str) -> None:
         """Removes a family with all that it has, damaged or not."""
@@ -204,7 +240,7 @@ class RocksStore:
             self._families.pop(family).close()
             self._database.drop_column_family(family)
         except Exception as error:
-            raise self._failure("write", error) from error
+            raise self._write_failed(error) from error
         self._damaged.pop(family, None)
 
     def checkpoint(self, directory: Path) -> None:
@@ -227,21 +263,89 @@ class RocksStore:
 
     def close(self) -> None:
         """Closes the database and gives its directory free; scans that are not finished end with StorageFailure."""
+        self._is_closed = True
+        self._close_all()
+        if self._write_failure is not None:
+            with suppress(DamagedFile, OSError):  # it may be there at the next open, as after a crash
+                without_writes_after(self._path, self._confirmed_sequence)
+            self._write_failure = None
+
+    @property
+    def write_failure(self) -> str | None:
+        """See MendableStore."""
+        return self._write_failure
+
+    def mend(self) -> bool:
+        """See MendableStore. Blocks for as long as it takes to write the write buffers and to open the store."""
+        if self._write_failure is None:
+            return not self._is_closed
+        if self._is_closed or not self._is_mendable or not self._disk_takes_writes():
+            return False
+        self._close_all()
+        gc.collect()  # tracebacks of earlier errors may hold parts of the database, and its directory stays locked then
+        confirmed = self._confirmed_sequence
+        try:
+            without_writes_after(self._path, confirmed)
+        except (DamagedFile, OSError) as error:
+            raise self._failure("open", error) from error
+        self._open_all()
+        newest = self._database.latest_sequence_number()
+        if newest != confirmed:
+            self._is_mendable = False
+            self._write_failure += (
+                f"; write {newest} is the newest in its files, but {confirmed} is the newest that was confirmed, so "
+                "the process must be started again"
+            )
+            return False
+        self._write_failure = None
+        self._times_mended += 1
+        return True
+
+    def _disk_takes_writes(self) -> bool:
+        """Whether a file can be written that is as large as what opening the store writes."""
+        figures = self.figures()
+        size_bytes = MENDING_BYTES + (figures.memtable_bytes if figures else 0)
+        path = self._path / "probe"
+        try:
+            with path.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size_bytes)
+                else:
+                    file.write(bytes(size_bytes))
+                file.write(b"probe")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            return False
+        finally:
+            with suppress(OSError):
+                path.unlink()
+        return True
+
+    def _close_all(self) -> None:
         if not self._open:
             return
         self._open = False
         for scan in list(self._scans):
             scan.drop()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Closes what is open of the database, also where it could not be opened as a whole."""
         self._handles.clear()
         # The directory stays locked as long as anything of the database is alive, so all of it goes. A close
         # also flushes, which fails after a failed write and is no loss: what was answered is in the log, read at open.
-        for part in (*self._families.values(), self._database):
+        for family in self._families.values():
             with suppress(Exception):
-                part.close()
+                family.close()
         self._families.clear()
-        del self._database
-        self._confirmed.close()
-        self._reserved.close()
+        if hasattr(self, "_database"):
+            with suppress(Exception):
+                self._database.close()
+            del self._database
+        with suppress(AttributeError):  # the directory could not even be looked at
+            self._confirmed.close()
+            self._reserved.close()
 
     @property
     def open_scans(self) -> int:
@@ -259,17 +363,17 @@ class RocksStore:
     def _write(self, batch: WriteBatch) -> None:
         if self._write_failure is not None:
             raise StorageFailure(
-                f"cannot write the store {self._path}: an earlier write failed ({self._write_failure}), and whether it "
-                "is there shows only when the process is started again"
+                f"cannot write the store {self._path}: an earlier write failed ({self._write_failure}); it is opened "
+                "anew when its disk takes writes again"
             )
         manifest_bytes = self._confirmed.manifest_bytes()
         self._reserved.before_write(self._confirmed.logs, batch.size_in_bytes())
         try:
             self._database.write(batch, self._write_options)
         except Exception as error:
-            self._write_failure = str(error)
-            raise
-        self._confirmed.note(self._database.latest_sequence_number(), manifest_bytes)
+            raise self._write_failed(error) from error
+        self._confirmed_sequence = self._database.latest_sequence_number()
+        self._confirmed.note(self._confirmed_sequence, manifest_bytes)
 
     def _check_files(self) -> None:
         """StorageFailure where manifest and logs do not have all that was confirmed."""
@@ -338,7 +442,10 @@ class RocksStore:
         self._check_open()
         if not family or family == _OWN_FAMILY:
             raise ValueError(f"{family!r} is no name for a family of a store: it must not be empty or {_OWN_FAMILY!r}")
-        self._families[family] = self._database.create_column_family(family, self._options())
+        try:
+            self._families[family] = self._database.create_column_family(family, self._options())
+        except Exception as error:
+            raise self._write_failed(error) from error
         handle = self._handles[family] = self._database.get_column_family_handle(family)
         return handle
 
@@ -350,7 +457,13 @@ class RocksStore:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise StorageFailure(f"the store {self._path} is closed")
+            text = "is closed" if self._is_closed else "could not be opened anew after a failed write"
+            raise StorageFailure(f"the store {self._path} {text}")
+
+    def _write_failed(self, error: Exception) -> StorageFailure:
+        """No other write is taken until `mend`."""
+        self._write_failure = self._write_failure or str(error)
+        return self._failure("write", error)
 
     def _failure(self, verb: str, error: Exception) -> StorageFailure:
         return StorageFailure(f"cannot {verb} the store {self._path}: {error}")

@@ -51,6 +51,8 @@ class WriteAheadLog:
     number: int
     first_sequence: int | None = None
     next_sequence: int | None = None
+    is_empty: bool = False
+    """Whether its file has no bytes."""
     is_cut_off: bool = False
     """Whether its last record is not whole, as after a crash in the middle of a write."""
     end_bytes: int = 0
@@ -141,7 +143,7 @@ def _live_logs(directory: Path, manifest: Manifest) -> list[Path]:
 
 def read_log(path: Path) -> WriteAheadLog:
     """What writes a log has; DamagedFile, OSError."""
-    log = WriteAheadLog(int(path.stem))
+    log = WriteAheadLog(int(path.stem), is_empty=path.stat().st_size == 0)
     for place, end, record in _records(path):
         if record is None:
             log.is_cut_off = True
@@ -176,9 +178,14 @@ def _check_first_log(manifest: Manifest, logs: list[WriteAheadLog], noted_logs: 
 
 def _newest_sequence(manifest: Manifest, logs: list[WriteAheadLog]) -> int:
     """The newest write; DamagedFile where one log does not continue the one before it."""
-    for log, following in pairwise(logs):
-        if following.first_sequence is None and following is logs[-1]:
-            continue  # begun just before the crash
+    # Logs without a byte at the end: one was begun just before a crash, or one for each flush that failed when a store
+    # was closed that could not be written. Whether one of them had writes tells the note of what was confirmed.
+    written = list(logs)
+    while written and written[-1].is_empty:
+        written.pop()
+    for log, following in pairwise(written):
+        if following.first_sequence is None and following is written[-1]:
+            continue  # its length was reserved, and then came the crash
         if log.is_cut_off or log.next_sequence is None or log.next_sequence != following.first_sequence:
             raise DamagedFile(
                 f"Corruption: {log.number:06}.log was cut off: its writes end before number "
@@ -294,6 +301,17 @@ def _begins_a_write(data: memoryview, start: int) -> bool:
         data[place + 6] in (_FULL, _FIRST) and _problem_of_fragment(data, place) is None
         for place in range(start, len(data) - _HEADER.size)
     )
+
+
+def without_writes_after(directory: Path, newest_sequence: int) -> None:
+    """Cuts each log off where its first write with a higher number begins. DamagedFile, OSError."""
+    for path in _log_paths(directory).values():
+        for place, _, record in _records(path):
+            if record is None:  # cut off already; opening the store deals with it
+                break
+            if _BATCH.unpack_from(record)[0] > newest_sequence:
+                without_torn_write(path, place)
+                break
 
 
 def without_torn_write(path: Path, end_bytes: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kshare_runtime.ports import FiguredStore, KeyValueStore
-from kshare_servicekit.measures import Family, Readings, gauge
+from kshare_servicekit.measures import Family, Readings, counter, gauge
 
 
 class StoreFamilies:
@@ -23,9 +23,13 @@ class StoreFamilies:
         self.background_errors = gauge(
             f"{role}_rocksdb_background_errors", "Errors of flushes and compactions since the store was opened."
         )
+        self.refuses_writes = gauge(
+            f"{role}_store_refuses_writes", "1 after a failed write, until the store was opened anew; else 0."
+        )
+        self.mended = counter(f"{role}_store_mended", "Times that the store was opened anew after a failed write.")
         self.families: tuple[Family, ...] = (
             *(self.memtable_bytes, self.table_bytes, self.pending_compaction_bytes, self.block_cache_bytes),
-            *(self.compactions, self.flushes, self.background_errors),
+            *(self.compactions, self.flushes, self.background_errors, self.refuses_writes, self.mended),
         )
 
     def read(self, readings: Readings, store: KeyValueStore | FiguredStore | None) -> None:

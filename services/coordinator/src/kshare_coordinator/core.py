@@ -227,6 +227,12 @@ class Core:
             found.append(f"the store cannot be read: {runner.machine.failure}")
         return found
 
+    def store_mended(self) -> None:
+        """The store takes writes again."""
+        self._failed_write = None
+        if self._runner is not None:
+            self._runner.storage_failure = None
+
     def wake_watchers(self) -> None:
         self.news.set()
         self.news = asyncio.Event()

@@ -59,6 +59,7 @@ from kshare_core.identifiers import topic_id_text
 from kshare_rpc import methods
 from kshare_rpc.network import Handler, Method, Network, Server, Service
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics import Metrics
 
 STORAGE_RETRY_MS = 1_000
@@ -99,6 +100,7 @@ class CoordinatorNode:
         self._measures = CoordinatorMeasures()
         self._own_store: KeyValueStore | None = None
         """What keeps the metadata, where that is a store of this node."""
+        self._mending: StoreMending | None = None
         self._core: Core | None = None
         self._classic: ClassicGroupCalls | None = None
         self._keeper: GroupStateKeeper | None = None
@@ -127,11 +129,19 @@ class CoordinatorNode:
 
     def _open_own_store(self, name: str) -> KeyValueStore:
         self._own_store = self._environment.open_store(name)
+        self._mending = StoreMending(self._own_store, report=log.warning, on_mended=self._store_mended)
+        self._mending.start()
         return self._own_store
+
+    def _store_mended(self) -> None:
+        assert self._core is not None
+        self._core.store_mended()
 
     def problems(self) -> list[str]:
         """Empty: healthy."""
-        return ["the coordinator is not started"] if self._core is None else self._core.problems()
+        if self._core is None:
+            return ["the coordinator is not started"]
+        return [*self._core.problems(), *(self._mending.problems() if self._mending else ())]
 
     def cluster_problems(self) -> list[str]:
         """What keeps the cluster from serving; the coordinator itself may be healthy."""
@@ -415,7 +425,7 @@ class CoordinatorNode:
             self._classic.begin_stop()
         if self._server is not None:
             await self._server.stop(grace_ms)
-        for part in (self._keeper, self._markers, self._consumer_timers, self._classic):
+        for part in (self._keeper, self._markers, self._consumer_timers, self._classic, self._mending):
             if part is not None:
                 await part.stop()
         for caller in (self._share_group_offsets, self._owners):

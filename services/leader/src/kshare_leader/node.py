@@ -56,6 +56,7 @@ from kshare_rpc.methods import (
 )
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics import Metrics
 
 STORE_NAME = "leader"
@@ -85,6 +86,7 @@ class LeaderNode:
         self._publisher: HistoryPublisher | None = None
         self._moves: PartitionMoves | None = None
         self._server: Server | None = None
+        self._mending: StoreMending | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._measures = LeaderMeasures()
 
@@ -109,6 +111,8 @@ class LeaderNode:
             measures=self._measures,
             before_open=rows.discard_unfinished_copy,
         )
+        self._mending = StoreMending(self._store, report=_logger.warning, on_mended=self._logs.store_mended)
+        self._mending.start()
         self._verifier = TransactionVerifier(
             logs=self._logs,
             coordinator=lambda: self._follower.coordinator,
@@ -157,6 +161,8 @@ class LeaderNode:
         if self._maintenance is not None:
             self._maintenance.cancel()
             await asyncio.gather(self._maintenance, return_exceptions=True)
+        if self._mending is not None:
+            await self._mending.stop()
         if self._moves is not None:
             await self._moves.stop()
         if self._share is not None:
@@ -188,9 +194,10 @@ class LeaderNode:
 
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty when it is."""
-        if self._logs is None or self._share is None or self._moves is None:
+        if self._logs is None or self._share is None or self._moves is None or self._mending is None:
             return ["the leader is not started"]
         problems = [*self._logs.problems(), *self._share.problems(), *self._moves.problems()]
+        problems += self._mending.problems()
         if not self._has_lease():
             why = f": {self._catalog_problem}" if self._catalog_problem else ""
             problems.append(f"the lease ran out, nothing is served until the coordinator answers{why}")

@@ -50,6 +50,11 @@ class ChecksummedStore:
         self._maintained = store if isinstance(store, MaintainedStore) else None
 
     @property
+    def stored(self) -> KeyValueStore:
+        """The store below."""
+        return self._store
+
+    @property
     def maintained(self) -> MaintainedStore | None:
         """The store below where it lies on a disk."""
         return self._maintained

@@ -7,6 +7,7 @@ one turn of the event loop are made durable by one fsync (`kshare_runtime.machin
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from kshare_core.identifiers import SharePartitionKey
@@ -28,6 +29,7 @@ from kshare_rpc.methods import (
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.machine import MachineRunner
 from kshare_runtime.ports import Environment
+from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics import Metrics
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.handlers.delete_share_group_state import delete_share_group_state
@@ -61,6 +63,8 @@ from kshare_share_coordinator.state_topic import StateTopicIndex
 
 WAITING_OPERATIONS_LIMIT = 20_000
 
+_logger = logging.getLogger(__name__)
+
 
 class ShareCoordinatorNode:
     """A share coordinator; see DESIGN.md section 2 for what every node has."""
@@ -84,6 +88,7 @@ class ShareCoordinatorNode:
         self._moves: StatePartitionMoves | None = None
         self._walk: StateWalk | None = None
         self._confirmed_sync: ConfirmedSync | None = None
+        self._mending: StoreMending | None = None
         self.move_measures = MoveMeasures(lambda: self._ownership.owned_count() if self._ownership else 0)
         self._measures = StateMeasures()
         self._machine: ShareCoordinatorMachine | None = None
@@ -120,6 +125,8 @@ class ShareCoordinatorNode:
             now_ms=self._environment.clock.now_ms,
             queue_limit=WAITING_OPERATIONS_LIMIT,
         )
+        self._mending = StoreMending(self._store.stored, report=_logger.warning, on_mended=self._store_mended)
+        self._mending.start()
         operations = OperationService(
             submit=self._runner.submit,
             ownership=self._ownership,
@@ -168,6 +175,8 @@ class ShareCoordinatorNode:
         """Answers what is under way for `grace_ms`, then closes everything; also after a start that did not finish."""
         if self._server is not None:
             await self._server.stop(grace_ms)
+        if self._mending is not None:
+            await self._mending.stop()
         if self._moves is not None:
             await self._moves.stop()
         if self._state_topic is not None:
@@ -193,10 +202,12 @@ class ShareCoordinatorNode:
 
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty when it is."""
-        if not (self._runner and self._state_store and self._ownership and self._moves and self._walk):
+        if not (
+            self._runner and self._state_store and self._ownership and self._moves and self._walk and self._mending
+        ):
             return ["the share coordinator is not started"]
         problems = [*self._ownership.problems(), *self._state_store.problems(), *self._moves.problems()]
-        problems += self._walk.problems()
+        problems += [*self._walk.problems(), *self._mending.problems()]
         if self._runner.storage_failure is not None:
             problems.append(f"the newest write failed: {self._runner.storage_failure}")
         if not self._follower.view.version:
@@ -238,6 +249,10 @@ class ShareCoordinatorNode:
             snapshot_update_records_per_snapshot=self._settings.snapshot_update_records_per_snapshot,
         )
         return self._machine
+
+    def _store_mended(self) -> None:
+        assert self._runner is not None
+        self._runner.storage_failure = None
 
     def _append(self, records: Sequence[Record]) -> None:
         assert self._state_store is not None and self._machine is not None

@@ -390,6 +390,10 @@ class PartitionLogs:
             found.append(f"the records of topic {topic_id_text(topic_id)} are not removed: {why}")
         return found
 
+    def store_mended(self) -> None:
+        """The store takes writes again."""
+        self._write_failure = None
+
     def close(self) -> None:
         """Closes all logs; appends that still wait are answered with NOT_LEADER_OR_FOLLOWER. The store stays open."""
         if self._turn is not None:

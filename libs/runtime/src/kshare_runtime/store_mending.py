@@ -1,0 +1,69 @@
+"""Opens a store anew that refuses writes after one that failed, as soon as its disk takes writes again.
+
+A failed write has no effect, before and after (`MendableStore`), so what a role has in memory stays true and nothing
+has to be loaded again. Until then the store can be read, every write fails, and `problems` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.ports import KeyValueStore, MendableStore
+
+CHECK_INTERVAL_S = 1.0
+
+
+class StoreMending:
+    """See the module's text. A store that is not mendable is left alone.
+
+    `report` takes sentences for the log; `on_mended` is called when the store takes writes again.
+    """
+
+    def __init__(
+        self, store: KeyValueStore, *, report: Callable[[str], None], on_mended: Callable[[], None] = lambda: None
+    ) -> None:
+        self._store = store if isinstance(store, MendableStore) else None
+        self._report = report
+        self._on_mended = on_mended
+        self._task: asyncio.Task[None] | None = None
+        self._refuses_since: float | None = None
+        self._newest_problem = ""
+
+    def start(self) -> None:
+        if self._store is not None:
+            self._task = asyncio.get_running_loop().create_task(self._run(self._store), name="store-mending")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def problems(self) -> list[str]:
+        """Empty while the store takes writes."""
+        failure = None if self._store is None else self._store.write_failure
+        return [] if failure is None else [f"the store takes no writes, because one failed: {failure}"]
+
+    async def _run(self, store: MendableStore) -> None:
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            if store.write_failure is not None:
+                self._try_to_mend(store, store.write_failure)
+
+    def _try_to_mend(self, store: MendableStore, failure: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._refuses_since is None:
+            self._refuses_since = now
+            self._report(f"the store takes no writes until it can be opened anew, because one failed: {failure}")
+        try:
+            is_mended = store.mend()
+        except StorageFailure as problem:
+            if str(problem) != self._newest_problem:
+                self._newest_problem = str(problem)
+                self._report(f"the store that takes no writes can be neither read nor opened anew: {problem}")
+            return
+        if is_mended:
+            self._report(f"the store was opened anew and takes writes again, after {now - self._refuses_since:.1f} s")
+            self._refuses_since, self._newest_problem = None, ""
+            self._on_mended()
