@@ -21,7 +21,7 @@ from support.raw_kafka import read_frame
 P99_LIMIT_MS = 250.0
 MIB = 1024 * 1024
 BUDGET_BYTES = 64 * MIB
-MEMORY_GROWTH_LIMIT_BYTES = 8 * BUDGET_BYTES
+MEMORY_GROWTH_LIMIT_BYTES = 6 * BUDGET_BYTES
 """Of one role at its highest: 64 MiB of rows are some 130 MB as objects, and a request of 48 MB with its answer is in
 memory as frames and as objects."""
 INCREMENTAL_ALTER_CONFIGS, VERSION = 44, 1
@@ -83,6 +83,5 @@ def test_a_good_client_beside_an_attack_on_the_catalog(tmp_path: Path) -> None:
     assert total.keys() == {E.NONE, E.POLICY_VIOLATION}
     assert BUDGET_BYTES - ROW_BYTES <= total[E.NONE] * ROW_BYTES <= BUDGET_BYTES
     assert max(grown.values()) < MEMORY_GROWTH_LIMIT_BYTES, grown
-    print(attacked.p99_ms, max(attacked.latencies_ms), len(attacked.latencies_ms), afterwards.p99_ms, grown)
     assert attacked.p99_ms < P99_LIMIT_MS, "during the attack"
     assert afterwards.p99_ms < P99_LIMIT_MS, "after it"

@@ -91,6 +91,8 @@ class GoodClient:
             self._process.kill()
             code = self._process.wait()
         self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         if kind is None:
             assert code == 0, f"the good client ended with {code}"
             assert not self.problems, self.problems

@@ -6,24 +6,22 @@ The older way of IncrementalAlterConfigs, and otherwise the same (see there).
 from __future__ import annotations
 
 from kshare_core.errors import KafkaError
-from kshare_gateway.handlers.incremental_alter_configs import alter, refused
+from kshare_gateway.handlers.incremental_alter_configs import Resource, alter, refused
 from kshare_gateway.request_context import RequestContext
-from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.messages import Body, Message
 
 SET = 0
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    wanted = coordinator_pb2.IncrementalAlterConfigsRequest(validate_only=request.validate_only)
-    for resource in request.resources:
-        entry = wanted.resources.add(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, replaces_all=True
-        )
-        for config in resource.configs:
-            value = config.value
-            entry.configs.add(name=config.name, config_operation=SET, value=value or "", value_is_null=value is None)
-    return await alter(context, wanted)
+    return await alter(context, request, _fill)
+
+
+def _fill(entry: Resource, resource: Message) -> None:
+    entry.replaces_all = True
+    for config in resource.configs:
+        value = config.value
+        entry.configs.add(name=config.name, config_operation=SET, value=value or "", value_is_null=value is None)
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:

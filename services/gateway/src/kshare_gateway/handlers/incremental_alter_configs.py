@@ -7,6 +7,9 @@ REQUEST_TIMED_OUT.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.group_id_limit import group_id_problem
@@ -17,59 +20,73 @@ from kshare_rpc.methods import INCREMENTAL_ALTER_CONFIGS
 from kshare_wire.messages import Body, Message
 
 BROKER, GROUP = 4, 32
+RESOURCES_PER_TURN = 250
+"""Of one request, in one turn of the event loop: a millisecond, or 5 ms where names have 32 KB."""
 
 Resource = coordinator_pb2.IncrementalAlterConfigsRequest.Resource
 Wanted = coordinator_pb2.IncrementalAlterConfigsRequest
 
 
 async def handle(context: RequestContext, request: Message) -> Body:
-    wanted = Wanted(validate_only=request.validate_only)
-    for resource in request.resources:
-        entry = wanted.resources.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
-        for config in resource.configs:
-            entry.configs.add(
-                name=config.name,
-                config_operation=config.config_operation,
-                value=config.value or "",
-                value_is_null=config.value is None,
-            )
-    return await alter(context, wanted)
+    return await alter(context, request, _fill)
+
+
+def _fill(entry: Resource, resource: Message) -> None:
+    for config in resource.configs:
+        entry.configs.add(
+            name=config.name,
+            config_operation=config.config_operation,
+            value=config.value or "",
+            value_is_null=config.value is None,
+        )
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return refused(request, error)
 
 
-async def alter(context: RequestContext, wanted: Wanted) -> Body:
-    """The answer to a request that may be AlterConfigs, too; KafkaError where the coordinator gives none."""
+async def alter(context: RequestContext, request: Message, fill: Callable[[Resource, Message], None]) -> Body:
+    """The answer to a request that may be AlterConfigs, too; KafkaError where the coordinator gives none.
+
+    `fill` gives the coordinator's message the changes of one resource. Other requests are served between two stretches
+    of resources, for a request may have 48 MB of names.
+    """
     gateway = context.gateway
-    here = [_problem(gateway, resource) for resource in wanted.resources]
-    handed_on = wanted
-    if any(here):
-        handed_on = Wanted(
-            validate_only=wanted.validate_only,
-            resources=[resource for resource, problem in zip(wanted.resources, here, strict=True) if problem is None],
-        )
+    wanted = Wanted(validate_only=request.validate_only)
+    here: list[Body] = []
+    for number, resource in enumerate(request.resources, 1):
+        problem = _problem(gateway, resource)
+        if problem is None:
+            fill(
+                wanted.resources.add(resource_type=resource.resource_type, resource_name=resource.resource_name),
+                resource,
+            )
+        else:
+            here.append(_refusal(resource.resource_type, resource.resource_name, problem))
+        if number % RESOURCES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    results = await _altered(gateway, wanted) if wanted.resources else []
+    return {"responses": results + here}
+
+
+async def _altered(gateway: Gateway, wanted: Wanted) -> list[Body]:
+    """What the coordinator answers, when this gateway has the new values."""
+    answer = await change_catalog(gateway, INCREMENTAL_ALTER_CONFIGS, wanted)
+    if not wanted.validate_only:
+        await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
     results: list[Body] = []
-    if handed_on.resources:
-        answer = await change_catalog(gateway, INCREMENTAL_ALTER_CONFIGS, handed_on)
-        if not wanted.validate_only:
-            await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
-        results = [
+    for number, result in enumerate(answer.results, 1):
+        results.append(
             {
                 "error_code": result.error_code,
                 "error_message": result.error_message or None,
                 "resource_type": result.resource_type,
                 "resource_name": result.resource_name,
             }
-            for result in answer.results
-        ]
-    results += [
-        _refusal(resource.resource_type, resource.resource_name, problem)
-        for resource, problem in zip(wanted.resources, here, strict=True)
-        if problem is not None
-    ]
-    return {"responses": results}
+        )
+        if number % RESOURCES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return results
 
 
 def refused(request: Message, error: KafkaError) -> Body:
@@ -88,7 +105,7 @@ def _refusal(resource_type: int, resource_name: str, error: KafkaError) -> Body:
     }
 
 
-def _problem(gateway: Gateway, resource: Resource) -> KafkaError | None:
+def _problem(gateway: Gateway, resource: Message) -> KafkaError | None:
     """What is wrong with the name of a broker (ConfigAdminManager), or is too long in that of a group.
 
     The coordinator checks all else. It would refuse the group, too, but 48 MB of group ids need not be sent to it.
