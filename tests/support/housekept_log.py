@@ -105,12 +105,20 @@ class HousekeptLog:
         return plan.end_offset
 
     def compaction(self, *, keys_limit: int = 1_000) -> Iterator[int]:
-        """The slices of a run; it ends early where the log became another one."""
+        """The slices of a run; it ends early where the log became another one. Work that takes long is done here."""
         plan = plan_compaction(self.log, self.now_ms)
-        try:
-            yield from LogCompaction(self.log, plan, now_ms=self.now_ms, keys_limit=keys_limit).slices()
-        except CompactionAborted:
-            return
+        steps = LogCompaction(self.log, plan, now_ms=self.now_ms, keys_limit=keys_limit).steps()
+        result: object = None
+        while True:
+            try:
+                step = steps.send(result)
+            except (CompactionAborted, StopIteration):
+                return
+            result = None
+            if isinstance(step, int):
+                yield step
+            else:
+                result = step()
 
     def batches(self) -> list[StoredBatch]:
         """All that can be read, in one piece and from each place where a reader may go on."""

@@ -107,7 +107,7 @@ class MemoryTopicLog:
                 found.append(batch)
         return found
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         return next((found for found in self.timestamps if found.timestamp_ms >= timestamp_ms), None)
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from hypothesis import HealthCheck, given, settings
@@ -206,10 +207,10 @@ class Run:
         ]
         for timestamp_ms in (0, self.log.now_ms - 2_500, self.log.now_ms - 100):
             expected = next((offset for offset, time in sorted(times) if time >= timestamp_ms), None)
-            got = self.log.log.offset_for_timestamp(timestamp_ms)
+            got = asyncio.run(self.log.log.offset_for_timestamp(timestamp_ms))
             if got is None or got.offset not in markers:
                 assert (None if got is None else got.offset) == expected
-        newest = self.log.log.offset_of_max_timestamp()
+        newest = asyncio.run(self.log.log.offset_of_max_timestamp())
         if times and (newest is None or newest.offset not in markers):
             assert newest is not None
             greatest = max(time for _, time in times)

@@ -116,7 +116,7 @@ async def take_turn(logs: PartitionLogs, turn: Turn, model: dict[TopicPartition,
         assert bool(logs.problems()) == turn.disk_fails
 
 
-def check_reads(logs: PartitionLogs, model: dict[TopicPartition, Naive], fetch_at: float, max_bytes: int) -> None:
+async def check_reads(logs: PartitionLogs, model: dict[TopicPartition, Naive], fetch_at: float, max_bytes: int) -> None:
     for key, naive in model.items():
         log = logs.find(key)
         assert log is not None
@@ -135,15 +135,15 @@ def check_reads(logs: PartitionLogs, model: dict[TopicPartition, Naive], fetch_a
             if first + len(got) < end:
                 more = log.read(first + len(got), 1)[0].length
                 assert sum(batch.length for batch in batches) + more > max_bytes
-        check_look_ups(log, naive, int(fetch_at * 2100))
+        await check_look_ups(log, naive, int(fetch_at * 2100))
 
 
-def check_look_ups(log: PartitionLog, naive: Naive, timestamp_ms: int) -> None:
+async def check_look_ups(log: PartitionLog, naive: Naive, timestamp_ms: int) -> None:
     times = [timestamp for timestamp, _ in naive.records]
     expected = next(((time, offset) for offset, time in enumerate(times) if time >= timestamp_ms), None)
-    assert log.offset_for_timestamp(timestamp_ms) == expected
+    assert await log.offset_for_timestamp(timestamp_ms) == expected
     newest = (max(times), times.index(max(times))) if times else None
-    assert log.offset_of_max_timestamp() == newest
+    assert await log.offset_of_max_timestamp() == newest
 
 
 async def run(steps: list[Turn | str], reads: list[tuple[float, int]], tail_bytes: int) -> None:
@@ -160,7 +160,7 @@ async def run(steps: list[Turn | str], reads: list[tuple[float, int]], tail_byte
             disk.crash()
             logs = open_logs(disk.open_store("leader"), tails=tails)
         for fetch_at, max_bytes in reads:
-            check_reads(logs, model, fetch_at, max_bytes)
+            await check_reads(logs, model, fetch_at, max_bytes)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)

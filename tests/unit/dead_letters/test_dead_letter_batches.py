@@ -50,7 +50,7 @@ class LogOfBatches:
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         raise AssertionError("dead letters do not ask for transactions")
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         raise AssertionError("dead letters do not look up times")
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -140,6 +140,25 @@ def test_headers_get_the_newest_time_of_their_records() -> None:
         log = logs.lookup(KEY)
         (batch,) = log.read(0, 1_000)
         assert [one.timestamp_ms for one in open_records(batch.data)] == [1_000_000, 1_000_005]
-        assert log.offset_for_timestamp(1_000_003) == (1_000_005, 1)
+        assert await log.offset_for_timestamp(1_000_003) == (1_000_005, 1)
+
+    asyncio.run(test())
+
+
+def test_a_look_up_by_time_in_a_large_batch_lets_others_go_on() -> None:
+    async def test() -> None:
+        aside = HeldAside()
+        logs = open_logs(MemoryDisk().open_store("leader"), aside=aside)
+        large = logs.append(KEY, memoryview(large_batch()))
+        await asyncio.sleep(0)
+        aside.begun.pop().set()
+        await large
+        looked_up = asyncio.create_task(logs.lookup(KEY).offset_for_timestamp(999_999))
+        newest = asyncio.create_task(logs.lookup(KEY).offset_of_max_timestamp())
+        assert (await logs.append(OTHER, memoryview(build_batch()))).base_offset == 0
+        assert len(aside.begun) == 2 and not looked_up.done() and not newest.done()
+        for held in aside.begun:
+            held.set()
+        assert await looked_up == await newest == (1_000_000, 0)
 
     asyncio.run(test())

@@ -6,7 +6,7 @@ import pytest
 
 from kshare_core.errors import KafkaError
 from kshare_leader.log import compaction, keys
-from kshare_leader.log.compaction import plan_compaction
+from kshare_leader.log.compaction import LogCompaction, Step, plan_compaction
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_runtime.ports import Write
 from kshare_wire.batch_rewriting import delete_horizon_ms
@@ -351,3 +351,52 @@ def test_a_batch_that_cannot_be_opened_stops_the_run() -> None:
     with pytest.raises(KafkaError, match="cannot be read"):
         log.compact()
     assert log.stored() == before
+
+
+def large(log: HousekeptLog, count: int, key: str) -> None:
+    """A batch of `count` records in a segment of its own, with 1 MiB and more after decompression."""
+    log.now_ms += 2
+    keys = [(key % index).encode() for index in range(count)]
+    log.append([b"value"] * count, keys=keys, compression=4)
+
+
+def steps_of(log: HousekeptLog, keys_limit: int) -> list[Step]:
+    """All steps of a run, whose work is done here."""
+    run = LogCompaction(log.log, plan_compaction(log.log, log.now_ms), now_ms=log.now_ms, keys_limit=keys_limit)
+    steps, result, found = run.steps(), None, []
+    while True:
+        try:
+            found.append(steps.send(result))
+        except StopIteration:
+            return found
+        step = found[-1]
+        result = None if isinstance(step, int) else step()
+
+
+def test_a_batch_of_very_many_records_is_read_in_pieces_and_opened_beside_the_event_loop() -> None:
+    log = compacted()
+    large(log, 150_000, "key-%d")
+    put(log, (b"key-7", b"newer"))
+    roll(log)
+    steps = steps_of(log, keys_limit=1_000_000)
+    # For each of the two passes: it is opened aside, then read in 30 pieces; in the second it is also written anew.
+    assert sum(1 for step in steps if not isinstance(step, int)) == 3
+    assert steps.count(0) == 2 * (150_000 // 5_000 - 1)
+    batches = log.batches()
+    assert read_header(batches[0].data).record_count == 149_999
+    assert [record.key for record in open_records(batches[1].data)] == [b"key-7"]
+
+
+def test_one_batch_may_have_more_keys_than_a_run_remembers() -> None:
+    log = compacted()
+    large(log, 3_000, "key-%d")
+    large(log, 3_000, "key-%d")
+    roll(log)
+    runs = 0
+    while log.log.first_dirty_offset < 6_000:
+        before = log.log.first_dirty_offset
+        steps_of(log, keys_limit=2_000)
+        assert before < log.log.first_dirty_offset <= before + 2_000
+        runs += 1
+    assert runs == 3
+    assert [read_header(batch.data).record_count for batch in log.batches()[:-1]] == [3_000]

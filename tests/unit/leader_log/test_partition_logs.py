@@ -164,8 +164,8 @@ def test_log_append_time_replaces_the_producers_time() -> None:
         assert result == Appended(0, 5_000_000, 0)
         log = logs.find(KEY)
         assert log is not None
-        assert log.offset_for_timestamp(5_000_000) == log.offset_of_max_timestamp() == (5_000_000, 0)
-        assert log.offset_for_timestamp(5_000_001) is None
+        assert await log.offset_for_timestamp(5_000_000) == await log.offset_of_max_timestamp() == (5_000_000, 0)
+        assert await log.offset_for_timestamp(5_000_001) is None
 
     run(test())
 

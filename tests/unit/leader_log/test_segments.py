@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -197,8 +199,8 @@ def test_what_lies_below_the_start_is_gone_at_once_and_freed_later() -> None:
     assert log.log.log_start_offset == 7
     log.log.remove_unreachable()
     assert [keys.number_of(key) for key, _ in log.store.scan(keys.LOG, PREFIX)] == [6, 9]
-    assert log.log.offset_for_timestamp(0) == (201, 7)
-    assert log.log.offset_for_timestamp(203) == (300, 9)
+    assert asyncio.run(log.log.offset_for_timestamp(0)) == (201, 7)
+    assert asyncio.run(log.log.offset_for_timestamp(203)) == (300, 9)
 
 
 def test_the_newest_record_is_looked_for_among_those_that_are_left() -> None:
@@ -208,9 +210,9 @@ def test_the_newest_record_is_looked_for_among_those_that_are_left() -> None:
         log.append([b"d"], timestamps_ms=[timestamp_ms])
     for start_offset, expected in ((0, (900, 0)), (1, (700, 2)), (3, (600, 4)), (5, (600, 5)), (6, None)):
         log.move_start(start_offset)
-        assert log.log.offset_of_max_timestamp() == expected
+        assert asyncio.run(log.log.offset_of_max_timestamp()) == expected
         log.restart()
-        assert log.log.offset_of_max_timestamp() == expected
+        assert asyncio.run(log.log.offset_of_max_timestamp()) == expected
 
 
 def test_a_start_that_was_not_written_or_lies_outside_changes_nothing() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from kshare_wire.batch_rewriting import batch_with_records, delete_horizon_ms
 from kshare_wire.record_batches import check_crc, patch, patch_times, read_header
 from kshare_wire.record_reading import open_records
+from kshare_wire.record_walks import open_batch
 from support.record_building import build_batch
 
 VALUES: list[bytes | None] = [b"first" * 200, None, b"third" * 100, b""]
@@ -28,6 +31,12 @@ def appended(compression: int) -> bytes:
     return patch(batch, 1 << 40, 9)
 
 
+def kept_of(data: bytes, kept: Collection[int], horizon_ms: int | None) -> bytes:
+    opened = open_batch(data, 1 << 20)
+    flags = bytes(index in kept for index in range(opened.header.record_count))
+    return batch_with_records(opened, flags, horizon_ms)
+
+
 @pytest.mark.parametrize("compression", range(5))
 @pytest.mark.parametrize("horizon_ms", [None, 1_700_000_000_000])
 @pytest.mark.parametrize("kept", [(0, 1, 2, 3), (0,), (1,), (3,), (1, 2), (0, 3)])
@@ -36,7 +45,7 @@ def test_kept_records_and_the_batchs_place_stay(
 ) -> None:
     data = appended(compression)
     header, records = read_header(data), list(open_records(data))
-    rewritten = batch_with_records(header, [records[index] for index in kept], horizon_ms)
+    rewritten = kept_of(data, kept, horizon_ms)
     now = read_header(rewritten)
     check_crc(rewritten, now)
     assert now.size == len(rewritten)
@@ -54,16 +63,16 @@ def test_kept_records_and_the_batchs_place_stay(
 
 def test_a_horizon_is_kept_moved_or_taken_away() -> None:
     data = appended(0)
-    first = batch_with_records(read_header(data), list(open_records(data)), 100)
+    first = kept_of(data, range(4), 100)
     assert delete_horizon_ms(read_header(data)) is None
-    second = batch_with_records(read_header(first), list(open_records(first))[1:], 100)
+    second = kept_of(first, range(1, 4), 100)
     assert delete_horizon_ms(read_header(second)) == 100
     assert list(open_records(second)) == list(open_records(data))[1:]
 
 
 def test_the_time_of_the_append_stays_that_of_all_records() -> None:
     data = patch_times(appended(4), 50, 9, 123_456, log_append_time=True)
-    rewritten = batch_with_records(read_header(data), list(open_records(data))[2:3], 999_999)
+    rewritten = kept_of(data, [2], 999_999)
     now = read_header(rewritten)
     check_crc(rewritten, now)
     assert now.is_log_append_time

@@ -185,17 +185,20 @@ def test_kept_records_are_the_same_with_times_from_another_first_one(
     )
     if found is None:
         with pytest.raises(ValueError, match="cannot be read"):
-            _records.keep(data, flags, FIRST_MS, new_first_ms)
+            _records.keep(data, flags, FIRST_MS, new_first_ms, False)
         return
-    kept, count, newest_ms = _records.keep(data, flags, FIRST_MS, new_first_ms)
+    kept, count, newest_ms, first_ms = _records.keep(data, flags, FIRST_MS, new_first_ms, False)
     expected = [one for one, flag in zip(found, flags, strict=True) if flag]
     again = naive_records(kept)
     assert again is not None
     moved = [one._replace(timestamp_ms=wrapped(one.timestamp_ms - FIRST_MS + new_first_ms)) for one in again]
     assert moved == expected
+    assert first_ms == new_first_ms
+    if expected:
+        assert _records.keep(data, flags, FIRST_MS, 0, True)[3] == expected[0].timestamp_ms
     assert (count, newest_ms) == (len(expected), max([-1, *(one.timestamp_ms for one in expected)]))
     with pytest.raises(ValueError, match="not as many"):
-        _records.keep(data, flags + b"\1", FIRST_MS, new_first_ms)
+        _records.keep(data, flags + b"\1", FIRST_MS, new_first_ms, False)
 
 
 @given(st.sampled_from([case.records for case in cases(1_000_000)]), st.data())

@@ -384,6 +384,7 @@ static size_t write_varlong(uint8_t *to, int64_t number)
 
 typedef struct {
     int64_t old_first_ms, new_first_ms, newest_ms;
+    int counts_from_first_kept;
     const uint8_t *kept;
     Py_ssize_t kept_count;
 } keeping;
@@ -415,6 +416,8 @@ static Py_ssize_t keep_records(cursor from, uint8_t *to, keeping *run, Py_ssize_
         if (!run->kept[index])
             continue;
         int64_t time_ms = plus(run->old_first_ms, found.timestamp_delta);
+        if (run->counts_from_first_kept && run->kept_count == 0)
+            run->new_first_ms = time_ms;
         int64_t delta = (int64_t)((uint64_t)time_ms - (uint64_t)run->new_first_ms);
         written += (Py_ssize_t)write_record(to == NULL ? NULL : to + written, &found, delta);
         run->kept_count++;
@@ -429,7 +432,7 @@ static PyObject *keep(PyObject *Py_UNUSED(module), PyObject *args)
     Py_buffer view, flags;
     keeping run;
     long long old_first_ms, new_first_ms;
-    if (!PyArg_ParseTuple(args, "y*y*LL", &view, &flags, &old_first_ms, &new_first_ms))
+    if (!PyArg_ParseTuple(args, "y*y*LLp", &view, &flags, &old_first_ms, &new_first_ms, &run.counts_from_first_kept))
         return NULL;
     run.old_first_ms = old_first_ms;
     run.new_first_ms = new_first_ms;
@@ -447,7 +450,8 @@ static PyObject *keep(PyObject *Py_UNUSED(module), PyObject *args)
             state = let_others_run(&view);
             keep_records(from, (uint8_t *)PyBytes_AS_STRING(data), &run, flags.len);
             go_on(state);
-            result = Py_BuildValue("(NnL)", data, run.kept_count, (long long)run.newest_ms);
+            result = Py_BuildValue("(NnLL)", data, run.kept_count, (long long)run.newest_ms,
+                                   (long long)run.new_first_ms);
         }
     }
     PyBuffer_Release(&flags);

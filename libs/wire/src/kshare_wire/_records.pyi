@@ -41,11 +41,17 @@ def take_keys(
     """
 
 def keep(
-    records: Buffer, flags: Buffer, old_first_timestamp_ms: int, new_first_timestamp_ms: int, /
-) -> tuple[bytes, int, int]:
+    records: Buffer,
+    flags: Buffer,
+    old_first_timestamp_ms: int,
+    new_first_timestamp_ms: int,
+    counts_from_first_kept: bool,
+    /,
+) -> tuple[bytes, int, int, int]:
     """The records whose flag (a byte for each record) is not 0, with times counted from the new first timestamp.
 
-    Gives also how many they are and their newest timestamp (-1: none).
+    That is the first kept record's where `counts_from_first_kept`. Gives also how many they are, their newest timestamp
+    (-1: none), and the new first timestamp.
     """
 
 def lz4_frame_length(data: Buffer, /) -> int:

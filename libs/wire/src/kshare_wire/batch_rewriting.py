@@ -10,26 +10,23 @@ of MemoryRecords.filterTo and DefaultRecordBatch of Kafka 4.3.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from crc32c import crc32c
 
+from kshare_wire import _records
 from kshare_wire.record_batches import (
     COMPRESSION_NAMES,
     HEADER_LENGTH,
     LENGTH_PREFIX,
     MAGIC,
-    NO_TIMESTAMP,
     BatchHeader,
 )
-from kshare_wire.record_reading import OpenedRecord
+from kshare_wire.record_walks import OpenedBatch, unreadable
 
 DELETE_HORIZON_MASK = 0x40
 
-_NO_PRODUCER = -1
-_BUILDER_LIMIT_BYTES = (1 << 31) - 1
 _START = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 
@@ -46,44 +43,33 @@ def delete_horizon_ms(header: BatchHeader) -> int | None:
     return header.first_timestamp_ms if header.attributes & DELETE_HORIZON_MASK else None
 
 
-def batch_with_records(header: BatchHeader, records: Sequence[OpenedRecord], horizon_ms: int | None) -> bytes:
-    """The batch of `header` with `records` only, which are at least one, and a delete horizon where one is given."""
-    first_timestamp_ms = records[0].timestamp_ms if horizon_ms is None else horizon_ms
-    encoded = _encoded(header, records, first_timestamp_ms)
+def batch_with_records(opened: OpenedBatch, flags: bytes | bytearray, horizon_ms: int | None) -> bytes:
+    """The batch with those records whose flag (a byte for each) is not 0, and a delete horizon where one is given.
+
+    At least one record must stay. For a large batch this takes long, all of it without the GIL. KafkaError
+    CORRUPT_MESSAGE where the records cannot be read.
+    """
+    header = opened.header
+    try:
+        encoded, count, newest_ms, first_timestamp_ms = _records.keep(
+            opened.records, flags, header.first_timestamp_ms, horizon_ms or 0, horizon_ms is None
+        )
+    except ValueError as error:
+        raise unreadable(header, error) from error
     if header.compression:
         encoded = _COMPRESSORS[COMPRESSION_NAMES[header.compression]](encoded)
     attributes = header.attributes & ~DELETE_HORIZON_MASK
-    newest_ms = max([record.timestamp_ms for record in records])
     checked = _CHECKED.pack(
         attributes if horizon_ms is None else attributes | DELETE_HORIZON_MASK,
         header.last_offset_delta,
         first_timestamp_ms,
-        header.max_timestamp_ms if header.is_log_append_time else max(newest_ms, NO_TIMESTAMP),
+        header.max_timestamp_ms if header.is_log_append_time else newest_ms,
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,
-        len(records),
+        count,
     )
     crc = crc32c(encoded, crc32c(checked))
     length = HEADER_LENGTH - LENGTH_PREFIX + len(encoded)
     start = _START.pack(header.base_offset, length, header.partition_leader_epoch, MAGIC, crc)
     return b"".join((start, checked, encoded))
-
-
-def _encoded(header: BatchHeader, records: Sequence[OpenedRecord], first_timestamp_ms: int) -> bytes:
-    """The records one after the other, as they lie in a batch with this first timestamp."""
-    builder = DefaultRecordBatchBuilder(
-        magic=MAGIC,
-        compression_type=0,
-        is_transactional=0,
-        producer_id=_NO_PRODUCER,
-        producer_epoch=_NO_PRODUCER,
-        base_sequence=_NO_PRODUCER,
-        batch_size=_BUILDER_LIMIT_BYTES,
-    )
-    # The builder counts times from its first record's; that record only says where from, and is cut off again.
-    leading = builder.append(0, first_timestamp_ms, None, None, [])
-    for record in records:
-        offset_delta = record.offset - header.base_offset
-        builder.append(offset_delta, record.timestamp_ms, record.key, record.value, record.headers)
-    return bytes(memoryview(builder.build())[HEADER_LENGTH + leading.size :])

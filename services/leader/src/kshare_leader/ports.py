@@ -72,10 +72,11 @@ class TopicLog(Protocol):
         """
         ...
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is `timestamp_ms` or later, None where there is none.
 
-        Raises StorageFailure, and KafkaError CORRUPT_MESSAGE where the records on the way cannot be opened.
+        Others are served meanwhile. Raises StorageFailure, and KafkaError CORRUPT_MESSAGE where the records on the way
+        cannot be opened.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 Besides the times that the protocol lists, -4 (the earliest local offset) is the log start, because no log has remote
 parts, and -5 (the latest offset in remote storage) does not exist, as in Kafka without tiered storage. Any other
-negative time gets UNSUPPORTED_VERSION, as there.
+negative time gets UNSUPPORTED_VERSION, as there. Others are served while records are looked for.
 
 Readers of committed records see nothing from the last stable offset on: it is their latest offset, and a record that
 lies behind it is not found.
@@ -36,16 +36,16 @@ class ListOffsetsHandler:
     async def __call__(
         self, request: leader_pb2.ListOffsetsRequest, payload: memoryview
     ) -> leader_pb2.ListOffsetsResponse:
-        answers = [self._answer(partition, request.isolation_level) for partition in request.partitions]
+        answers = [await self._answer(partition, request.isolation_level) for partition in request.partitions]
         return leader_pb2.ListOffsetsResponse(partitions=answers)
 
-    def _answer(
+    async def _answer(
         self, partition: leader_pb2.ListOffsetsRequest.Partition, isolation_level: int
     ) -> leader_pb2.ListOffsetsResponse.Partition:
         code, found, leader_epoch = ErrorCode.NONE, _NOTHING, UNKNOWN
         try:
             log = log_at_epoch(self._logs, key_of(partition), partition.current_leader_epoch)
-            found = _find(log, partition.timestamp, isolation_level) or _NOTHING
+            found = await _find(log, partition.timestamp, isolation_level) or _NOTHING
             if found.offset != UNKNOWN:
                 leader_epoch = log.epoch_at(found.offset)
         except KafkaError as error:
@@ -62,12 +62,13 @@ class ListOffsetsHandler:
         )
 
 
-def _find(log: PartitionLog, timestamp_ms: int, isolation_level: int) -> TimestampOffset | None:
+async def _find(log: PartitionLog, timestamp_ms: int, isolation_level: int) -> TimestampOffset | None:
     end_offset = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
     if timestamp_ms >= 0 or timestamp_ms == MAX_TIMESTAMP:
-        found = (
-            log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
-        )
+        if timestamp_ms == MAX_TIMESTAMP:
+            found = await log.offset_of_max_timestamp()
+        else:
+            found = await log.offset_for_timestamp(timestamp_ms)
         return found if found is not None and found.offset < end_offset else None
     if timestamp_ms == LATEST:
         return TimestampOffset(UNKNOWN, end_offset)

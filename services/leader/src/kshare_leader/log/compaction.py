@@ -14,9 +14,11 @@ The rules of Kafka 4.3's Cleaner, LogCleanerManager and MemoryRecords.filterTo:
 **How.** Two passes. The first goes over what is new (the dirty part) and notes the newest offset of each key, at most
 `keys_limit` keys; when they are more, the rest of the log is the next run's. The second goes over the log from its
 start and puts back each batch with the records that stay. Both work in slices of SLICE_BYTES, between which the leader
-serves; each slice of the second pass is one atomic write. What a crash, a new log start or a closed log cuts off is a
-log in which some superseded records are gone and others not, which is what compaction promises: the newest record of a
-key is never touched, a value goes before or together with the tombstone that deleted it, and the run is repeated.
+serves; each slice of the second pass is one atomic write. Within a batch of very many records it serves between pieces
+of keys, and the batch is decompressed and written anew on a thread. What a crash, a new log start or a closed log cuts
+off is a log in which some superseded records are gone and others not, which is what compaction promises: the newest
+record of a key is never touched, a value goes before or together with the tombstone that deleted it, and the run is
+repeated.
 
 Kafka keeps an empty batch to remember a producer's last sequence or the log's end; both are rows of their own here.
 """
@@ -24,16 +26,19 @@ Kafka keeps an empty batch to remember a producer's last sequence or the log's e
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
+from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kshare_leader.log.partition_log import PartitionLog
+from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.segments import Segment, after_batch
 from kshare_leader.ports import AbortedTransaction, StoredBatch
 from kshare_wire.batch_rewriting import batch_with_records, delete_horizon_ms
 from kshare_wire.record_batches import NO_TIMESTAMP, BatchHeader, read_header
-from kshare_wire.record_reading import OpenedRecord, open_records
+from kshare_wire.record_reading import open_records
+from kshare_wire.record_walks import OpenedBatch, take_keys
 
 SLICE_BYTES = 256 * 1024
 SLICE_RECORDS = 5_000
@@ -43,6 +48,11 @@ ABORT, COMMIT = 0, 1
 """Types of transaction markers (ControlRecordType): the last two bytes of the record's key."""
 
 _DIGEST_BYTES = 16
+
+Step = int | Callable[[], object]
+"""What a run gives to its driver: the bytes that a slice has read, or work that takes long, which the driver does
+beside the event loop and whose result it sends back."""
+Steps = Generator[Step, Any, None]
 
 
 class CompactionPlan(NamedTuple):
@@ -132,14 +142,21 @@ class BatchFilter:
     """What becomes of each batch; batches must come in the log's order."""
 
     def __init__(
-        self, newest: NewestOffsets, transactions: CleanedTransactions, *, now_ms: int, delete_retention_ms: int
+        self,
+        newest: NewestOffsets,
+        transactions: CleanedTransactions,
+        reader: RecordReader,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
     ) -> None:
         self._newest = newest
         self._transactions = transactions
+        self._reader = reader
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
 
-    def __call__(self, batch: StoredBatch) -> StoredBatch | None:
+    def filter(self, batch: StoredBatch) -> Generator[Step, Any, StoredBatch | None]:
         """The batch itself where it stays as it is, None where nothing of it stays. KafkaError CORRUPT_MESSAGE."""
         header = read_header(batch.data)
         horizon_ms = delete_horizon_ms(header)
@@ -147,30 +164,50 @@ class BatchFilter:
             return self._marker(batch, header, horizon_ms)
         if self._transactions.is_aborted(header):
             return None
-        records = list(open_records(batch.data))
-        kept = [record for record in records if self._stays(record, horizon_ms)]
-        if not kept:
+        opened, is_large = yield from open_stepwise(self._reader, batch)
+        flags = bytearray()
+        has_tombstone = False
+        position = 0
+        while position < len(opened.records):
+            position, entries = take_keys(opened, position)
+            for delta, key, is_null in entries:
+                stays = self._stays(header.base_offset + delta, key, is_null, horizon_ms)
+                flags.append(stays)
+                has_tombstone = has_tombstone or (stays and is_null)
+            if position < len(opened.records):
+                yield 0
+        if not any(flags):
             return None
-        needs_horizon = horizon_ms is None and any([record.value is None for record in kept])
-        if len(kept) == len(records) and not needs_horizon:
+        needs_horizon = horizon_ms is None and has_tombstone
+        if all(flags) and not needs_horizon:
             return batch
-        data = batch_with_records(header, kept, self._new_horizon_ms if needs_horizon else horizon_ms)
+        rewrite = partial(batch_with_records, opened, flags, self._new_horizon_ms if needs_horizon else horizon_ms)
+        data = (yield rewrite) if is_large else rewrite()
         return batch._replace(data=data)
 
     def _marker(self, batch: StoredBatch, header: BatchHeader, horizon_ms: int | None) -> StoredBatch | None:
         if not self._transactions.is_without_records(header, batch.data):
             return batch
         if horizon_ms is None:
-            data = batch_with_records(header, list(open_records(batch.data)), self._new_horizon_ms)
-            return batch._replace(data=data)
+            opened = self._reader.open(batch)
+            return batch._replace(data=batch_with_records(opened, b"\1" * header.record_count, self._new_horizon_ms))
         return None if horizon_ms <= self._now_ms else batch
 
-    def _stays(self, record: OpenedRecord, horizon_ms: int | None) -> bool:
-        if record.offset >= self._newest.end_offset:
+    def _stays(self, offset: int, key: bytes | None, is_null: bool, horizon_ms: int | None) -> bool:
+        if offset >= self._newest.end_offset:
             return True
-        if record.key is None or self._newest.is_superseded(record.key, record.offset):
+        if key is None or self._newest.is_superseded(key, offset):
             return False
-        return record.value is not None or horizon_ms is None or self._now_ms < horizon_ms
+        return not is_null or horizon_ms is None or self._now_ms < horizon_ms
+
+
+def open_stepwise(reader: RecordReader, batch: StoredBatch) -> Generator[Step, Any, tuple[OpenedBatch, bool]]:
+    """The opened batch, and whether it is too large for the event loop. KafkaError CORRUPT_MESSAGE."""
+    opened = reader.try_open(batch)
+    if opened is not None:
+        return opened, False
+    opened = yield partial(reader.open, batch)
+    return opened, True
 
 
 class LogCompaction:
@@ -178,6 +215,7 @@ class LogCompaction:
 
     def __init__(self, log: PartitionLog, plan: CompactionPlan, *, now_ms: int, keys_limit: int) -> None:
         self._log = log
+        self._reader = log.reader
         self._plan = plan
         self._now_ms = now_ms
         self._keys_limit = keys_limit
@@ -185,8 +223,8 @@ class LogCompaction:
         self._newest = NewestOffsets()
         self.removed_bytes = 0
 
-    def slices(self) -> Iterator[int]:
-        """Does the work; gives the bytes read by each slice. The log may be used and changed in between.
+    def steps(self) -> Steps:
+        """Does the work; see `Step` for what it gives. The log may be used and changed in between.
 
         CompactionAborted; KafkaError where a batch cannot be opened; StorageFailure.
         """
@@ -194,6 +232,7 @@ class LogCompaction:
         batch_filter = BatchFilter(
             self._newest,
             self._transactions(self._log.log_start_offset),
+            self._reader,
             now_ms=self._now_ms,
             delete_retention_ms=self._log.settings.delete_retention_ms,
         )
@@ -226,7 +265,7 @@ class LogCompaction:
                 break
         return taken
 
-    def _note_keys(self) -> Iterator[int]:
+    def _note_keys(self) -> Steps:
         newest, position, end_offset = self._newest, self._plan.first_dirty_offset, self._plan.end_offset
         transactions = self._transactions(position)
         while len(newest) < self._keys_limit:
@@ -237,13 +276,31 @@ class LogCompaction:
             for batch in batches:
                 header = read_header(batch.data)
                 if not header.is_control and not transactions.is_aborted(header):
-                    for record in open_records(batch.data):
-                        if record.key is not None and record.offset >= self._plan.first_dirty_offset:
-                            newest.put(record.key, record.offset)
+                    yield from self._note_batch(batch, header)
+                    if len(newest) >= self._keys_limit:
+                        return
                 newest.end_offset = position = batch.last_offset + 1
-                if len(newest) >= self._keys_limit:
-                    break
             yield sum([batch.length for batch in batches])
+
+    def _note_batch(self, batch: StoredBatch, header: BatchHeader) -> Steps:
+        """Notes keys up to the batch's end, or until they are `keys_limit`, which a single batch may have, too."""
+        newest, first_offset = self._newest, self._plan.first_dirty_offset
+        opened, _ = yield from open_stepwise(self._reader, batch)
+        position = 0
+        newest.end_offset = max(first_offset, header.base_offset)
+        while position < len(opened.records):
+            position, entries = take_keys(opened, position)
+            for delta, key, _ in entries:
+                offset = header.base_offset + delta
+                if offset < first_offset:
+                    continue
+                if key is not None:
+                    newest.put(key, offset)
+                newest.end_offset = offset + 1
+                if len(newest) >= self._keys_limit:
+                    return
+            if position < len(opened.records):
+                yield 0
 
     def _groups(self) -> list[list[Segment]]:
         """Neighbouring segments that become one: as many as segment.bytes allows before they are compacted."""
@@ -259,7 +316,7 @@ class LogCompaction:
             groups[-1].append(row)
         return groups
 
-    def _clean_group(self, group: list[Segment], batch_filter: BatchFilter) -> Iterator[int]:
+    def _clean_group(self, group: list[Segment], batch_filter: BatchFilter) -> Steps:
         cleaned: list[Segment] = []
         for row in group:
             cleaned.append((yield from self._clean_segment(row, batch_filter)))
@@ -267,7 +324,7 @@ class LogCompaction:
             self._check()
             self._log.rewrite({}, cleaned, _merged(cleaned))
 
-    def _clean_segment(self, row: Segment, batch_filter: BatchFilter) -> Generator[int, None, Segment]:
+    def _clean_segment(self, row: Segment, batch_filter: BatchFilter) -> Generator[Step, Any, Segment]:
         """Puts back what stays of one segment; the result is its row then."""
         log, end_offset = self._log, row.end_offset
         position = max(row.base_offset, log.log_start_offset)
@@ -278,13 +335,14 @@ class LogCompaction:
             changes: dict[int, StoredBatch | None] = {}
             removed_bytes = 0
             for batch in batches:
-                kept = batch_filter(batch)
+                kept = yield from batch_filter.filter(batch)
                 if kept is not batch:
                     changes[batch.base_offset] = kept
                     removed_bytes += batch.length - (0 if kept is None else kept.length)
                 if kept is not None:
                     newest_ms = read_header(kept.data).max_timestamp_ms
                     exact = after_batch(exact, kept.base_offset, end_offset, kept.length, newest_ms, row.last_append_ms)
+            self._check()
             # Half-way, the row tells the size that is left; its times stay those of the whole segment.
             now = exact if position >= end_offset else row._replace(size_bytes=row.size_bytes - removed_bytes)
             if changes or now != row:

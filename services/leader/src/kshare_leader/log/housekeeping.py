@@ -103,16 +103,21 @@ class LogHousekeeping:
         keys_limit = max(1, self._configs.integer("log.cleaner.dedupe.buffer.size") // KEY_BYTES)
         rate = self._configs.number("log.cleaner.io.max.bytes.per.second")
         run = LogCompaction(log, plan_compaction(log, now_ms), now_ms=now_ms, keys_limit=keys_limit)
-        slices = run.slices()
+        steps = run.steps()
+        result: object = None
         while True:
             began = loop.time()
             try:
-                read_bytes = next(slices, None)
+                step = steps.send(result)
+            except StopIteration:
+                return True
             except CompactionAborted:
                 return False
-            if read_bytes is None:
-                return True
-            await asyncio.sleep(max(loop.time() - began, read_bytes / rate))
+            if isinstance(step, int):
+                result = None
+                await asyncio.sleep(max(loop.time() - began, step / rate))
+            else:
+                result = await log.reader.aside.run(step)
 
     def _retain(self, log: PartitionLog) -> None:
         if log.is_closed or self._logs.find(log.topic_partition) is not log:

@@ -7,7 +7,8 @@ readable and moves the high watermark; when they failed, the PendingAppends is t
 
 Reads of recent batches come from the tail in memory, older ones from the store by seeking to the batch that holds the
 offset. Look-ups by time use a sparse index: after each INDEX_INTERVAL_BYTES of batches an entry says up to which offset
-no record is newer than which timestamp; from there on headers are scanned, and only one batch is opened.
+no record is newer than which timestamp; from there on headers are scanned
+in slices, and only one batch is opened.
 
 What is known of producers and their transactions is a part of its own (`producer_state`): it admits the batches of
 producers, and its writes are part of the log's. `prepare_end` adds the marker that ends a transaction.
@@ -19,8 +20,9 @@ Compaction puts other batches in the place of closed segments' (`rewrite`), with
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -31,6 +33,7 @@ from kshare_leader.log.batch_validation import CheckedBatch
 from kshare_leader.log.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
 from kshare_leader.log.producer_state import ProducerState, TransactionalAppend
 from kshare_leader.log.producers import PRODUCERS_LIMIT
+from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.segments import (
     PendingSegments,
     Positions,
@@ -40,7 +43,7 @@ from kshare_leader.log.segments import (
     plan_start,
     segment_write,
 )
-from kshare_leader.log.stored_batches import StoredBatches, first_record
+from kshare_leader.log.stored_batches import StoredBatches
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_leader.log.transactions import EndTransaction
@@ -54,10 +57,11 @@ from kshare_wire.record_batches import (
     patch_times,
     read_header,
 )
-from kshare_wire.record_reading import open_records
 
 LOOKUP_LIMIT_BYTES = 64 * INDEX_INTERVAL_BYTES
 """How far a look-up by time scans; only headers with untrue timestamps can make it go further than two intervals."""
+LOOKUP_SLICE_BYTES = 1024 * 1024
+"""How much of the log a look-up by time reads before others are served."""
 
 
 class PartitionLog:
@@ -73,6 +77,7 @@ class PartitionLog:
         leader_epoch: int,
         report: Callable[[str], None] = lambda text: None,
         producers_limit: int = PRODUCERS_LIMIT,
+        reader: RecordReader | None = None,
     ) -> None:
         """Opens the log; StorageFailure where its end cannot be read or is damaged.
 
@@ -82,6 +87,7 @@ class PartitionLog:
         self._store = store
         self._tails = tails
         self._report = about(key, report)
+        self.reader = reader or RecordReader()
         self._prefix = keys.partition_prefix(key)
         self._prefix_end = keys.after_prefix(self._prefix)
         self._stored = StoredBatches(store, key)
@@ -290,16 +296,16 @@ class PartitionLog:
         batches = self.read(offset, 1)
         return read_header(batches[0].data).partition_leader_epoch if batches else self.leader_epoch
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """See TopicLog. KafkaError CORRUPT_MESSAGE where batches cannot be opened or their headers are untrue."""
         if timestamp_ms > self._max_timestamp_ms:
             return None
         scanned_bytes = 0
         start_offset = self._positions.start_offset
-        for batch in self._stored.from_offset(max(self._stored.indexed_offset_before(timestamp_ms), start_offset)):
-            header = read_header(batch.data)
+        position = max(self._stored.indexed_offset_before(timestamp_ms), start_offset)
+        async for batch, header in self._scan(position, self._next_offset):
             if header.max_timestamp_ms >= timestamp_ms:
-                found = first_record(batch, header, timestamp_ms, start_offset)
+                found = await self.reader.first_record(batch, header, timestamp_ms, start_offset)
                 if found is not None:
                     return found
             scanned_bytes += len(batch.data)
@@ -308,20 +314,36 @@ class PartitionLog:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
         return None
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+    async def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The first record of the greatest timestamp; None where no record has one. Errors as above."""
         best: TimestampOffset | None = None
         for segment in self.segments.by_newest():
             if best is not None and segment.largest_timestamp_ms < best.timestamp_ms:
                 break
-            found = self._newest_in(segment)
+            found = await self._newest_in(segment)
             if found is not None and (
                 best is None or (-found.timestamp_ms, found.offset) < (-best.timestamp_ms, best.offset)
             ):
                 best = found
         return best
 
-    def _newest_in(self, segment: Segment) -> TimestampOffset | None:
+    async def _scan(self, position: int, end_offset: int) -> AsyncIterator[tuple[StoredBatch, BatchHeader]]:
+        """Stored batches and their headers; others are served after each slice of LOOKUP_SLICE_BYTES.
+
+        KafkaError NOT_LEADER_OR_FOLLOWER where the log was closed meanwhile.
+        """
+        while position < end_offset:
+            batches = self._stored.slice_from(position, end_offset, LOOKUP_SLICE_BYTES)
+            if not batches:
+                return
+            position = batches[-1].last_offset + 1
+            for batch in batches:
+                yield batch, read_header(batch.data)
+            await asyncio.sleep(0)
+            if self.is_closed:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the log of partition {self.name} was closed")
+
+    async def _newest_in(self, segment: Segment) -> TimestampOffset | None:
         """The first record of the newest timestamp in the segment; it is scanned where part of it is gone."""
         start_offset = self._positions.start_offset
         if segment.newest_base_offset >= start_offset:
@@ -329,18 +351,21 @@ class PartitionLog:
             if batches and batches[0].base_offset == segment.newest_base_offset:
                 header = read_header(batches[0].data)
                 if header.max_timestamp_ms == segment.largest_timestamp_ms:
-                    return self._first_newest(batches[0], header)
-        batch = self._stored.newest_batch(max(start_offset, segment.base_offset), segment.end_offset)
-        return None if batch is None else self._first_newest(batch, read_header(batch.data))
+                    return await self._first_newest(batches[0], header, header.max_timestamp_ms, start_offset)
+        best: tuple[StoredBatch, BatchHeader] | None = None
+        best_ms = NO_TIMESTAMP
+        async for batch, header in self._scan(max(start_offset, segment.base_offset), segment.end_offset):
+            newest_ms = header.max_timestamp_ms
+            if newest_ms > best_ms and batch.base_offset < start_offset and not header.is_log_append_time:
+                newest_ms = await self.reader.newest_timestamp(batch, start_offset)
+            if newest_ms > best_ms:
+                best, best_ms = (batch, header), newest_ms
+        return None if best is None else await self._first_newest(*best, best_ms, start_offset)
 
-    def _first_newest(self, batch: StoredBatch, header: BatchHeader) -> TimestampOffset:
-        start_offset = self._positions.start_offset
-        newest_ms = header.max_timestamp_ms
-        if batch.base_offset < start_offset and not header.is_log_append_time:
-            newest_ms = max(
-                [record.timestamp_ms for record in open_records(batch.data) if record.offset >= start_offset]
-            )
-        found = first_record(batch, header, newest_ms, start_offset)
+    async def _first_newest(
+        self, batch: StoredBatch, header: BatchHeader, newest_ms: int, start_offset: int
+    ) -> TimestampOffset:
+        found = await self.reader.first_record(batch, header, newest_ms, start_offset)
         if found is None:
             text = f"the batch at offset {batch.base_offset} has other timestamps than its header says"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)

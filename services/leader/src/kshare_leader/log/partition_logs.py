@@ -29,10 +29,18 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition, topic_id_text
 from kshare_leader.log import keys
 from kshare_leader.log.aside import Aside
-from kshare_leader.log.batch_validation import BatchValidation, CheckedBatch, Outcome, ProducedBatch, rules_of
+from kshare_leader.log.batch_validation import (
+    DEFAULT_DECOMPRESSED_BYTES,
+    BatchValidation,
+    CheckedBatch,
+    Outcome,
+    ProducedBatch,
+    rules_of,
+)
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.pending_appends import Appended, PendingAppends
 from kshare_leader.log.producer_state import TransactionalAppend
+from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import topic_settings
 from kshare_leader.log.transactions import EndTransaction
@@ -105,7 +113,7 @@ class PartitionLogs:
         aside: Aside | None = None,
         before_open: Callable[[TopicPartition, int], None] = lambda key, given_up_epoch: None,
     ) -> None:
-        """`aside` validates batches that are too large for the event loop; by default a thread does."""
+        """`aside` validates and reads batches that are too large for the event loop; by default two threads do."""
         self._before_open = before_open
         self._measures = measures or LeaderMeasures()
         self._store = store
@@ -124,9 +132,14 @@ class PartitionLogs:
         self._write_failure: str | None = None
         self._queue: list[_QueuedAppend | _QueuedEnd] = []
         self._turn: asyncio.Handle | None = None
-        self._validation = BatchValidation(
-            aside or Aside("batch-validation"), inline_bytes=configs.integer("kshare.leader.inline.batch.bytes")
+        inline_bytes = configs.integer("kshare.leader.inline.batch.bytes")
+        self._validation = BatchValidation(aside or Aside("batch-validation"), inline_bytes=inline_bytes)
+        self.reader = RecordReader(
+            aside,
+            inline_bytes=inline_bytes,
+            limit_bytes=max(DEFAULT_DECOMPRESSED_BYTES, configs.integer("kshare.max.decompressed.batch.bytes")),
         )
+        """Opens stored batches, of which some may have come while the limit was higher than now."""
 
     # finding
 
@@ -404,6 +417,7 @@ class PartitionLogs:
         self._validation.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
         turn.answers = [(queued.future, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)) for queued in self._queue]
         self._queue.clear()
+        self.reader.aside.close()
         _answer(turn)
         self._close_all()
 
@@ -440,6 +454,7 @@ class PartitionLogs:
                     settings=settings,
                     leader_epoch=partition.leader_epoch,
                     report=self._report,
+                    reader=self.reader,
                 )
                 log.is_moving = partition.is_moving
                 self._offline.pop(key, None)

@@ -22,10 +22,9 @@ from kshare_leader.log.segments import (
     decode_positions,
     decode_segment,
 )
-from kshare_leader.ports import StoredBatch, TimestampOffset
+from kshare_leader.ports import StoredBatch
 from kshare_runtime.ports import KeyValueStore
-from kshare_wire.record_batches import NO_TIMESTAMP, BatchHeader, check_crc, read_header
-from kshare_wire.record_reading import open_records
+from kshare_wire.record_batches import check_crc, read_header
 
 FIRST_OFFSET = 0
 MAX_OFFSET = (1 << 63) - 1
@@ -62,6 +61,16 @@ class StoredBatches:
         end = self._prefix_end if end_offset == MAX_OFFSET else keys.long_key(self._prefix, end_offset)
         for key, data in self._store.scan(keys.LOG, start, end):
             yield self._stored_batch(key, data)
+
+    def slice_from(self, offset: int, end_offset: int, max_bytes: int) -> list[StoredBatch]:
+        """Batches as `from_offset`, up to the one that reaches `max_bytes`."""
+        found: list[StoredBatch] = []
+        for batch in self.from_offset(offset, end_offset):
+            found.append(batch)
+            max_bytes -= batch.length
+            if max_bytes <= 0:
+                break
+        return found
 
     def _stored_batch(self, key: bytes, data: bytes) -> StoredBatch:
         base_offset = keys.number_of(key)
@@ -140,31 +149,3 @@ class StoredBatches:
         for key, data in self._store.scan(keys.LOG, self._prefix, self._prefix_end, reverse=True):
             return self._stored_batch(key, data).last_offset + 1
         return FIRST_OFFSET
-
-    def newest_batch(self, first_offset: int, end_offset: int) -> StoredBatch | None:
-        """The first batch whose records at `first_offset` or later have the newest timestamp of all up to the end.
-
-        None where no record has a timestamp.
-        """
-        best, best_ms = None, NO_TIMESTAMP
-        for batch in self.from_offset(first_offset, end_offset):
-            header = read_header(batch.data)
-            newest_ms = header.max_timestamp_ms
-            if newest_ms > best_ms and batch.base_offset < first_offset and not header.is_log_append_time:
-                times = [record.timestamp_ms for record in open_records(batch.data) if record.offset >= first_offset]
-                newest_ms = max(times, default=NO_TIMESTAMP)
-            if newest_ms > best_ms:
-                best, best_ms = batch, newest_ms
-        return best
-
-
-def first_record(
-    batch: StoredBatch, header: BatchHeader, timestamp_ms: int, first_offset: int = FIRST_OFFSET
-) -> TimestampOffset | None:
-    """The batch's first record from `first_offset` on at `timestamp_ms` or newer; KafkaError CORRUPT_MESSAGE."""
-    if header.is_log_append_time:
-        return TimestampOffset(header.max_timestamp_ms, max(batch.base_offset, first_offset))
-    for record in open_records(batch.data):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= first_offset:
-            return TimestampOffset(record.timestamp_ms, record.offset)
-    return None

@@ -223,7 +223,7 @@ class ServedPartition:
             if state.start_offset >= 0:
                 self._recover(state)
                 return
-            start = find_start_offset(self.settings.auto_offset_reset, self.log, self._wall_now_ms())
+            start = await find_start_offset(self.settings.auto_offset_reset, self.log, self._wall_now_ms())
         except KafkaError as error:
             self._report(f"share-partition {self.key} cannot be loaded: {error}")
             self.drop(error)

@@ -16,7 +16,7 @@ from kshare_leader.machine.state_write import StateBatch
 from kshare_leader.ports import TopicLog
 
 
-def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: int) -> int:
+async def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: int) -> int:
     """The start offset by `latest`, `earliest` or `by_duration:<ISO 8601 duration>`.
 
     As in Kafka (ShareFetchUtils) `latest` is the high watermark and `by_duration` finds any record, also for
@@ -26,7 +26,7 @@ def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: int) -
     if auto_offset_reset == "earliest":
         return log.log_start_offset
     if auto_offset_reset.startswith(BY_DURATION):
-        found = log.offset_for_timestamp(wall_now_ms - duration_ms(auto_offset_reset.removeprefix(BY_DURATION)))
+        found = await log.offset_for_timestamp(wall_now_ms - duration_ms(auto_offset_reset.removeprefix(BY_DURATION)))
         if found is not None:
             return found.offset
     return log.high_watermark

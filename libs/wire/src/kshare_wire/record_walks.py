@@ -1,0 +1,74 @@
+"""Reads of a stored batch's records that make no Python object for each of them: look-ups by time, keys in pieces.
+
+A batch is opened once, which is decompression within a limit, and then walked over in C. Both leave the GIL to others,
+so they can be done on a thread. Records that cannot be read are KafkaError CORRUPT_MESSAGE.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_wire import _records
+from kshare_wire.decompression import CannotDecompress, decompressed
+from kshare_wire.record_batches import HEADER_LENGTH, BatchHeader, read_header
+
+KEYS_AT_ONCE = 5_000
+KEY_PIECE_BYTES = 256 * 1024
+"""A piece of keys ends with the record that reaches one of the two; 5,000 take about 1 ms."""
+
+
+class OpenedBatch(NamedTuple):
+    """A batch's header, and its records after decompression."""
+
+    header: BatchHeader
+    records: bytes | bytearray | memoryview
+
+
+class KeyPiece(NamedTuple):
+    """Some records' offset deltas, keys, and whether their values are null; `position` is where the next ones begin."""
+
+    position: int
+    entries: list[tuple[int, bytes | None, bool]]
+
+
+def open_batch(batch: bytes | memoryview, limit_bytes: int) -> OpenedBatch:
+    """KafkaError CORRUPT_MESSAGE; DecompressesTooFar where more than `limit_bytes` would come out."""
+    header = read_header(batch)
+    try:
+        records = decompressed(memoryview(batch)[HEADER_LENGTH : header.size], header.compression, limit_bytes)
+    except CannotDecompress as error:
+        raise unreadable(header, error) from error
+    return OpenedBatch(header, records)
+
+
+def first_record_at(opened: OpenedBatch, timestamp_ms: int, first_offset: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record from `first_offset` on at `timestamp_ms` or newer."""
+    header, records = opened
+    try:
+        found = _records.find_time(records, header.first_timestamp_ms, timestamp_ms, first_offset - header.base_offset)
+    except ValueError as error:
+        raise unreadable(header, error) from error
+    return None if found is None else (header.base_offset + found[0], found[1])
+
+
+def newest_timestamp(opened: OpenedBatch, first_offset: int) -> int:
+    """The newest timestamp of the records from `first_offset` on; -1 where none has one."""
+    header, records = opened
+    try:
+        return _records.newest_time(records, header.first_timestamp_ms, first_offset - header.base_offset)
+    except ValueError as error:
+        raise unreadable(header, error) from error
+
+
+def take_keys(opened: OpenedBatch, position: int) -> KeyPiece:
+    """The next piece of keys; there is none more where its `position` is the length of the records."""
+    try:
+        return KeyPiece(*_records.take_keys(opened.records, position, KEYS_AT_ONCE, KEY_PIECE_BYTES))
+    except ValueError as error:
+        raise unreadable(opened.header, error) from error
+
+
+def unreadable(header: BatchHeader, why: object) -> KafkaError:
+    text = f"the records of the batch at offset {header.base_offset} cannot be read: {why}"
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
