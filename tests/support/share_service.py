@@ -14,7 +14,7 @@ from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_leader.history.buffer import HistoryBuffer
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.measures import LeaderMeasures
-from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
+from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
@@ -39,6 +39,7 @@ class MemoryTopicLog:
         self.topic_partition = TopicPartition(TOPIC, partition)
         self.log_start_offset = 0
         self.high_watermark = 0
+        self.validated_from = 0
         self.timestamps: list[TimestampOffset] = []
         self.aborted: list[AbortedTransaction] = []
         self.appended_ms: int | None = None
@@ -88,6 +89,9 @@ class MemoryTopicLog:
             for transaction in self.aborted
             if transaction.first_offset < end_offset and transaction.last_offset >= first_offset
         ]
+
+    def readable(self, batches: Sequence[StoredBatch]) -> ReadableBatches:
+        raise AssertionError("all batches are validated")
 
     def _tell(self) -> None:
         for listener in list(self._listeners.values()):

@@ -11,7 +11,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.dead_letters.letters import LetterBatch, OffsetRun, Source, SourceRecords, build_letters
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.machine.transitions import ArchivingReason
-from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
+from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_wire.record_batches import patch, read_produced_batch
 from kshare_wire.record_reading import OpenedRecord, open_records
 from kshare_wire.record_writing import BatchWriter, Header
@@ -29,6 +29,7 @@ class LogOfBatches:
 
     topic_partition = TopicPartition(bytes(16), 3)
     log_start_offset = 0
+    validated_from = 0
 
     def __init__(self, *batches: StoredBatch) -> None:
         self.batches = batches
@@ -46,6 +47,9 @@ class LogOfBatches:
             raise StorageFailure("the disk is gone")
         self.reads += 1
         return [batch for batch in self.batches if batch.last_offset >= fetch_offset][:1]
+
+    def readable(self, batches: Sequence[StoredBatch]) -> ReadableBatches:
+        raise AssertionError("dead letters are of records that were delivered")
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         raise AssertionError("dead letters do not ask for transactions")

@@ -4,46 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TypeVar
 
 import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import batch_validation
-from kshare_leader.log.aside import Aside
 from kshare_leader.log.transactions import EndTransaction
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_wire.record_reading import open_records
+from support.large_batches import LARGE_COUNT, HeldAside, large_batch
 from support.leader_logs import KEY, TOPIC, open_logs, topic
 from support.raw_batches import plain_batch, record, zstd_bomb
 from support.record_building import build_batch
 
 OTHER = TopicPartition(TOPIC, 1)
 COMPACTED = topic(configs={"cleanup.policy": "compact"})
-LARGE_COUNT = 300_000
-Result = TypeVar("Result")
-
-
-class HeldAside(Aside):
-    """Work begins only when the test lets it."""
-
-    def __init__(self) -> None:
-        super().__init__("held")
-        self.begun: list[asyncio.Event] = []
-
-    async def run(self, work: Callable[[], Result]) -> Result:
-        held = asyncio.Event()
-        self.begun.append(held)
-        await held.wait()
-        return work()
-
-
-def large_batch(**fields: int) -> bytes:
-    """Of 300,000 records, 2.4 MB after decompression."""
-    records = b"".join(record(delta, value=None) for delta in range(LARGE_COUNT))
-    return plain_batch(records, codec="zstd", count=LARGE_COUNT, **{"first_timestamp_ms": 1_000_000, **fields})
 
 
 def test_what_comes_for_the_partition_waits_and_others_do_not() -> None:

@@ -27,7 +27,7 @@ RECORD_ERRORS_LIMIT = 1_000
 NO_KEY, TIMESTAMP_OUT_OF_RANGE = 1, 2
 
 _LENGTH_IS_NO_VARINT = 1
-_PROBLEMS = (
+PROBLEMS = (
     "",
     "its length is not a varint of at most five bytes",
     "the records end before it",
@@ -36,6 +36,7 @@ _PROBLEMS = (
     "its headers do not fit into it, or a header has no key",
     "bytes follow the last record",
 )
+"""What `_records.check` found, by its number."""
 _SHOWN_ERRORS = 3
 
 
@@ -111,7 +112,7 @@ def check_records(batch: memoryview, header: BatchHeader, rules: RecordRules, li
 def _unreadable(header: BatchHeader, problem: int, index: int) -> KafkaError:
     is_server_error = problem == _LENGTH_IS_NO_VARINT and not header.compression
     code = ErrorCode.UNKNOWN_SERVER_ERROR if is_server_error else ErrorCode.INVALID_RECORD
-    text = f"record {index} of {header.record_count} in the batch cannot be read: {_PROBLEMS[problem]}"
+    text = f"record {index} of {header.record_count} in the batch cannot be read: {PROBLEMS[problem]}"
     return KafkaError(code, text)
 
 

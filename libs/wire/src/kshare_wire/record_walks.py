@@ -12,6 +12,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_wire import _records
 from kshare_wire.decompression import CannotDecompress, decompressed
 from kshare_wire.record_batches import HEADER_LENGTH, BatchHeader, read_header
+from kshare_wire.record_checks import PROBLEMS
 
 KEYS_AT_ONCE = 5_000
 KEY_PIECE_BYTES = 256 * 1024
@@ -40,6 +41,21 @@ def open_batch(batch: bytes | memoryview, limit_bytes: int) -> OpenedBatch:
     except CannotDecompress as error:
         raise unreadable(header, error) from error
     return OpenedBatch(header, records)
+
+
+def check_structure(opened: OpenedBatch) -> None:
+    """KafkaError CORRUPT_MESSAGE where consumers cannot read the batch; as compaction left it, it may have gaps."""
+    header, records = opened
+    count = header.record_count
+    if count <= 0 or header.last_offset_delta < count - 1:
+        raise unreadable(header, f"{count} records do not fit into {header.last_offset_delta + 1} offsets")
+    problem, index, wrong_offset, *_ = _records.check(
+        records, count, header.first_timestamp_ms, False, 0, False, False, 0, 0, 0
+    )
+    if problem:
+        raise unreadable(header, f"record {index} of {count}: {PROBLEMS[problem]}")
+    if wrong_offset >= 0 and header.last_offset_delta == count - 1:
+        raise unreadable(header, f"record {wrong_offset} has another offset delta")
 
 
 def first_record_at(opened: OpenedBatch, timestamp_ms: int, first_offset: int) -> tuple[int, int] | None:

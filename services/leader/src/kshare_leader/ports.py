@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from kshare_core.identifiers import TopicPartition
@@ -39,6 +39,13 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
+class ReadableBatches(NamedTuple):
+    """Batches that consumers can read; where `end_offset` is given, it is not known yet from there on."""
+
+    batches: list[StoredBatch]
+    end_offset: int | None
+
+
 class TopicLog(Protocol):
     """The log of one topic partition. All that `read` returns is durable. Used on the event loop only."""
 
@@ -56,6 +63,15 @@ class TopicLog(Protocol):
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the oldest open transaction, else the high watermark."""
+        ...
+
+    @property
+    def validated_from(self) -> int:
+        """Batches that begin here or later can be read by consumers: they were validated when they were appended."""
+        ...
+
+    def readable(self, batches: Sequence[StoredBatch]) -> ReadableBatches:
+        """Those of `batches`, which ascend, that consumers can read; listeners are called when more is known."""
         ...
 
     def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:

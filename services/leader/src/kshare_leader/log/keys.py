@@ -10,6 +10,7 @@ whole topic is one range of keys in each family.
 | timestamps | a timestamp + 2^63, 8 bytes | an offset, 8 bytes: no record below it is newer than the timestamp |
 | segments   | base offset, 8 bytes        | what `segments.encode_segment` writes |
 | positions  | nothing                     | what `segments.encode_positions` writes |
+| positions  | "validated-from"            | an offset, 8 bytes: see `old_batches` |
 | aborted_transactions | offset of the marker, 8 bytes | producer id, first offset, and the last stable offset after |
 |            |                             | the marker, 8 bytes each |
 | dead_letters | source topic id, partition, group | of a partition that takes dead letters: what                     |

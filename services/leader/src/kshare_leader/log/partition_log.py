@@ -30,6 +30,7 @@ from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_core.log_fields import about
 from kshare_leader.log import keys
 from kshare_leader.log.batch_validation import CheckedBatch
+from kshare_leader.log.old_batches import OldBatches
 from kshare_leader.log.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
 from kshare_leader.log.producer_state import ProducerState, TransactionalAppend
 from kshare_leader.log.producers import PRODUCERS_LIMIT
@@ -47,7 +48,7 @@ from kshare_leader.log.stored_batches import StoredBatches
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_leader.log.transactions import EndTransaction
-from kshare_leader.ports import AbortedTransaction, StoredBatch, TimestampOffset
+from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_runtime.ports import KeyValueStore, Write
 from kshare_wire.record_batches import (
     NO_TIMESTAMP,
@@ -103,6 +104,9 @@ class PartitionLog:
         try:
             self.producers = ProducerState(store, key, limit=producers_limit)
             self._positions, self.segments, self._next_offset, self._unindexed_bytes = self._stored.open_extent()
+            self._old_batches = OldBatches(
+                store, self._prefix, self._next_offset, self.reader, on_found=self.notify, report=self._report
+            )
         except (KafkaError, struct.error) as error:
             raise StorageFailure(f"the log of partition {self.name} is damaged: {error}") from error
         self._max_timestamp_ms = self._newest_segment_ms()
@@ -145,6 +149,15 @@ class PartitionLog:
         oldest = self.producers.open.oldest()
         return self.appended_bytes if oldest is None else oldest.bytes_before
 
+    @property
+    def validated_from(self) -> int:
+        """See TopicLog."""
+        return self._old_batches.validated_from
+
+    def readable(self, batches: Sequence[StoredBatch]) -> ReadableBatches:
+        """See TopicLog."""
+        return self._old_batches.readable(batches)
+
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """See TopicLog."""
         return self.producers.aborted.find(first_offset, end_offset)
@@ -173,6 +186,7 @@ class PartitionLog:
     def close(self) -> None:
         """Ends the log in memory: the leader does not own it any more, or its topic is gone."""
         self.is_closed = True
+        self._old_batches.close()
         self._tails.forget(self._key)
         self.notify()
         self._listeners.clear()
@@ -253,6 +267,8 @@ class PartitionLog:
             value = keys.timestamp_value(end_offset)
             yield Write(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, timestamp_ms), value)
         yield from pending.segments.writes(self._prefix)
+        if pending.batches:
+            yield from self._old_batches.writes()
 
     def commit(self, pending: PendingAppends) -> None:
         """Makes the batches readable; call `notify` when all logs of the turn are committed."""
@@ -262,6 +278,8 @@ class PartitionLog:
         self.segments.commit(pending.segments)
         self.producers.commit(pending)
         self.appended_bytes += pending.size_bytes
+        if pending.batches:
+            self._old_batches.committed()
         self._tails.extend(self._key, pending.batches)
 
     # reading

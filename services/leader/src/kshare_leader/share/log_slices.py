@@ -5,6 +5,8 @@
 - Control batches are not there, and for read_committed groups neither are the batches of aborted transactions. Which
   these are is told by the producer ids in the batches' headers and the log's index of aborted transactions; no batch is
   opened. What is not there is archived like offsets that were compacted away.
+- Batches that no consumer can read are not there either: an older version may have stored them (`log.old_batches`).
+  While that is not known of a batch, it holds the end.
 """
 
 from __future__ import annotations
@@ -50,6 +52,12 @@ def read_slice(log: TopicLog, fetch_offset: int, max_bytes: int, *, read_committ
     if covered_end <= fetch_offset:
         return None
     batches = [batch for batch in read if not batch.is_control]
+    if read and read[0].base_offset < log.validated_from:
+        batches, unknown_from = log.readable(batches)
+        if unknown_from is not None:
+            if unknown_from <= fetch_offset:
+                return None
+            covered_end = unknown_from
     if read_committed and any(batch.is_transactional for batch in batches):
         batches = _without_aborted(log, batches)
     return LogSlice(batches, covered_end)
