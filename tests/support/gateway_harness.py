@@ -30,6 +30,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Service
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_servicekit.memory_limit import queued_bytes
 from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey
 from kshare_wire.messages import is_flexible
 
@@ -179,6 +180,8 @@ class FakeTransport(asyncio.Transport):
         self._client = client
         self.is_closed = False
         self.reading = True
+        self.unsent_bytes = 0
+        """What this transport says that it has not sent."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("10.1.2.3", 40000) if name == "peername" else default
@@ -188,6 +191,12 @@ class FakeTransport(asyncio.Transport):
 
     def writelines(self, list_of_data: Any) -> None:
         self._client.received(b"".join(list_of_data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def abort(self) -> None:
+        self.close()
 
     def pause_reading(self) -> None:
         assert self.reading
@@ -337,6 +346,7 @@ class GatewayHarness:
             advertised_port=9092,
             coordinator_address=COORDINATOR,
             configs=self.configs,
+            queued_bytes=queued_bytes(self.configs, 1 << 40),
         )
         self.node = GatewayNode(environment=environment(), network=self.network, settings=settings)
         await self.node.start()

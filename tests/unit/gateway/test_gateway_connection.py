@@ -26,6 +26,14 @@ def list_groups_when(event: asyncio.Event) -> Any:
     return answer
 
 
+def heartbeat_when(event: asyncio.Event) -> Any:
+    async def answer(request: Any, payload: memoryview) -> Any:
+        await event.wait()
+        return coordinator_pb2.ShareGroupHeartbeatResponse()
+
+    return answer
+
+
 def test_every_api_has_a_handler() -> None:
     assert HANDLERS.keys() == SUPPORTED_VERSIONS.keys()
     for handler in HANDLERS.values():
@@ -53,11 +61,13 @@ def test_answers_come_in_the_order_of_requests_and_other_connections_do_not_wait
 def test_requests_under_way_are_limited_and_reading_stops() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         event = asyncio.Event()
-        harness.catalog.answers["ListGroups"] = list_groups_when(event)
+        harness.catalog.answers["ShareGroupHeartbeat"] = heartbeat_when(event)
         client = harness.client()
-        futures = [client.send(ApiKey.LIST_GROUPS, 5) for _ in range(REQUESTS_UNDER_WAY_LIMIT + 10)]
+        futures = [
+            client.send(ApiKey.SHARE_GROUP_HEARTBEAT, 1, group_id="g") for _ in range(REQUESTS_UNDER_WAY_LIMIT + 10)
+        ]
         await harness.settle()
-        assert len(harness.catalog.requests("ListGroups")) == REQUESTS_UNDER_WAY_LIMIT
+        assert len(harness.catalog.requests("ShareGroupHeartbeat")) == REQUESTS_UNDER_WAY_LIMIT
         assert not client.transport.reading
         event.set()
         await asyncio.wait_for(asyncio.gather(*futures), 5)

@@ -8,7 +8,7 @@ from kshare_coordinator.machine import commands
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC
-from kshare_gateway.gateway import client_broker
+from kshare_gateway.gateway import ClientBrokers
 from kshare_gateway.handlers import describe_cluster, describe_log_dirs, describe_topic_partitions
 from kshare_gateway.handlers import find_coordinator as finding
 from kshare_gateway.handlers.internal_topics import internal_topic_broker, topic_named
@@ -17,6 +17,7 @@ from kshare_gateway.handlers.share_requests import LeaderHints
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.catalog import CatalogView, client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_wire.messages import ZERO_ID
 from support.coordinator_driver import CoordinatorDriver
 from support.gateway_harness import GatewayHarness, run, topic
 
@@ -54,7 +55,7 @@ def test_partitions_are_spread_over_the_gateways_that_the_client_can_reach() -> 
     view = CatalogView(nodes=(*leaders, gateway(1), gateway(2, "PLAINTEXT", "SSL"), gateway(3, "SSL")))
     wide = topic("wide", TOPIC_ID, [1, 2] * 20)
     for listener, reachable in (("PLAINTEXT", {1, 2}), ("SSL", {2, 3}), ("OTHER", {-1})):
-        assert {client_broker(view, wide, index, listener) for index in range(40)} == reachable
+        assert {ClientBrokers(view, listener).broker(wide, index) for index in range(40)} == reachable
         internal = {internal_topic_broker(view, wide, index, listener) for index in range(40)}
         assert internal == reachable
 
@@ -86,7 +87,8 @@ def test_every_answer_with_addresses(listener: str, known: dict[int, int]) -> No
         harness.catalog.topics["wide"] = topic("wide", TOPIC_ID, [1, 2] * 20)
         await harness.node._catalog.wait_for_version(harness.catalog.change(), timeout_ms=1000)
         asked: object = _Asked(topics=None)
-        answer = await metadata(context(harness, listener, 12), asked)  # type: ignore[arg-type]
+        named = _Asked(topics=[_Asked(name="wide", topic_id=ZERO_ID)], allow_auto_topic_creation=False)
+        answer = await metadata(context(harness, listener, 12), named)  # type: ignore[arg-type]
         assert {broker["node_id"]: broker["port"] for broker in answer["brokers"]} == known
         assert answer["controller_id"] == min(known)
         told = {part["leader_id"] for each in answer["topics"] for part in each["partitions"]}

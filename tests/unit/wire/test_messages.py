@@ -6,6 +6,7 @@ import dataclasses
 import io
 import struct
 import uuid
+from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import classify_field, get_field_tag, is_optional
 
+from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey, is_supported
 from kshare_wire.messages import (
     MAXIMUM_ELEMENTS,
@@ -25,6 +27,11 @@ from kshare_wire.messages import (
     decode_request,
     encode_response,
     is_flexible,
+)
+from kshare_wire.sliced_messages import (
+    decode_request_in_slices,
+    encode_array_in_slices,
+    encode_response_in_slices,
 )
 
 ALL_VERSIONS = [
@@ -155,6 +162,8 @@ def test_requests_are_read_as_kio_writes_them(api_key: int, version: int, data: 
     entity_writer(type(request))(written, request)
     frame = b"head" + written.getvalue()
     assert _same(decode_request(api_key, version, memoryview(frame), 4), _tagged_defaults_aside(request))
+    in_slices = result_of(decode_request_in_slices(api_key, version, memoryview(frame), 4))
+    assert _same(in_slices, _tagged_defaults_aside(request))
 
 
 def _tagged_defaults_aside(request: Any) -> Any:
@@ -171,11 +180,38 @@ def _tagged_defaults_aside(request: Any) -> Any:
 def test_kio_reads_responses_as_they_were_meant(api_key: int, version: int, data: st.DataObject) -> None:
     response = _entity(load_response_schema(api_key, version), data.draw)
     written = b"".join(encode_response(api_key, version, 77, _plain(response, False)))
+    in_slices = result_of(encode_response_in_slices(api_key, version, 77, _plain(response, False)))
+    assert b"".join(in_slices) == written
     length, correlation_id = struct.unpack_from(">ii", written)
     start = 9 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version) else 8
     read, size = entity_reader(load_response_schema(api_key, version))(written, start)
     assert (length, correlation_id, start + size) == (len(written) - 4, 77, len(written))
     assert _plain(read, False) == _plain(response, False)
+
+
+def result_of(steps: Generator[None, None, Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def test_long_messages_are_read_and_written_in_slices() -> None:
+    elements = 10 * SLICE_ELEMENTS
+    body = struct.pack(">i", elements) + b"".join(struct.pack(">h", 1) + b"t" for _ in range(elements)) + b"\0"
+    steps = decode_request_in_slices(ApiKey.METADATA, 4, memoryview(body), 0)
+    assert len(list(steps)) == 10
+    response = {"topics": [{"name": "wide", "partitions": [{"partition_index": each} for each in range(elements)]}]}
+    assert len(list(encode_response_in_slices(ApiKey.METADATA, 12, 1, response))) == 10
+    wide: list[Any] = [{"partition_index": each} for each in range(elements)]
+    encoded = result_of(encode_array_in_slices(ApiKey.METADATA, 12, ("topics", "partitions"), wide))
+    joined = {"topics": [{"name": "wide", "partitions": encoded}]}
+    assert b"".join(encode_response(ApiKey.METADATA, 12, 1, joined)) == b"".join(
+        encode_response(ApiKey.METADATA, 12, 1, response)
+    )
+    with pytest.raises(MalformedRequest, match="where 0 bytes are left"):
+        result_of(decode_request_in_slices(ApiKey.METADATA, 4, memoryview(body[:-5]), 0))
 
 
 def test_record_bytes_are_not_copied() -> None:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError, Message
 
@@ -151,6 +151,12 @@ class _ServedCall:
             self._span.end(self._answer.failure)
 
 
+class HoldingCaller(Protocol):
+    """A connection whose calls may wait."""
+
+    def start_held(self) -> None: ...
+
+
 class CallServer:
     """The calls of one server; see the module's text."""
 
@@ -172,9 +178,30 @@ class CallServer:
             for service in services
             for method, handler in service.handlers.items()
         }
+        limits = [service.unread_answers_bytes for service in services if service.unread_answers_bytes is not None]
+        self.unread_answers_bytes = min(limits, default=None)
+        self.unsent_bytes = 0
+        """Of answers of all connections."""
+        self._letting_go: asyncio.Handle | None = None
+        self.holding: dict[HoldingCaller, None] = {}
+        """Connections with calls that wait until callers have read more."""
         self._under_way: dict[asyncio.Future[Any], None] = {}
         self._not_begun = 0
         """Calls whose task has not begun; one that comes now must not overtake them."""
+
+    def has_long_answer(self, path: str) -> bool:
+        found = self._handlers.get(path)
+        return found is not None and found[0].has_long_answer
+
+    def let_go_soon(self) -> None:
+        """Callers have read something: calls that waited for it may begin."""
+        if self._letting_go is None:
+            self._letting_go = asyncio.get_running_loop().call_soon(self._let_go)
+
+    def _let_go(self) -> None:
+        self._letting_go = None
+        for caller in list(self.holding):
+            caller.start_held()
 
     def start(self, header: FrameHeader, payload: memoryview, reply: Callable[[bytes], None]) -> None:
         """Begins a call; `reply` gets the frame that answers it. Calls begin in the order in which they are started."""

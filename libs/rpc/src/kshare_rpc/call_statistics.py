@@ -49,6 +49,8 @@ class CallStatistics:
         self.made: dict[str, MethodStatistics] = {}
         """Calls to others, by the method's path."""
         self.served: dict[str, MethodStatistics] = {}
+        self.unread_answer_bytes = 0
+        """Of answers that callers have not read yet."""
 
     def of_made(self, path: str) -> MethodStatistics:
         """Of a method that this process calls."""

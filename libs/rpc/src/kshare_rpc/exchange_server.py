@@ -2,6 +2,11 @@
 
 When CALLS_PER_STREAM_LIMIT calls of a connection are under way it is not read until one ends, and HTTP/2's flow control
 holds the caller back. A frame that is garbled ends its stream, because what follows cannot be trusted.
+
+Calls with long answers (`Method.has_long_answer`) begin only while their caller reads: those of a connection wait while
+UNREAD_ANSWERS_BYTES of its answers are unsent, or while there are answers of its own unsent and those of all
+connections together are more than the service allows. So a process holds at most that limit and one answer for each
+connection. Other calls pass those that wait.
 """
 
 from __future__ import annotations
@@ -22,10 +27,15 @@ import h2.exceptions
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
 from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.frames import FrameError, decode_frame
+from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
 from kshare_rpc.http2_exchange import Http2Exchange
 from kshare_rpc.local_sockets import listening_socket
 
+UNREAD_ANSWERS_BYTES = 16 * 1024 * 1024
+"""Sent in some 30 ms to a caller that reads; the answers of small calls wait behind them."""
+LONG_CALLS_PER_TURN = 4
+"""Calls with long answers that one connection begins in a turn of the event loop: their answers are counted then."""
 CALLS_PER_STREAM_LIMIT = 16_384
 """Calls under way that a server takes from one connection."""
 
@@ -43,13 +53,20 @@ class _ServedStream:
 class ServerExchange(Http2Exchange):
     """One caller's connection."""
 
+    short_first = True
+
     def __init__(self, calls: CallServer, connections: dict[ServerExchange, None]) -> None:
         super().__init__(client_side=False)
         self._calls = calls
         self._connections = connections
         self._streams: dict[int, _ServedStream] = {}
-        self._waiting: deque[tuple[int, memoryview]] = deque()
+        self._waiting: deque[tuple[int, FrameHeader, memoryview]] = deque()
         self._under_way = 0
+        self._held: deque[tuple[int, FrameHeader, memoryview]] = deque()
+        """Calls with long answers that wait until the caller has read more."""
+        self._counted_unsent = 0
+        self._long_begun = 0
+        """Calls with long answers that began in this turn of the event loop."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._connections[self] = None
@@ -66,7 +83,7 @@ class ServerExchange(Http2Exchange):
             self.close_stream(event.stream_id or 0)
 
     def stream_message(self, stream_id: int, message: memoryview) -> None:
-        self._waiting.append((stream_id, message))
+        self._waiting.append((stream_id, *decode_frame(message)))
         self._start_waiting()
 
     def stream_failed(self, stream_id: int, error: FrameError) -> None:
@@ -79,6 +96,40 @@ class ServerExchange(Http2Exchange):
         self._connections.pop(self, None)
         self._streams.clear()
         self._waiting.clear()
+        self._held.clear()
+        self._calls.holding.pop(self, None)
+        self.unsent_changed()
+
+    def unsent_changed(self) -> None:
+        calls = self._calls
+        calls.unsent_bytes += self.unsent_bytes - self._counted_unsent
+        calls.statistics.unread_answer_bytes += self.unsent_bytes - self._counted_unsent
+        self._counted_unsent = self.unsent_bytes
+        if calls.holding:
+            calls.let_go_soon()
+
+    def start_held(self) -> None:
+        """Starts calls with long answers that waited, as long as the caller reads."""
+        while self._held and self._may_answer_long():
+            stream_id, header, payload = self._held.popleft()
+            self._start(stream_id, header, payload)
+        if not self._held:
+            self._calls.holding.pop(self, None)
+
+    def _turn_is_over(self) -> None:
+        self._long_begun = 0
+        if self._held:
+            self.start_held()
+        if self._waiting and not self.is_lost:
+            self._start_waiting()
+
+    def _may_answer_long(self) -> bool:
+        calls, unsent = self._calls, self.unsent_bytes
+        if self._long_begun >= LONG_CALLS_PER_TURN:
+            return False
+        if unsent >= UNREAD_ANSWERS_BYTES:
+            return False
+        return not unsent or calls.unread_answers_bytes is None or calls.unsent_bytes < calls.unread_answers_bytes
 
     def finish(self) -> None:
         """Ends all streams in order: what was written before reaches the caller."""
@@ -100,18 +151,33 @@ class ServerExchange(Http2Exchange):
         """Starts calls that wait, as many as may be under way."""
         waiting = self._waiting
         while waiting and self._under_way < CALLS_PER_STREAM_LIMIT:
-            stream_id, message = waiting.popleft()
-            header, payload = decode_frame(message)
-            stream = self._streams.get(stream_id)
-            if stream is not None:
-                stream.under_way += 1
-                self._under_way += 1
-                self._calls.start(header, payload, partial(self._answer, stream_id, stream))
+            stream_id, header, payload = waiting[0]
+            is_long = self._calls.has_long_answer(header.method)
+            if is_long and self._long_begun >= LONG_CALLS_PER_TURN:
+                break  # what comes after it waits, too, for the next turn: calls begin in their order
+            waiting.popleft()
+            if is_long and (self._held or not self._may_answer_long()):
+                self._held.append((stream_id, header, payload))
+                self._calls.holding[self] = None
+            else:
+                self._start(stream_id, header, payload)
         assert self._transport is not None
         if waiting:
             self._transport.pause_reading()
         elif not self._transport.is_reading() and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def _start(self, stream_id: int, header: FrameHeader, payload: memoryview) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.under_way += 1
+            self._under_way += 1
+            if self._calls.has_long_answer(header.method):
+                self._long_begun += 1
+                if self._long_begun == 1:
+                    # Not before their handlers have run: those begin in the next turn.
+                    self._loop.call_soon(self._loop.call_soon, self._turn_is_over)
+            self._calls.start(header, payload, partial(self._answer, stream_id, stream))
 
     def _answer(self, stream_id: int, stream: _ServedStream, frame: bytes) -> None:
         """Sends a call's answer; where it is the only call there is nothing to send it together with."""

@@ -128,8 +128,16 @@ class _OpenStream:
         self.unacked = 0
 
 
+_Piece = tuple[int, memoryview, bool]
+"""A stream's id, bytes to send, and whether a message ends with them."""
+
+
 class Http2Exchange(asyncio.Protocol):
     """One connection; see the module's text. Subclasses say what streams and messages mean."""
+
+    short_first = False
+    """Whether short messages may overtake long ones of which nothing was sent: right for answers, which have ids, and
+    wrong for calls, which begin in the order in which they were made."""
 
     def __init__(self, *, client_side: bool) -> None:
         self._loop = asyncio.get_running_loop()
@@ -143,7 +151,13 @@ class Http2Exchange(asyncio.Protocol):
         self._h2 = h2.connection.H2Connection(configuration)
         self._transport: asyncio.Transport | None = None
         self._writer: PromptWriter | None = None
-        self._unsent: deque[tuple[int, memoryview]] = deque()
+        self._unsent: deque[_Piece] = deque()
+        self._unsent_long: deque[_Piece] = deque()
+        """Long messages, which short ones may overtake; see `short_first`."""
+        self._is_in_long = False
+        """Whether a part of the first long message was sent."""
+        self.unsent_bytes = 0
+        """Of messages that wait for the other side's window or for the socket."""
         self._unread = b""
         self._preface_left = 0 if client_side else _PREFACE_BYTES
         self._data_stream = self._data_left = 0
@@ -175,6 +189,9 @@ class Http2Exchange(asyncio.Protocol):
     def lost(self, reason: str) -> None:
         """The connection is gone; called once."""
 
+    def unsent_changed(self) -> None:
+        """Some of what waited was sent, or `unsent_bytes` is more than it was."""
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -201,7 +218,7 @@ class Http2Exchange(asyncio.Protocol):
         self._heard_at = self._loop.time()
         if not self._takes_small_message(data):
             self._take_frames(self._unread + data if self._unread else data)
-        if self._unsent or self._h2_has_spoken:
+        if self._unsent or self._unsent_long or self._h2_has_spoken:
             self.pump()
 
     def _take_frames(self, data: bytes) -> None:
@@ -346,16 +363,26 @@ class Http2Exchange(asyncio.Protocol):
             return
         prefix = size.to_bytes(PREFIX_BYTES, "big")
         if size < HTTP2_FRAME_BYTES // 16:
-            self._unsent.append((stream_id, memoryview(prefix + message)))
+            self._unsent.append((stream_id, memoryview(prefix + message), True))
         else:
-            self._unsent.append((stream_id, memoryview(prefix)))
-            self._unsent.append((stream_id, memoryview(message)))
+            queue = self._unsent_long if self.short_first else self._unsent
+            queue.append((stream_id, memoryview(prefix), False))
+            queue.append((stream_id, memoryview(message), True))
+        self.unsent_bytes += PREFIX_BYTES + size
         self.pump()
 
     def _sends_at_once(self, stream_id: int, message: bytes) -> bool:
         """Gives a message in one frame to the socket, unless something else must go first or there is no room."""
         connection, stream, writer = self._h2, self._h2.streams.get(stream_id), self._writer
-        if self._unsent or self._h2_has_spoken or self._paused or stream is None or writer is None or self.is_lost:
+        if (
+            self._unsent
+            or self._unsent_long
+            or self._h2_has_spoken
+            or self._paused
+            or stream is None
+            or writer is None
+            or self.is_lost
+        ):
             return False
         size = len(message)
         length = PREFIX_BYTES + size
@@ -373,11 +400,17 @@ class Http2Exchange(asyncio.Protocol):
 
     def pump(self) -> None:
         """Sends what can be sent now."""
-        while self._unsent and not self._paused and not self.is_lost:
-            stream_id, data = self._unsent[0]
+        while not self._paused and not self.is_lost:
+            is_long = self._is_in_long or (not self._unsent and bool(self._unsent_long))
+            queue = self._unsent_long if is_long else self._unsent
+            if not queue:
+                break
+            stream_id, data, is_last = queue[0]
             connection, stream = self._h2, self._h2.streams.get(stream_id)
             if stream is None or stream.state_machine.state is _STREAM_CLOSED:  # its reader knows why
-                self._unsent.popleft()
+                queue.popleft()
+                self._is_in_long = is_long and not is_last
+                self.unsent_bytes -= len(data)
                 continue
             window = min(connection.outbound_flow_control_window, stream.outbound_flow_control_window)
             room = min(window, connection.max_outbound_frame_size, len(data))
@@ -385,13 +418,17 @@ class Http2Exchange(asyncio.Protocol):
                 break
             connection.outbound_flow_control_window -= room
             stream.outbound_flow_control_window -= room
+            self.unsent_bytes -= room
             self._write(_FRAME_HEAD.pack(room >> 16, room & 0xFFFF, _DATA_TYPE, 0, stream_id), data[:room])
             if room < len(data):
-                self._unsent[0] = (stream_id, data[room:])
+                queue[0] = (stream_id, data[room:], is_last)
+                self._is_in_long = is_long
             else:
-                self._unsent.popleft()
+                queue.popleft()
+                self._is_in_long = is_long and not is_last
         if self._h2_has_spoken:
             self.flush()
+        self.unsent_changed()
 
     def _write(self, *pieces: bytes | memoryview) -> None:
         if self._h2_has_spoken:
@@ -410,7 +447,7 @@ class Http2Exchange(asyncio.Protocol):
 
     @property
     def has_unsent(self) -> bool:
-        return bool(self._unsent)
+        return bool(self._unsent or self._unsent_long)
 
     # Ending
 
@@ -435,6 +472,8 @@ class Http2Exchange(asyncio.Protocol):
             return
         self.is_lost = True
         self._unsent.clear()
+        self._unsent_long.clear()
+        self.unsent_bytes = 0
         if self._keepalive is not None:
             self._keepalive.cancel()
         self.lost(reason)

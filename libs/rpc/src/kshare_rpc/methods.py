@@ -49,7 +49,12 @@ TRANSFER_STATE_PARTITION = Method(
     has_payload=True,
 )
 FETCH_STATE_TOPIC = Method(
-    SHARE_COORDINATOR, "FetchStateTopic", leader.FetchRequest, leader.FetchResponse, has_payload=True
+    SHARE_COORDINATOR,
+    "FetchStateTopic",
+    leader.FetchRequest,
+    leader.FetchResponse,
+    has_payload=True,
+    has_long_answer=True,
 )
 LIST_STATE_TOPIC_OFFSETS = Method(
     SHARE_COORDINATOR, "ListStateTopicOffsets", leader.ListOffsetsRequest, leader.ListOffsetsResponse
@@ -59,9 +64,16 @@ BACKUP_STATE = Method(
 )
 
 PRODUCE = Method(LEADER, "Produce", leader.ProduceRequest, leader.ProduceResponse, has_payload=True)
-FETCH = Method(LEADER, "Fetch", leader.FetchRequest, leader.FetchResponse, has_payload=True)
+FETCH = Method(LEADER, "Fetch", leader.FetchRequest, leader.FetchResponse, has_payload=True, has_long_answer=True)
 LIST_OFFSETS = Method(LEADER, "ListOffsets", leader.ListOffsetsRequest, leader.ListOffsetsResponse)
-SHARE_FETCH = Method(LEADER, "ShareFetch", leader.ShareFetchRequest, leader.ShareFetchResponse, has_payload=True)
+SHARE_FETCH = Method(
+    LEADER,
+    "ShareFetch",
+    leader.ShareFetchRequest,
+    leader.ShareFetchResponse,
+    has_payload=True,
+    has_long_answer=True,
+)
 SHARE_ACKNOWLEDGE = Method(LEADER, "ShareAcknowledge", leader.ShareAcknowledgeRequest, leader.ShareAcknowledgeResponse)
 RELEASE_SHARE_SESSION = Method(
     LEADER, "ReleaseShareSession", leader.ReleaseShareSessionRequest, leader.ReleaseShareSessionResponse

@@ -33,6 +33,8 @@ class Method(Generic[Request, Response]):
     response_type: type[Response]
     has_payload: bool = False
     """Whether the unary form carries a payload in the message's own `payload` field."""
+    has_long_answer: bool = False
+    """Whether answers are full of records: such calls begin only while callers read what was answered before."""
     path: str = field(init=False)
     """What calls name it by."""
 
@@ -81,6 +83,9 @@ class Service:
     """Feeds the gRPC health service."""
     cluster_problems: Callable[[], Sequence[str]] | None = None
     """What keeps the cluster from serving, as far as this role knows; None: it does not know (`cluster_health`)."""
+    unread_answers_bytes: int | None = None
+    """How many bytes of answers may wait for their callers to read them before calls with `has_long_answer` wait; None:
+    there is no limit. In one process there is nothing between handler and caller, so it has no effect."""
 
 
 class Channel(Protocol):

@@ -53,10 +53,15 @@ SERVER_FAILURES = counter(
     "method",
     "kind",
 )
+UNREAD_ANSWERS = gauge(
+    "rpc_server_unread_answer_bytes",
+    "Bytes of answers that other roles have not read yet; at a leader kshare.queued.max.bytes limits them.",
+)
 
 FAMILIES = (
     *(BUILD_INFO, HEALTHY, PROBLEMS, LOOP_LAG, READ_FAILURES),
     *(CLIENT_DURATION, CLIENT_UNDER_WAY, CLIENT_FAILURES, SERVER_DURATION, SERVER_UNDER_WAY, SERVER_FAILURES),
+    UNREAD_ANSWERS,
 )
 
 
@@ -85,6 +90,8 @@ class ProcessSource:
             problems = node.problems()
             readings.add(HEALTHY, float(not problems), node.role, str(node.node_id))
             readings.add(PROBLEMS, len(problems), node.role, str(node.node_id))
+        if self.networks:
+            readings.add(UNREAD_ANSWERS, sum(network.unread_answer_bytes for network in self.networks))
         for network in self.networks:
             _read_client(readings, network.made.items())
             _read_server(readings, network.served.items())

@@ -14,6 +14,8 @@ from kio.index import load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial._introspect import classify_field  # no public way to ask a kio class for its fields' types
 
+from kshare_wire.message_writing import EncodedArray
+
 _Scan = Callable[[Mapping[str, Any], list[int]], None]
 
 
@@ -49,7 +51,11 @@ class _Struct:
                 if code:
                     found.append(int(code))
             for name, scan_element in arrays:
-                for element in body.get(name) or ():
+                elements = body.get(name) or ()
+                if isinstance(elements, EncodedArray):
+                    found.extend(elements.error_codes)
+                    continue
+                for element in elements:
                     scan_element(element, found)
             for name, scan_below in structs:
                 below = body.get(name)

@@ -38,6 +38,11 @@ class FrameReader:
         """Whether there is enough for the next step: a frame, or the length of one."""
         return self._received >= self._needed
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes of a half-received frame are not here yet; 0 between two frames."""
+        return self._needed - self._received if self._length_is_known or self._received else 0
+
     def feed(self, data: bytes) -> None:
         self._received += len(data)
         if len(data) < SMALL_CHUNK_SIZE:

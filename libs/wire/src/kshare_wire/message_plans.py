@@ -112,3 +112,10 @@ def runs_of_fixed(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:
         else:
             groups.append([plan])
     return groups
+
+
+@cache
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version of the API uses compact lengths and tagged fields (KIP-482)."""
+    flexible: bool = load_request_schema(api_key, version).__flexible__
+    return flexible

@@ -34,13 +34,14 @@ class Message:
 class Input:
     """Bytes being read. Reads past the end raise IndexError, struct.error or MalformedRequest."""
 
-    __slots__ = ("buffer", "elements_left", "end", "position")
+    __slots__ = ("buffer", "elements_in_slice", "elements_left", "end", "position")
 
     def __init__(self, buffer: memoryview, position: int) -> None:
         self.buffer = buffer
         self.position = position
         self.end = len(buffer)
         self.elements_left = MAXIMUM_ELEMENTS
+        self.elements_in_slice = 0
 
     def take(self, length: int) -> memoryview:
         start = self.position
@@ -80,7 +81,7 @@ def _length_reader(flexible: bool, legacy: struct.Struct) -> Callable[[Input], i
     return lambda source: int(source.fixed(legacy))
 
 
-def _array_length_reader(flexible: bool, nullable: bool) -> Callable[[Input], int | None]:
+def array_length_reader(flexible: bool, nullable: bool) -> Callable[[Input], int | None]:
     """Reads how many elements an array has, None: it is null."""
     length_of = _length_reader(flexible, INT32)
 
@@ -138,7 +139,7 @@ def _bytes_reader(flexible: bool, nullable: bool) -> _Read:
     return read
 
 
-def _element_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
+def element_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
     if plan.struct_type is not None:
         return struct_reader(plan.struct_type, api_key, request)
     if plan.kind == "string":
@@ -150,7 +151,7 @@ def _element_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
 
 
 def _array_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
-    length_of = _array_length_reader(plan.flexible, plan.nullable)
+    length_of = array_length_reader(plan.flexible, plan.nullable)
     if plan.struct_type is None and plan.kind in FIXED_CODES:
         code = FIXED_CODES[plan.kind]
         size = struct.calcsize(">" + code)
@@ -168,7 +169,7 @@ def _array_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
             return struct.unpack(f">{length}{code}" if size < 16 else ">" + code * length, data)
 
         return read_fixed
-    read_element = _element_reader(plan, api_key, request)
+    read_element = element_reader(plan, api_key, request)
 
     def read(source: Input) -> Any:
         length = length_of(source)
@@ -182,7 +183,7 @@ def _array_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
     return read
 
 
-def _field_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
+def field_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
     if plan.is_array:
         return _array_reader(plan, api_key, request)
     if plan.struct_type is not None:
@@ -205,12 +206,12 @@ _NO_FIELDS = struct.Struct("")
 
 def _read_step(group: Sequence[FieldPlan], api_key: int, request: bool) -> _ReadStep:
     if group[0].code is None:
-        return group[0].name, _field_reader(group[0], api_key, request), (), _NO_FIELDS
+        return group[0].name, field_reader(group[0], api_key, request), (), _NO_FIELDS
     shape = struct.Struct(">" + "".join(plan.code or "" for plan in group))
     return "", None, tuple(plan.name for plan in group), shape
 
 
-def _read_tags(source: Input, readers: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
+def read_tags(source: Input, readers: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
     count = source.unsigned_varint()
     if count > MAXIMUM_TAGGED_FIELDS:
         raise MalformedRequest(f"{count} tagged fields at byte {source.position}; at most {MAXIMUM_TAGGED_FIELDS}")
@@ -227,17 +228,26 @@ def _read_tags(source: Input, readers: Mapping[int, tuple[str, _Read]], values: 
                 raise MalformedRequest(f"tagged field {tag} says {length} bytes and has another length")
 
 
+def message_class(struct_type: type, api_key: int, request: bool) -> type[Message]:
+    """The class of a struct's messages; its attributes are the defaults of all fields of any version."""
+    return type(struct_type.__name__, (Message,), dict(field_defaults(api_key, request)[struct_type.__name__]))
+
+
+def malformed(frame: memoryview, error: Exception) -> MalformedRequest:
+    """What an error of reading means: the bytes are no request."""
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedRequest(f"a string that is not UTF-8: {error}")
+    return MalformedRequest(f"the request ends in the middle of a field, after {len(frame)} bytes")
+
+
 def struct_reader(struct_type: type, api_key: int, request: bool) -> Callable[[Input], Message]:
     plans = plans_of(struct_type)
     steps = [
         _read_step(group, api_key, request) for group in runs_of_fixed([plan for plan in plans if plan.tag is None])
     ]
-    tags = {plan.tag: (plan.name, _field_reader(plan, api_key, request)) for plan in plans if plan.tag is not None}
+    tags = {plan.tag: (plan.name, field_reader(plan, api_key, request)) for plan in plans if plan.tag is not None}
     flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
-    message_type: type[Message] = type(
-        struct_type.__name__, (Message,), dict(field_defaults(api_key, request)[struct_type.__name__])
-    )
-
+    message_type = message_class(struct_type, api_key, request)
     make = object.__new__
 
     def read(source: Input) -> Message:
@@ -253,7 +263,7 @@ def struct_reader(struct_type: type, api_key: int, request: bool) -> Callable[[I
             if buffer[source.position] == 0:
                 source.position += 1
             else:
-                _read_tags(source, tags, values)
+                read_tags(source, tags, values)
         message = make(message_type)
         message.__dict__ = values
         return message

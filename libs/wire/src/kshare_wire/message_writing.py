@@ -6,7 +6,16 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kshare_wire.message_plans import FIXED_CODES, INT16, INT32, FieldPlan, field_defaults, plans_of, runs_of_fixed
+from kshare_wire.message_plans import (
+    FIXED_CODES,
+    INT16,
+    INT32,
+    FieldPlan,
+    field_defaults,
+    is_flexible,
+    plans_of,
+    runs_of_fixed,
+)
 from kshare_wire.message_reading import MAXIMUM_STRING_LENGTH
 
 Buffer = bytes | bytearray | memoryview
@@ -14,14 +23,32 @@ Body = Mapping[str, Any]
 """A response as nested dicts; see `messages`."""
 
 
+class EncodedArray:
+    """An array of a response that was encoded before, of `length` elements; `data` is shared, never copied.
+
+    `error_codes` are those other than NONE in its elements.
+    """
+
+    __slots__ = ("data", "error_codes", "length")
+
+    def __init__(self, length: int, data: bytes, error_codes: Sequence[int] = ()) -> None:
+        self.length = length
+        self.data = data
+        self.error_codes = error_codes
+
+    def __len__(self) -> int:
+        return self.length
+
+
 class Output:
     """Buffers being written: `buffer` grows; record bytes are put between buffers uncopied."""
 
-    __slots__ = ("buffer", "parts")
+    __slots__ = ("buffer", "elements_in_slice", "parts")
 
     def __init__(self) -> None:
         self.buffer = bytearray()
         self.parts: list[Buffer] = []
+        self.elements_in_slice = 0
 
     def splice(self, pieces: Sequence[Buffer]) -> None:
         self.parts.append(self.buffer)
@@ -39,7 +66,7 @@ class Output:
 _Write = Callable[[Output, Any], None]
 
 
-def _length_writer(flexible: bool, legacy: struct.Struct) -> Callable[[Output, int], None]:
+def length_writer(flexible: bool, legacy: struct.Struct) -> Callable[[Output, int], None]:
     if not flexible:
 
         def write_legacy(target: Output, length: int) -> None:
@@ -57,7 +84,7 @@ def _length_writer(flexible: bool, legacy: struct.Struct) -> Callable[[Output, i
 
 
 def _text_writer(flexible: bool) -> _Write:
-    write_length = _length_writer(flexible, INT16)
+    write_length = length_writer(flexible, INT16)
 
     def write(target: Output, value: str | None) -> None:
         if value is None:
@@ -75,7 +102,7 @@ def _text_writer(flexible: bool) -> _Write:
 
 
 def _records_writer(flexible: bool) -> _Write:
-    write_length = _length_writer(flexible, INT32)
+    write_length = length_writer(flexible, INT32)
 
     def write(target: Output, value: Sequence[Buffer] | None) -> None:
         if value is None:
@@ -90,7 +117,7 @@ def _records_writer(flexible: bool) -> _Write:
 
 def _bytes_writer(flexible: bool) -> _Write:
     """Bytes that are no records, and small: they are copied."""
-    write_length = _length_writer(flexible, INT32)
+    write_length = length_writer(flexible, INT32)
 
     def write(target: Output, value: bytes | None) -> None:
         write_length(target, -1 if value is None else len(value))
@@ -108,7 +135,7 @@ def _fixed_writer(kind: str) -> _Write:
     return write
 
 
-def _value_writer(plan: FieldPlan, api_key: int) -> _Write:
+def value_writer(plan: FieldPlan, api_key: int) -> _Write:
     if plan.struct_type is not None:
         return struct_writer(plan.struct_type, api_key)
     if plan.kind == "string":
@@ -120,25 +147,33 @@ def _value_writer(plan: FieldPlan, api_key: int) -> _Write:
     return _fixed_writer(plan.kind)
 
 
-def _field_writer(plan: FieldPlan, api_key: int) -> _Write:
-    write_value = _value_writer(plan, api_key)
+def _array_writer(plan: FieldPlan, api_key: int) -> _Write:
+    write_value = value_writer(plan, api_key)
+    flexible = plan.flexible
+    write_length = length_writer(flexible, INT32)
+
+    def write(target: Output, value: Sequence[Any] | EncodedArray | None) -> None:
+        if value is None:
+            write_length(target, -1)
+            return
+        size = len(value)
+        if flexible and size < 0x7F:
+            target.buffer.append(size + 1)
+        else:
+            write_length(target, size)
+        if isinstance(value, EncodedArray):
+            target.splice([value.data])
+            return
+        for element in value:
+            write_value(target, element)
+
+    return write
+
+
+def field_writer(plan: FieldPlan, api_key: int) -> _Write:
     if plan.is_array:
-        flexible = plan.flexible
-        write_length = _length_writer(flexible, INT32)
-
-        def write_array(target: Output, value: Sequence[Any] | None) -> None:
-            if value is None:
-                write_length(target, -1)
-                return
-            size = len(value)
-            if flexible and size < 0x7F:
-                target.buffer.append(size + 1)
-            else:
-                write_length(target, size)
-            for element in value:
-                write_value(target, element)
-
-        return write_array
+        return _array_writer(plan, api_key)
+    write_value = value_writer(plan, api_key)
     if plan.struct_type is not None and plan.nullable and plan.tag is None:
 
         def write_nullable(target: Output, value: Body | None) -> None:
@@ -160,12 +195,12 @@ _NO_FIELDS = struct.Struct("")
 
 def _write_step(group: Sequence[FieldPlan], api_key: int) -> _WriteStep:
     if group[0].code is None:
-        return _field_writer(group[0], api_key), group[0].name, group[0].default, (), (), _NO_FIELDS
+        return field_writer(group[0], api_key), group[0].name, group[0].default, (), (), _NO_FIELDS
     shape = struct.Struct(">" + "".join(plan.code or "" for plan in group))
     return None, "", None, tuple(plan.name for plan in group), tuple(plan.default for plan in group), shape
 
 
-def _write_tags(target: Output, tags: Sequence[tuple[int, str, _Write]], values: Body) -> None:
+def write_tags(target: Output, tags: Sequence[tuple[int, str, _Write]], values: Body) -> None:
     present = [(tag, name, write_field) for tag, name, write_field in tags if name in values]
     target.unsigned_varint(len(present))
     for tag, name, write_field in present:
@@ -179,7 +214,7 @@ def _write_tags(target: Output, tags: Sequence[tuple[int, str, _Write]], values:
 def struct_writer(struct_type: type, api_key: int) -> _Write:
     plans = plans_of(struct_type)
     steps = [_write_step(group, api_key) for group in runs_of_fixed([plan for plan in plans if plan.tag is None])]
-    tagged = sorted((plan.tag, plan.name, _field_writer(plan, api_key)) for plan in plans if plan.tag is not None)
+    tagged = sorted((plan.tag, plan.name, field_writer(plan, api_key)) for plan in plans if plan.tag is not None)
     flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
     known = field_defaults(api_key, False)[struct_type.__name__].keys()
 
@@ -194,8 +229,31 @@ def struct_writer(struct_type: type, api_key: int) -> _Write:
                 target.buffer += shape.pack(*map(get, names, defaults))
         if flexible:
             if tagged:
-                _write_tags(target, tagged, values)
+                write_tags(target, tagged, values)
             else:
                 target.buffer.append(0)
 
     return write
+
+
+def started_response(api_key: int, version: int, correlation_id: int) -> Output:
+    """The header of a response, with room for its length.
+
+    ApiVersions has the old response header in every version, because the client cannot know the broker's versions yet.
+    """
+    target = Output()
+    target.buffer += bytes(4)
+    target.buffer += INT32.pack(correlation_id)
+    if api_key != 18 and is_flexible(api_key, version):
+        target.buffer.append(0)
+    return target
+
+
+def finished_response(target: Output) -> list[Buffer]:
+    """The buffers of a whole response, its length filled in."""
+    if target.buffer:
+        target.parts.append(target.buffer)
+    first = target.parts[0]
+    assert isinstance(first, bytearray)
+    INT32.pack_into(first, 0, sum(map(len, target.parts)) - 4)
+    return target.parts

@@ -26,7 +26,7 @@ from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 
-from kshare_wire.message_plans import INT32, ZERO_ID
+from kshare_wire.message_plans import ZERO_ID, is_flexible
 from kshare_wire.message_reading import (
     MAXIMUM_ELEMENTS,
     MAXIMUM_STRING_LENGTH,
@@ -34,9 +34,18 @@ from kshare_wire.message_reading import (
     Input,
     MalformedRequest,
     Message,
+    malformed,
     struct_reader,
 )
-from kshare_wire.message_writing import Body, Buffer, Output, struct_writer
+from kshare_wire.message_writing import (
+    Body,
+    Buffer,
+    EncodedArray,
+    Output,
+    finished_response,
+    started_response,
+    struct_writer,
+)
 
 __all__ = [
     "MAXIMUM_ELEMENTS",
@@ -45,6 +54,7 @@ __all__ = [
     "ZERO_ID",
     "Body",
     "Buffer",
+    "EncodedArray",
     "MalformedRequest",
     "Message",
     "decode_request",
@@ -63,39 +73,18 @@ def _response_writer(api_key: int, version: int) -> Callable[[Output, Any], None
     return struct_writer(load_response_schema(api_key, version), api_key)
 
 
-@cache
-def is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version of the API uses compact lengths and tagged fields (KIP-482)."""
-    flexible: bool = load_request_schema(api_key, version).__flexible__
-    return flexible
-
-
 def decode_request(api_key: int, version: int, frame: memoryview, offset: int) -> Message:
     """The request whose body begins at `offset` of the frame; MalformedRequest where the bytes are none."""
     source = Input(frame, offset)
     try:
         message: Message = _request_reader(api_key, version)(source)
-    except (IndexError, struct.error):
-        raise MalformedRequest(f"the request ends in the middle of a field, after {len(frame)} bytes") from None
-    except UnicodeDecodeError as error:
-        raise MalformedRequest(f"a string that is not UTF-8: {error}") from None
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise malformed(frame, error) from None
     return message
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, body: Body) -> list[Buffer]:
-    """A whole response, with its length and header, as buffers to write one after the other.
-
-    ApiVersions has the old response header in every version, because the client cannot know the broker's versions yet.
-    """
-    target = Output()
-    target.buffer += bytes(4)
-    target.buffer += INT32.pack(correlation_id)
-    if api_key != 18 and is_flexible(api_key, version):
-        target.buffer.append(0)
+    """A whole response, with its length and header, as buffers to write one after the other."""
+    target = started_response(api_key, version, correlation_id)
     _response_writer(api_key, version)(target, body)
-    if target.buffer:
-        target.parts.append(target.buffer)
-    first = target.parts[0]
-    assert isinstance(first, bytearray)
-    INT32.pack_into(first, 0, sum(map(len, target.parts)) - 4)
-    return target.parts
+    return finished_response(target)

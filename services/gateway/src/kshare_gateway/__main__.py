@@ -14,6 +14,7 @@ from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
+from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import GatewayProcessSettings, SettingsError
@@ -43,6 +44,7 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
                 coordinator_address=settings.coordinator_address,
                 configs=configs,
                 listeners=listeners,
+                queued_bytes=queued_bytes(configs),
             ),
         )
     except InvalidConfig as error:

@@ -2,8 +2,14 @@
 
 Requests of a connection run at the same time, each in a task of its own, and their answers wait for those before them;
 a slow one holds up nobody else's connection. Of Fetch and ShareFetch one at a time runs, so that a connection never has
-more than one answer full of records in memory. REQUESTS_UNDER_WAY_LIMIT bounds the others; beyond it, and while the
-client does not read its answers, the connection is not read either.
+more than one answer full of records in memory, and one at a time of the requests whose answers may be much longer than
+they are. REQUESTS_UNDER_WAY_LIMIT bounds the others; beyond it, while the client does not read its answers, and while
+the connection holds more memory than its part (`request_memory`), the connection is not read either.
+
+No connection keeps the event loop: at most REQUESTS_PER_TURN requests of one are started in a turn of the loop, and
+long requests are read, answered and written in slices (`kshare_core.work_slices`). What a client that has gone still
+asked for is dropped: requests that wait never start, and those that run stop at their next slice. Only a Produce that
+was received whole is always carried out, because with acks = 0 a client may close its connection right after it.
 
 A request that cannot be parsed, is longer than socket.request.max.bytes, or has an unknown API or version closes the
 connection with a log line, as in Kafka. ApiVersions of an unknown version is answered in version 0 with
@@ -15,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from logging import DEBUG
 from typing import Any, cast
@@ -24,18 +30,32 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
 from kshare_core.prompt_writing import PromptWriter
 from kshare_core.tracing import current_traceparent
-from kshare_gateway.dispatch import HANDLERS, RECORD_BEARING_APIS
+from kshare_core.work_slices import WorkAbandoned, WorkSlices
+from kshare_gateway.dispatch import HANDLERS, LONG_ANSWER_APIS, RECORD_BEARING_APIS
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.api_versions import unsupported_version_body
 from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_gateway.request_memory import MemoryAccount, RequestMemory, unlimited_memory
 from kshare_gateway.request_traces import RequestTraces
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
 from kshare_wire.api_versions import ApiKey, is_supported
-from kshare_wire.framing import FrameReader, RequestHeader, parse_header, peek_request
+from kshare_wire.framing import LENGTH_SIZE, FrameReader, RequestHeader, parse_header, peek_request
 from kshare_wire.messages import Body, Buffer, MalformedRequest, Message, decode_request, encode_response, is_flexible
+from kshare_wire.sliced_messages import (
+    SLICED_REQUEST_BYTES,
+    decode_request_in_slices,
+    encode_response_in_slices,
+)
 
 REQUESTS_UNDER_WAY_LIMIT = 64
+REQUESTS_PER_TURN = 16
+_RECORDS, _LONG_ANSWER = 1, 2
+"""Lanes: of the requests of a connection that share one, one is under way at a time. Others have lane 0."""
+_LANES = {
+    **dict.fromkeys(map(int, LONG_ANSWER_APIS), _LONG_ANSWER),
+    **dict.fromkeys(map(int, RECORD_BEARING_APIS), _RECORDS),
+}
 
 _HANDLERS = {int(api_key): handler for api_key, handler in HANDLERS.items()}
 
@@ -56,6 +76,8 @@ class ConnectionEnvironment:
     spawn: Callable[[Coroutine[Any, Any, Any], str], object]
     measures: GatewayMeasures = field(default_factory=GatewayMeasures)
     traces: RequestTraces | None = None
+    memory: RequestMemory = field(default_factory=unlimited_memory)
+    slices: WorkSlices = field(default_factory=WorkSlices)
     request_id_prefix: str = "gateway"
     """What the ids of all requests of this gateway begin with; followed by connection and correlation id."""
 
@@ -63,15 +85,16 @@ class ConnectionEnvironment:
 class _Slot:
     """The place of one answer in the order of answers; no buffers: the request has no answer."""
 
-    __slots__ = ("api_key", "buffers", "is_done", "is_record_bearing", "started_at", "version")
+    __slots__ = ("api_key", "buffers", "is_done", "lane", "request_bytes", "started_at", "version")
 
-    def __init__(self, api_key: int, version: int, is_record_bearing: bool, started_at: float) -> None:
+    def __init__(self, api_key: int, version: int, request_bytes: int, started_at: float) -> None:
         self.api_key = api_key
         self.version = version
         self.started_at = started_at
+        self.request_bytes = request_bytes
         self.buffers: list[Buffer] = []
         self.is_done = False
-        self.is_record_bearing = is_record_bearing
+        self.lane = _LANES.get(api_key, 0)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -90,7 +113,10 @@ class ClientConnection(asyncio.Protocol):
         self._frames = FrameReader(environment.maximum_frame_length)
         self._slots: deque[_Slot] = deque()
         self._held_frame: memoryview | None = None
-        self._records_under_way = False
+        self._lanes_in_use = [False, False, False]
+        self._is_decoding = False
+        self._serving: asyncio.Handle | None = None
+        self.account = MemoryAccount(environment.memory, self)
         self._writing_is_paused = False
         self._reading_is_paused = False
         self._is_admitted = False
@@ -105,6 +131,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._environment.memory.open(self.account)
         self._writer = PromptWriter(transport)
         peer = transport.get_extra_info("peername")
         if peer:
@@ -124,20 +151,29 @@ class ClientConnection(asyncio.Protocol):
         self._last_active = asyncio.get_running_loop().time()
         self._environment.measures.received_bytes += len(data)
         self._frames.feed(data)
+        self.account.add_request(len(data))
+        self.account.progressed_at = self._last_active
         self._serve()
 
     def pause_writing(self) -> None:
         self._writing_is_paused = True
+        self.account.progressed_at = asyncio.get_running_loop().time()
+        self.account.set_unsent(self.unsent_bytes())
         self._adjust_reading()
 
     def resume_writing(self) -> None:
         self._writing_is_paused = False
+        self.account.set_unsent(0)
         self._serve()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closed = True
+        self.account.close()
         self._slots.clear()
         self._held_frame = None
+        self._frames = FrameReader(0)
+        if self._serving is not None:
+            self._serving.cancel()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._is_admitted:
@@ -159,33 +195,67 @@ class ClientConnection(asyncio.Protocol):
         """Requests whose answers are not written yet."""
         return len(self._slots)
 
+    # MemoryHolder
+
+    def room_changed(self) -> None:
+        self._adjust_reading()
+
+    def missing_frame_bytes(self) -> int:
+        return self._frames.missing_bytes
+
+    def unsent_bytes(self) -> int:
+        return 0 if self._transport is None or self._is_closed else self._transport.get_write_buffer_size()
+
+    def close_slow(self, held_bytes: int) -> None:
+        self._close(
+            f"it held {held_bytes} bytes and made no progress while other clients waited for memory "
+            "(kshare.gateway.stalled.connection.ms)"
+        )
+        if self._transport is not None:
+            self._transport.abort()
+
     # Requests
 
     def _serve(self) -> None:
-        """Starts the requests that are here, as many as may run."""
+        """Starts the requests that are here, as many as may run and no more than one turn of the loop may start."""
+        started = 0
         try:
             while self._may_start():
                 frame = self._held_frame or self._frames.next_frame()
                 if frame is None:
                     break
                 self._held_frame = None
-                if self._records_under_way and peek_request(frame)[0] in RECORD_BEARING_APIS:
+                if started == REQUESTS_PER_TURN or self._must_wait(frame):
                     self._held_frame = frame
                     break
                 self._start(frame)
+                started += 1
         except (MalformedRequest, ConnectionMustClose) as problem:
             self._close(str(problem))
             return
+        if started:
+            self.account.frame_is_whole()
+        if started == REQUESTS_PER_TURN and self._serving is None:
+            self._serving = asyncio.get_running_loop().call_soon(self._serve_on)
         self._adjust_reading()
 
+    def _serve_on(self) -> None:
+        self._serving = None
+        self._serve()
+
     def _may_start(self) -> bool:
-        stopped = self._is_closed or self._is_stopping or self._writing_is_paused
+        stopped = self._is_closed or self._is_stopping or self._writing_is_paused or self._is_decoding
         return not stopped and len(self._slots) < REQUESTS_UNDER_WAY_LIMIT
+
+    def _must_wait(self, frame: memoryview) -> bool:
+        """Whether a request of the frame's lane is under way."""
+        lane = _LANES.get(peek_request(frame)[0], 0)
+        return bool(lane) and self._lanes_in_use[lane]
 
     def _adjust_reading(self) -> None:
         if self._is_closed or self._transport is None:
             return
-        wanted = self._may_start() and self._held_frame is None
+        wanted = self._may_start() and self._held_frame is None and self.account.may_receive()
         if wanted and self._reading_is_paused:
             self._reading_is_paused = False
             self._transport.resume_reading()
@@ -195,30 +265,62 @@ class ClientConnection(asyncio.Protocol):
 
     def _start(self, frame: memoryview) -> None:
         api_key, version, correlation_id = peek_request(frame)
+        size = LENGTH_SIZE + len(frame)
         if not is_supported(api_key, version):
             if api_key != ApiKey.API_VERSIONS:
                 raise MalformedRequest(f"API {api_key} version {version} is not supported")
             body = unsupported_version_body()
             buffers = encode_response(api_key, 0, correlation_id, body)
-            self._finish(self._new_slot(api_key, 0), buffers, body)
+            self._finish(self._new_slot(api_key, 0, size), buffers, body)
             return
         header = parse_header(frame, flexible=is_flexible(api_key, version))
-        request = decode_request(api_key, version, frame, header.body_offset)
-        slot = self._new_slot(api_key, version)
+        if len(frame) < SLICED_REQUEST_BYTES:
+            request = decode_request(api_key, version, frame, header.body_offset)
+            self._begin(header, request, size, is_long=False)
+            return
+        steps = decode_request_in_slices(api_key, version, frame, header.body_offset)
+        try:
+            next(steps)
+        except StopIteration as end:
+            self._begin(header, end.value, size, is_long=False)
+            return
+        self._is_decoding = True
+        self._environment.spawn(self._decode_on(steps, header, size), "decoding")
+
+    async def _decode_on(self, steps: Generator[None, None, Message], header: RequestHeader, size: int) -> None:
+        """Goes on with a long request of which the first slice is decoded; the connection waits for it."""
+        try:
+            await self._environment.slices.next_slice(self.is_wanted)
+            request = await self._environment.slices.run(steps, self.is_wanted)
+            self._is_decoding = False
+            self._begin(header, request, size, is_long=True)
+        except WorkAbandoned:
+            return
+        except (MalformedRequest, ConnectionMustClose) as problem:
+            self._close(str(problem))
+            return
+        self._serve()
+
+    def _begin(self, header: RequestHeader, request: Message, size: int, *, is_long: bool) -> None:
+        """Starts a request that is decoded; `size`: of its frame. `is_long`: it has more elements than a slice."""
+        slot = self._new_slot(header.api_key, header.version, size)
         context = self._environment.context(self, header)
-        handler = _HANDLERS[api_key]
-        if handler.answer_now is not None:
+        handler = _HANDLERS[header.api_key]
+        if handler.answer_now is not None and not is_long:
             body = handler.answer_now(context, request)
-            self._finish(slot, encode_response(api_key, version, correlation_id, body), body)
+            self._finish(slot, encode_response(header.api_key, header.version, header.correlation_id, body), body)
             return
         run = self._run if self._environment.traces is None else self._run_traced
         self._environment.spawn(run(slot, header, context, request), handler.name)
 
-    def _new_slot(self, api_key: int, version: int) -> _Slot:
-        is_record_bearing = api_key in RECORD_BEARING_APIS
-        slot = _Slot(api_key, version, is_record_bearing, self._environment.measures.now())
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for answers."""
+        return not self._is_closed
+
+    def _new_slot(self, api_key: int, version: int, request_bytes: int) -> _Slot:
+        slot = _Slot(api_key, version, request_bytes, self._environment.measures.now())
         self._slots.append(slot)
-        self._records_under_way = self._records_under_way or is_record_bearing
+        self._lanes_in_use[slot.lane] = True
         return slot
 
     async def _run_traced(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> None:
@@ -237,6 +339,8 @@ class ClientConnection(asyncio.Protocol):
 
     async def _run(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
         """The answer that was made, None: there is none."""
+        if self._is_closed and header.api_key != ApiKey.PRODUCE:
+            return None
         buffers: list[Buffer] = []
         body: Body | None = None
         prefix = self._environment.request_id_prefix
@@ -244,7 +348,9 @@ class ClientConnection(asyncio.Protocol):
         try:
             body = await self._answer(header, context, request)
             if body is not None and not self._is_closed:
-                buffers = encode_response(header.api_key, header.version, header.correlation_id, body)
+                buffers = await self._encoded(slot, header, body)
+        except WorkAbandoned:
+            return None
         except ConnectionMustClose as reason:
             self._close(str(reason))
             return None
@@ -267,6 +373,8 @@ class ClientConnection(asyncio.Protocol):
 
     async def _answer(self, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
         handler = _HANDLERS[header.api_key]
+        if handler.answer_now is not None:
+            return handler.answer_now(context, request)
         assert handler.handle is not None and handler.failed is not None
         try:
             return await handler.handle(context, request)
@@ -274,25 +382,38 @@ class ClientConnection(asyncio.Protocol):
             with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
                 log.info("%s of %s: %s", handler.name, self.client_host, error)
             return handler.failed(context, request, error)
-        except ConnectionMustClose:
+        except (ConnectionMustClose, WorkAbandoned):
             raise
         except Exception:
             log.exception("%s failed unexpectedly", handler.name)
             text = "The gateway could not process the request; see its log"
             return handler.failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
 
+    async def _encoded(self, slot: _Slot, header: RequestHeader, body: Body) -> list[Buffer]:
+        """The answer's bytes, written in slices where there may be many elements."""
+        if slot.lane != _LONG_ANSWER and slot.request_bytes < SLICED_REQUEST_BYTES:
+            return encode_response(header.api_key, header.version, header.correlation_id, body)
+        steps = encode_response_in_slices(header.api_key, header.version, header.correlation_id, body)
+        return await self._environment.slices.run(steps, self.is_wanted)
+
     def _finish(self, slot: _Slot, buffers: list[Buffer], body: Body | None) -> None:
-        measures = self._environment.measures
+        measures, account = self._environment.measures, self.account
         slot.buffers = buffers
         slot.is_done = True
-        if slot.is_record_bearing:
-            self._records_under_way = False
+        self._lanes_in_use[slot.lane] = False
+        account.end_request(slot.request_bytes)
+        if slot.lane == _RECORDS:
+            account.fetch_was_answered(sum(map(len, buffers)))
         slots = self._slots
         if len(slots) == 1:
             self._send(buffers, at_once=True)
             slots.clear()
-        while slots and slots[0].is_done:
-            self._send(slots.popleft().buffers)
+        else:
+            account.add_answer(sum(map(len, buffers)))
+            while slots and slots[0].is_done:
+                sent = slots.popleft().buffers
+                account.end_answer(sum(map(len, sent)))
+                self._send(sent)
         measures.answered(slot.api_key, slot.version, measures.now() - slot.started_at)
         if body is not None:
             measures.note_errors(slot.api_key, body)
@@ -309,6 +430,8 @@ class ClientConnection(asyncio.Protocol):
             writer.write(buffers[0])
         else:
             transport.writelines(buffers)
+        if self._writing_is_paused:
+            self.account.set_unsent(self.unsent_bytes())
 
     # The end
 

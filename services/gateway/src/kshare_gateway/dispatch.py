@@ -72,6 +72,29 @@ from kshare_wire.messages import Body, Message
 RECORD_BEARING_APIS = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 """Their answers are large; a connection has one of them under way at a time."""
 
+LONG_ANSWER_APIS = frozenset(
+    {
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    }
+)
+"""A short request can have a long answer; a connection has one of them under way at a time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:

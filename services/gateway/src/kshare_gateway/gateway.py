@@ -1,6 +1,6 @@
 """What all handlers of one gateway share: the catalog, the way to leaders, share sessions, the cache, tasks.
 
-Where clients go: every gateway serves every partition, but clients want one broker for each. `client_broker` spreads
+Where clients go: every gateway serves every partition, but clients want one broker for each. `ClientBrokers` spreads
 the partitions of one leader over as few gateways as possible (one, where there are no more gateways than leaders), so
 that a ShareFetch mostly has one leader and can wait there.
 """
@@ -17,11 +17,14 @@ from zlib import crc32
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.work_slices import WorkSlices
 from kshare_gateway.awaited_batches import AwaitedBatches
 from kshare_gateway.batch_cache import BatchCache
 from kshare_gateway.measures import GatewayMeasures
+from kshare_gateway.metadata_fragments import MetadataFragments
 from kshare_gateway.moving_partitions import MovingPartitions
 from kshare_gateway.produce_order import ProduceOrder
+from kshare_gateway.request_memory import RequestMemory
 from kshare_gateway.sessions import ShareSessionTable
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.catalog import CatalogView
@@ -53,11 +56,26 @@ class Gateway:
         self.moving = MovingPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()
         self.awaited_batches = AwaitedBatches()
+        self.slices = WorkSlices()
+        self.memory = RequestMemory(
+            settings.queued_bytes,
+            request_limit_bytes=self.configs.integer("queued.max.request.bytes"),
+            stalled_ms=self.configs.integer("kshare.gateway.stalled.connection.ms"),
+        )
+        self.metadata_fragments = MetadataFragments()
+        self._client_brokers: dict[str, ClientBrokers] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     @property
     def view(self) -> CatalogView:
         return self.catalog.view
+
+    def client_brokers(self, listener: str) -> ClientBrokers:
+        """What clients of a listener are told for partitions, by the newest view."""
+        found = self._client_brokers.get(listener)
+        if found is None or found.nodes is not self.view.nodes:
+            found = self._client_brokers[listener] = ClientBrokers(self.view, listener)
+        return found
 
     def call_leader(
         self,
@@ -155,17 +173,38 @@ def no_answer_as_kafka_says() -> Iterator[None]:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
 
 
-def client_broker(view: CatalogView, topic: coordinator_pb2.Topic, partition: int, listener: str) -> int:
-    """The gateway that clients of a listener are told for a partition, -1: there is none; see the module's text."""
-    gateways = view.gateways(listener)
-    if not gateways:
-        return -1
-    leaders = sorted(node.node_id for node in view.nodes if node.role == coordinator_pb2.ROLE_LEADER)
-    leader_id = topic.partitions[partition].leader_node_id
-    rank = leaders.index(leader_id) if leader_id in leaders else 0
-    candidates = gateways[rank :: max(1, len(leaders))] or [gateways[rank % len(gateways)]]
-    place = crc32(topic.topic_id + partition.to_bytes(4, "big"))
-    return candidates[place % len(candidates)].node_id
+class ClientBrokers:
+    """The gateways that clients of one listener are told for partitions; made once for each set of nodes.
+
+    See the module's text.
+    """
+
+    def __init__(self, view: CatalogView, listener: str) -> None:
+        self.nodes = view.nodes
+        self._gateways = [node.node_id for node in view.gateways(listener)]
+        leaders = {
+            node.node_id: bool(node.rpc_address) for node in view.nodes if node.role == coordinator_pb2.ROLE_LEADER
+        }
+        self._live_leaders = frozenset(node_id for node_id, has_address in leaders.items() if has_address)
+        self._candidates = {
+            node_id: self._gateways[rank :: len(leaders)] or self._gateways[rank % len(self._gateways) :][:1]
+            for rank, node_id in enumerate(sorted(leaders))
+            if self._gateways
+        }
+        self._candidates_without_leader = self._gateways[:: max(1, len(leaders))]
+
+    def broker(self, topic: coordinator_pb2.Topic, partition: int) -> int:
+        """The gateway that clients are told for a partition, -1: there is none."""
+        if not self._gateways:
+            return -1
+        candidates = self._candidates.get(topic.partitions[partition].leader_node_id, self._candidates_without_leader)
+        if len(candidates) == 1:
+            return candidates[0]
+        return candidates[crc32(topic.topic_id + partition.to_bytes(4, "big")) % len(candidates)]
+
+    def is_reachable(self, topic: coordinator_pb2.Topic, partition: int) -> bool:
+        """Whether the partition's leader lives."""
+        return topic.partitions[partition].leader_node_id in self._live_leaders
 
 
 def bounded_wait_ms(asked_ms: int) -> int:

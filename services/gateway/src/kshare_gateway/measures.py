@@ -61,11 +61,25 @@ CACHE_MISS_BYTES = counter(
 )
 READ_AHEAD_BYTES = counter("gateway_read_ahead_bytes", "Record bytes that were read ahead of clients.")
 READ_AHEAD_FAILURES = counter("gateway_read_ahead_failures", "Reads ahead that got no answer; nothing is lost by them.")
+MEMORY_BYTES = gauge(
+    "gateway_queued_bytes",
+    "Bytes of requests (half-received ones, too) and answers, and what fetches under way may bring.",
+)
+MEMORY_LIMIT_BYTES = gauge("gateway_queued_limit_bytes", "What kshare.queued.max.bytes allows of gateway_queued_bytes.")
+MUTED_CONNECTIONS = gauge(
+    "gateway_muted_connections", "Connections that are not read, because they hold more than is left of the budget."
+)
+FETCHES_WITHOUT_ROOM = gauge("gateway_fetches_waiting_for_room", "Fetches that wait until there is room for an answer.")
+SLOW_CONNECTIONS_CLOSED = counter(
+    "gateway_slow_connections_closed",
+    "Connections that held memory without progress while others waited (kshare.gateway.stalled.connection.ms).",
+)
 
 FAMILIES = (
     *(REQUEST_SECONDS, REQUESTS_UNDER_WAY, ERRORS),
     *(CONNECTIONS, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_CLOSED, BYTES_IN, BYTES_OUT),
     *(HANDSHAKES_FAILED, CERTIFICATE_EXPIRY),
+    *(MEMORY_BYTES, MEMORY_LIMIT_BYTES, MUTED_CONNECTIONS, FETCHES_WITHOUT_ROOM, SLOW_CONNECTIONS_CLOSED),
     *(SHARE_SESSIONS, CACHE_BYTES, CACHE_HIT_BYTES, CACHE_MISS_BYTES, READ_AHEAD_BYTES, READ_AHEAD_FAILURES),
 )
 
@@ -110,6 +124,11 @@ class GatewayNow(NamedTuple):
     requests_under_way: int
     share_sessions: int
     cache_bytes: int
+    queued_bytes: int = 0
+    queued_limit_bytes: int = 0
+    muted_connections: int = 0
+    fetches_without_room: int = 0
+    slow_connections_closed: int = 0
     certificate_expiry_s: Mapping[str, float] = {}
     """By the names of TLS listeners, in seconds since 1970."""
 
@@ -131,6 +150,11 @@ class GatewaySource:
         readings.add(CONNECTIONS, now.connections)
         readings.add(SHARE_SESSIONS, now.share_sessions)
         readings.add(CACHE_BYTES, now.cache_bytes)
+        readings.add(MEMORY_BYTES, now.queued_bytes)
+        readings.add(MEMORY_LIMIT_BYTES, now.queued_limit_bytes)
+        readings.add(MUTED_CONNECTIONS, now.muted_connections)
+        readings.add(FETCHES_WITHOUT_ROOM, now.fetches_without_room)
+        readings.add(SLOW_CONNECTIONS_CLOSED, now.slow_connections_closed)
         readings.add(CONNECTIONS_ACCEPTED, measures.connections_accepted)
         readings.add(CONNECTIONS_REFUSED, measures.connections_refused)
         readings.add(CONNECTIONS_CLOSED, measures.connections_closed)

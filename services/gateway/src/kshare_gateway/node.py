@@ -69,6 +69,8 @@ class GatewayNode:
             context=self._context,
             spawn=self._spawn,
             measures=self._gateway.measures,
+            memory=self._gateway.memory,
+            slices=self._gateway.slices,
             traces=None if environment.tracer is None else RequestTraces(environment.tracer),
             request_id_prefix=f"g{settings.node_id}-{self._incarnation[:6]}",
         )
@@ -156,6 +158,7 @@ class GatewayNode:
         for connection_id in list(self._connections):
             self._release_sessions(connection_id)
         await self._gateway.finish_background(RELEASE_GRACE_MS)
+        self._gateway.memory.stop()
         await self._catalog.stop()
 
     def problems(self) -> list[str]:
@@ -187,6 +190,11 @@ class GatewayNode:
             requests_under_way=sum([connection.requests_under_way for connection in self._connections.values()]),
             share_sessions=len(self._gateway.sessions),
             cache_bytes=self._gateway.cache.size_bytes,
+            queued_bytes=self._gateway.memory.used_bytes,
+            queued_limit_bytes=self._gateway.memory.limit_bytes,
+            muted_connections=self._gateway.memory.muted,
+            fetches_without_room=self._gateway.memory.waiting,
+            slow_connections_closed=self._gateway.memory.closed_total,
             certificate_expiry_s={name: each.expires_at_s for name, each in self._tls_listeners.items()},
         )
 
@@ -203,6 +211,8 @@ class GatewayNode:
             header.client_id,
             header.version,
             connection.listener,
+            connection.is_wanted,
+            connection.account,
         )
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kshare_core.configs import Configs
+from kshare_core.configs import DEFAULT_QUEUED_BYTES, Configs
 from kshare_gateway.listeners import PLAINTEXT, GatewayListener
 
 
@@ -26,6 +26,8 @@ class GatewaySettings:
     coordinator_address: str
     configs: Configs
     listeners: Sequence[GatewayListener] = ()
+    queued_bytes: int = DEFAULT_QUEUED_BYTES
+    """What requests and answers may take together (`request_memory`); what kshare.queued.max.bytes means here."""
 
     def all_listeners(self) -> tuple[GatewayListener, ...]:
         """`listeners`, or the one at `client_listen`; none where connections come only from a simulation."""

@@ -10,6 +10,7 @@ from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
+from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings, SettingsError
 
@@ -36,6 +37,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
             listen=settings.listen,
             coordinator_address=settings.coordinator_address,
             configs=configs,
+            queued_bytes=queued_bytes(configs),
         ),
     )
 

@@ -277,6 +277,7 @@ class LeaderNode:
                 TRANSFER_PARTITION: TransferPartitionHandler(sender),
             },
             healthy=lambda: not self.problems(),
+            unread_answers_bytes=self._settings.queued_bytes,
         )
 
     def _on_view(self, old: CatalogView, new: CatalogView) -> None:

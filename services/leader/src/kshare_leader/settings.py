@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kshare_core.configs import Configs
+from kshare_core.configs import DEFAULT_QUEUED_BYTES, Configs
 from kshare_leader.moving.sender import PAGE_LIMIT_BYTES
 
 
@@ -20,6 +20,8 @@ class LeaderSettings:
     coordinator_address: str
     configs: Configs
     move_page_bytes: int = PAGE_LIMIT_BYTES
+    queued_bytes: int = DEFAULT_QUEUED_BYTES
+    """What answers with records may take that callers have not read; what kshare.queued.max.bytes means here."""
 
     @property
     def producer_expiration_check_interval_ms(self) -> int:

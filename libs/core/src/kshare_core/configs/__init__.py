@@ -19,12 +19,13 @@ from kshare_core.configs.definition import (
 )
 from kshare_core.configs.dynamic import DynamicConfigs, check_dynamic_configs
 from kshare_core.configs.group import GROUP_CONFIGS, check_group_config, check_group_configs, effective_group_config
-from kshare_core.configs.kshare_own import KSHARE_CONFIGS
+from kshare_core.configs.kshare_own import DEFAULT_QUEUED_BYTES, KSHARE_CONFIGS
 from kshare_core.configs.process import PROCESS_CONFIGS, listener_config_name, process_configs
 from kshare_core.configs.topic import TOPIC_CONFIGS, check_topic_configs, effective_topic_config
 
 __all__ = [
     "BROKER_CONFIGS",
+    "DEFAULT_QUEUED_BYTES",
     "GROUP_CONFIGS",
     "KSHARE_CONFIGS",
     "PROCESS_CONFIGS",

@@ -100,7 +100,12 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
     integer("num.io.threads", 8, low=1, dynamic=True),
     integer("num.network.threads", 3, low=1, dynamic=True),
     listing("process.roles", None, choices=("broker", "controller")),
-    long("queued.max.request.bytes", -1),
+    long(
+        "queued.max.request.bytes",
+        -1,
+        text="Bytes of requests, half-received ones too, that a gateway holds; beyond it the connections that hold "
+        "most are not read. 0 or less: only kshare.queued.max.bytes limits them.",
+    ),
     integer("queued.max.requests", 500, low=1),
     integer("quota.window.num", 11, low=1),
     integer("quota.window.size.seconds", 1, low=1),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from kshare_core.configs.definition import ConfigDefinition, ConfigTable
 from kshare_core.configs.rows import MAX_INT, MAX_LONG, boolean, integer, listing, long, password, string
 
+DEFAULT_QUEUED_BYTES = 512 * 1024 * 1024
+"""What kshare.queued.max.bytes means where nobody looked how much memory there is."""
+
 _ROWS: tuple[ConfigDefinition, ...] = (
     integer(
         "kshare.node.lease.ms",
@@ -40,6 +43,23 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=0,
         high=MAX_LONG,
         text="Record bytes that a gateway keeps or reads ahead; 0 turns the cache off.",
+    ),
+    long(
+        "kshare.queued.max.bytes",
+        -1,
+        low=-1,
+        high=MAX_LONG,
+        text="Bytes that a gateway holds of requests (half-received ones, too) and answers, and a leader of answers "
+        "with records; beyond it the connections that hold most are not read, and fetches wait. -1: an eighth of the "
+        "memory that the process may use, but 64 MiB to 512 MiB.",
+    ),
+    integer(
+        "kshare.gateway.stalled.connection.ms",
+        10_000,
+        low=100,
+        high=MAX_INT,
+        text="While others wait for memory, a connection that holds some is closed after its client has neither sent "
+        "nor read anything for this time.",
     ),
     long(
         "kshare.leader.tail.bytes",

@@ -30,6 +30,7 @@ from kshare_leader.settings import LeaderSettings
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
+from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.metrics import Metrics
 from kshare_servicekit.process_settings import SettingsError, read_trace_settings
 from kshare_servicekit.rpc_tls import exchange_tls
@@ -139,6 +140,7 @@ class SingleProcess:
                         listen=addresses[node.name],
                         coordinator_address=plan.coordinator_address,
                         configs=self._configs,
+                        queued_bytes=queued_bytes(self._configs),
                     ),
                 )
                 for node in plan.leaders
@@ -154,6 +156,7 @@ class SingleProcess:
                     listeners=plan.listeners,
                     coordinator_address=plan.coordinator_address,
                     configs=self._configs,
+                    queued_bytes=queued_bytes(self._configs),
                 ),
             ),
         ]

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_gateway.gateway import Gateway, client_broker, log
+from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.methods import DESCRIBE_LOG_DIRS
@@ -41,7 +41,8 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def _is_told_here(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> bool:
     """Whether this gateway is what the client knows as the partition's leader."""
-    return client_broker(context.gateway.view, topic, index, context.listener) == context.gateway.node_id
+    brokers = context.gateway.client_brokers(context.listener)
+    return brokers.broker(topic, index) == context.gateway.node_id
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:

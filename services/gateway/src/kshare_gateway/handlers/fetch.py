@@ -19,6 +19,7 @@ from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.handlers.internal_topics import RecordSource, record_source, topic_named
 from kshare_gateway.moving_partitions import MovePatience
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.request_memory import LEAST_ANSWER_BYTES
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Body, Buffer, Message
@@ -64,7 +65,7 @@ async def _ask(
             results[(asked_for[key], key.partition)] = _refusal(key.partition, code)
         else:
             by_source.setdefault(source, []).append(entry)
-    found = await _fetch(context.gateway, by_source, request, may_wait=not results)
+    found = await _fetch(context, by_source, request, may_wait=not results)
     for key, body in found.items():
         if isinstance(asked_for[key], str):
             body = {**body, "error_code": context.gateway.code_for_names(body["error_code"])}
@@ -110,29 +111,65 @@ def _wanted(key: TopicPartition, partition: Message) -> _Wanted:
     )
 
 
+class _Room:
+    """What the answer of each leader may have, by what there is room for (`request_memory`)."""
+
+    def __init__(self, context: RequestContext, request: Message) -> None:
+        self._context = context
+        self._asked_bytes = min(request.max_bytes, context.gateway.configs.integer("fetch.max.bytes"))
+        self._expected_bytes = request.min_bytes
+        self.max_bytes = self.longest_batch_bytes = 0
+        self.least_bytes = 0
+        """The longest batch that was left out, because there was no room for it."""
+
+    async def reserve(self, leaders: int, least_bytes: int = LEAST_ANSWER_BYTES) -> None:
+        """Of several leaders, each gets an equal part."""
+        leaders = max(1, leaders)
+        size = await self._context.reserve_answer(
+            self._asked_bytes, least_bytes=least_bytes, expected_bytes=self._expected_bytes
+        )
+        self.max_bytes = max(1, min(self._asked_bytes, size) // leaders)
+        self.longest_batch_bytes = size // leaders
+        self.least_bytes = 0
+
+
 async def _fetch(
-    gateway: Gateway, by_source: Mapping[RecordSource, Sequence[_Wanted]], request: Message, *, may_wait: bool
+    context: RequestContext, by_source: Mapping[RecordSource, Sequence[_Wanted]], request: Message, *, may_wait: bool
 ) -> _Bodies:
     wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
-    max_bytes = min(request.max_bytes, gateway.configs.integer("fetch.max.bytes"))
-    share = max(1, max_bytes // max(1, len(by_source)))
+    room = _Room(context, request)
+    await room.reserve(len(by_source))
+    found = await _fetch_once(context.gateway, by_source, request, room, wait_ms)
+    while room.least_bytes and not _is_enough(found, 1):
+        await room.reserve(len(by_source), room.least_bytes * len(by_source))
+        found = await _fetch_once(context.gateway, by_source, request, room, 0)
+    return found
+
+
+async def _fetch_once(
+    gateway: Gateway,
+    by_source: Mapping[RecordSource, Sequence[_Wanted]],
+    request: Message,
+    room: _Room,
+    wait_ms: int,
+) -> _Bodies:
     if len(by_source) == 1:
         ((source, wanted),) = by_source.items()
-        return await _fetch_at(gateway, source, wanted, request, share, wait_ms)
-    calls = [_fetch_at(gateway, source, wanted, request, share, 0) for source, wanted in by_source.items()]
+        return await _fetch_at(gateway, source, wanted, request, room, wait_ms)
+    calls = [_fetch_at(gateway, source, wanted, request, room, 0) for source, wanted in by_source.items()]
     found: _Bodies = {}
     for bodies in await asyncio.gather(*calls):
         found.update(bodies)
-    if not by_source or wait_ms == 0 or _is_enough(found, request.min_bytes):
+    if not by_source or wait_ms == 0 or room.least_bytes or _is_enough(found, request.min_bytes):
         return found
     waiting = [
-        gateway.spawn(_fetch_at(gateway, source, wanted, request, share, wait_ms), "fetch")
+        gateway.spawn(_fetch_at(gateway, source, wanted, request, room, wait_ms), "fetch")
         for source, wanted in by_source.items()
     ]
     for finished in asyncio.as_completed(waiting):
         bodies = await finished
         found.update(bodies)
-        if _is_enough(bodies, 1):
+        if room.least_bytes or _is_enough(bodies, 1):
             break
     return found
 
@@ -147,14 +184,20 @@ def _is_enough(bodies: _Bodies, minimum_bytes: int) -> bool:
 
 
 async def _fetch_at(
-    gateway: Gateway, source: RecordSource, wanted: Sequence[_Wanted], request: Message, max_bytes: int, wait_ms: int
+    gateway: Gateway,
+    source: RecordSource,
+    wanted: Sequence[_Wanted],
+    request: Message,
+    room: _Room,
+    wait_ms: int,
 ) -> _Bodies:
     asked = leader_pb2.FetchRequest(
         max_wait_ms=wait_ms,
-        min_bytes=request.min_bytes,
-        max_bytes=max_bytes,
+        min_bytes=min(request.min_bytes, room.max_bytes),
+        max_bytes=room.max_bytes,
         isolation_level=request.isolation_level,
         partitions=wanted,
+        longest_batch_bytes=room.longest_batch_bytes,
     )
     try:
         answer, payload = await gateway.call_leader(source.address, source.fetch, asked, wait_ms=wait_ms)
@@ -164,6 +207,7 @@ async def _fetch_at(
             TopicPartition(entry.topic_id, entry.partition): _refusal(entry.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             for entry in wanted
         }
+    room.least_bytes = max(room.least_bytes, answer.least_bytes)
     bodies: _Bodies = {}
     position = 0
     for entry in answer.partitions:

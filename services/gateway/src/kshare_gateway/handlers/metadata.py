@@ -3,17 +3,20 @@
 All topics (null; in version 0 an empty list), by name, or by id (from version 10 on). An unknown name is created where
 the request (version 4 on; before, always) and auto.create.topics.enable allow it, and answered when this gateway knows
 it. A partition without a live leader has LEADER_NOT_AVAILABLE. The leader that clients are told is a gateway
-(`client_broker`); replicas and in-sync replicas are that one gateway. Authorized operations are not given. For
-internal topics see `internal_topics`.
+(`ClientBrokers`); replicas and in-sync replicas are that one gateway. Authorized operations are not given. For
+internal topics see `internal_topics`. All topics, and topics with many partitions, are encoded once for each version of
+the catalog (`metadata_fragments`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_core.identifiers import TopicPartition
-from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, client_broker, log
+from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID, STATE_TOPIC_ID
+from kshare_core.work_slices import SLICE_ELEMENTS, portions
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, ClientBrokers, Gateway, log
 from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN, controller_id, metadata_brokers
 from kshare_gateway.handlers.catalog_changes import change_catalog
 from kshare_gateway.handlers.internal_topics import (
@@ -25,7 +28,9 @@ from kshare_gateway.handlers.internal_topics import (
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_TOPICS
-from kshare_wire.messages import ZERO_ID, Body, Message
+from kshare_wire.api_versions import ApiKey
+from kshare_wire.messages import ZERO_ID, Body, EncodedArray, Message
+from kshare_wire.sliced_messages import encode_array_in_slices
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -39,13 +44,66 @@ async def handle(context: RequestContext, request: Message) -> Body:
     gateway = context.gateway
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        topics = [_describe(context, topic) for topic in all_topics(gateway)]
-    else:
-        may_create = context.version < 4 or request.allow_auto_topic_creation
-        if may_create and gateway.configs.boolean("auto.create.topics.enable"):
-            await _create_missing(gateway, asked)
-        topics = [_asked_topic(context, entry) for entry in _each_once(asked)]
-    return _body(context, topics)
+        return _body(context, await _all_topics(context))
+    may_create = context.version < 4 or request.allow_auto_topic_creation
+    if may_create and gateway.configs.boolean("auto.create.topics.enable"):
+        await _create_missing(context, asked)
+    return _body(context, await _asked_topics(context, asked))
+
+
+async def _all_topics(context: RequestContext) -> EncodedArray:
+    """Every topic, encoded; by an unchanged catalog always the same bytes."""
+    gateway, view = context.gateway, context.gateway.view
+
+    async def build() -> EncodedArray:
+        codes: list[int] = []
+        brokers = gateway.client_brokers(context.listener)
+        described = (
+            {**_topic_fields(topic), "partitions": _Partitions(context, topic, brokers, codes)}
+            for topic in all_topics(gateway)
+        )
+        steps = encode_array_in_slices(ApiKey.METADATA, context.version, ("topics",), described)
+        encoded = await gateway.slices.run(steps)
+        return EncodedArray(len(encoded), encoded.data, codes)
+
+    return await gateway.metadata_fragments.get((context.version, context.listener), view, build)
+
+
+async def _asked_topics(context: RequestContext, asked: list[Message]) -> list[Body]:
+    """A topic that is asked for twice is described once."""
+    count = context.count_elements()
+    last: dict[tuple[str | None, bytes], Message] = {}
+    for entry in reversed(asked):
+        last.setdefault((entry.name, entry.topic_id), entry)
+        if count.add():
+            await count.next_slice()
+    topics: list[Body] = []
+    for entry in reversed(last.values()):
+        topic, missing = _asked_topic(context.gateway, entry)
+        if topic is None:
+            topics.append({"error_code": missing, "name": entry.name, "topic_id": entry.topic_id})
+        elif len(topic.partitions) <= SLICE_ELEMENTS:
+            brokers = context.gateway.client_brokers(context.listener)
+            topics.append({**_topic_fields(topic), "partitions": list(_Partitions(context, topic, brokers, []))})
+        else:
+            topics.append({**_topic_fields(topic), "partitions": await _many_partitions(context, topic)})
+        if count.add(1 if topic is None else min(len(topic.partitions), SLICE_ELEMENTS)):
+            await count.next_slice()
+    return topics
+
+
+async def _many_partitions(context: RequestContext, topic: coordinator_pb2.Topic) -> EncodedArray:
+    """The partitions of one topic, encoded; by an unchanged catalog always the same bytes."""
+    gateway = context.gateway
+    partitions = _Partitions(context, topic, gateway.client_brokers(context.listener), [])
+
+    async def build() -> EncodedArray:
+        steps = encode_array_in_slices(ApiKey.METADATA, context.version, ("topics", "partitions"), partitions)
+        encoded = await gateway.slices.run(steps)
+        return EncodedArray(len(encoded), encoded.data, partitions.error_codes)
+
+    key = (context.version, context.listener, topic.topic_id)
+    return await gateway.metadata_fragments.get(key, gateway.view, build)
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
@@ -55,7 +113,7 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
     return {**_body(context, topics), "error_code": error.code}
 
 
-def _body(context: RequestContext, topics: list[Body]) -> Body:
+def _body(context: RequestContext, topics: list[Body] | EncodedArray) -> Body:
     return {
         "brokers": metadata_brokers(context),
         "cluster_id": context.gateway.view.cluster_id,
@@ -65,65 +123,89 @@ def _body(context: RequestContext, topics: list[Body]) -> Body:
     }
 
 
-def _each_once(asked: list[Message]) -> list[Message]:
-    """A topic that is asked for twice is described once."""
-    return list({(entry.name, entry.topic_id): entry for entry in reversed(asked)}.values())[::-1]
-
-
-def _asked_topic(context: RequestContext, entry: Message) -> Body:
-    gateway = context.gateway
+def _asked_topic(gateway: Gateway, entry: Message) -> tuple[coordinator_pb2.Topic | None, ErrorCode]:
+    """The topic that is asked for, or the error where there is none."""
     if entry.name is None or entry.topic_id != ZERO_ID:
-        topic = topic_with_id(gateway, entry.topic_id)
-        missing = ErrorCode.UNKNOWN_TOPIC_ID
-    else:
-        topic = topic_named(gateway, entry.name)
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if topic is None and not is_valid_topic_name(entry.name):
-            missing = ErrorCode.INVALID_TOPIC_EXCEPTION
-    if topic is None:
-        return {"error_code": missing, "name": entry.name, "topic_id": entry.topic_id}
-    return _describe(context, topic)
+        return topic_with_id(gateway, entry.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    if not is_valid_topic_name(entry.name):
+        return topic_named(gateway, entry.name), ErrorCode.INVALID_TOPIC_EXCEPTION
+    return topic_named(gateway, entry.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _describe(context: RequestContext, topic: coordinator_pb2.Topic) -> Body:
-    partitions = []
-    for index, partition in enumerate(topic.partitions):
-        broker, reachable = partition_broker(context, topic, index)
-        partitions.append(
-            {
-                "error_code": ErrorCode.NONE if reachable else ErrorCode.LEADER_NOT_AVAILABLE,
-                "partition_index": index,
-                "leader_id": broker if reachable else -1,
-                "leader_epoch": partition.leader_epoch,
-                "replica_nodes": [broker],
-                "isr_nodes": [broker],
-            }
-        )
+def _topic_fields(topic: coordinator_pb2.Topic) -> Body:
+    """A topic without its partitions."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.internal,
-        "partitions": partitions,
         "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
     }
 
 
+class _Partitions:
+    """The partitions of one topic, described while they are iterated; `error_codes` gets those other than NONE."""
+
+    def __init__(
+        self,
+        context: RequestContext,
+        topic: coordinator_pb2.Topic,
+        brokers: ClientBrokers,
+        error_codes: list[int],
+    ) -> None:
+        self._context = context
+        self._topic = topic
+        self._brokers = brokers
+        self.error_codes = error_codes
+
+    def __len__(self) -> int:
+        return len(self._topic.partitions)
+
+    def __iter__(self) -> Iterator[Body]:
+        for index, partition in enumerate(self._topic.partitions):
+            broker, is_reachable = _broker_of(self._context, self._topic, index, self._brokers)
+            if not is_reachable:
+                self.error_codes.append(ErrorCode.LEADER_NOT_AVAILABLE)
+            yield {
+                "error_code": ErrorCode.NONE if is_reachable else ErrorCode.LEADER_NOT_AVAILABLE,
+                "partition_index": index,
+                "leader_id": broker if is_reachable else -1,
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": (broker,),
+                "isr_nodes": (broker,),
+            }
+
+
 def partition_broker(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
     """The gateway that is told for a partition, -1 for none, and whether the partition can be reached there."""
-    view = context.gateway.view
-    if topic.topic_id not in view.topics_by_id:
-        broker = internal_topic_broker(view, topic, index, context.listener)
+    return _broker_of(context, topic, index, context.gateway.client_brokers(context.listener))
+
+
+def _broker_of(
+    context: RequestContext, topic: coordinator_pb2.Topic, index: int, brokers: ClientBrokers
+) -> tuple[int, bool]:
+    if topic.topic_id in (STATE_TOPIC_ID, CONSUMER_OFFSETS_TOPIC_ID):
+        broker = internal_topic_broker(context.gateway.view, topic, index, context.listener)
         return broker, broker >= 0
-    broker = client_broker(view, topic, index, context.listener)
-    return broker, broker >= 0 and view.leader_address(TopicPartition(topic.topic_id, index)) is not None
+    broker = brokers.broker(topic, index)
+    return broker, broker >= 0 and brokers.is_reachable(topic, index)
 
 
-async def _create_missing(gateway: Gateway, asked: list[Message]) -> None:
+async def _create_missing(context: RequestContext, asked: list[Message]) -> None:
     """Asks the coordinator for topics that are not known; what it refuses is then answered as unknown."""
-    names = dict.fromkeys(entry.name for entry in asked if entry.name is not None and entry.topic_id == ZERO_ID)
-    missing = [name for name in names if topic_named(gateway, name) is None and is_valid_topic_name(name)]
-    if not missing:
-        return
+    gateway, count = context.gateway, context.count_elements()
+    missing: dict[str, None] = {}
+    for entry in asked:
+        name = entry.name
+        is_named = name is not None and entry.topic_id == ZERO_ID
+        if is_named and topic_named(gateway, name) is None and is_valid_topic_name(name):
+            missing[name] = None
+        if count.add():
+            await count.next_slice()
+    for names in portions(missing):
+        await _create(gateway, names)
+
+
+async def _create(gateway: Gateway, missing: list[str]) -> None:
     request = coordinator_pb2.CreateTopicsRequest(
         topics=[
             coordinator_pb2.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)

@@ -57,6 +57,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
     session = await _session(context, request, key, listed, acknowledgements)
     fetched = [] if request.is_renew_ack else session.rotated()
     terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"))
+    if fetched and terms.max_bytes > 0:
+        room = await context.reserve_answer(terms.max_bytes, expected_bytes=terms.min_bytes)
+        terms.max_bytes = min(terms.max_bytes, room)
     opens = request.share_session_epoch == INITIAL_EPOCH
     answers = await context.share_fetcher.fetch(session, terms, fetched, acknowledgements, is_first=opens)
     named = _named(session, merged(answers), fetched if opens and _may_acquire(request) else ())

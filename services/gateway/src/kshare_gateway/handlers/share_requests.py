@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_gateway.gateway import client_broker
 from kshare_gateway.handlers.brokers import metadata_brokers
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.sessions import ShareSessionKey
@@ -82,7 +81,8 @@ class LeaderHints:
         partition = view.partition(key)
         if partition is None or view.leader_address(key) is None:
             return _NO_LEADER
-        leader_id = client_broker(view, view.topics_by_id[key.topic_id], key.partition, self._context.listener)
+        brokers = self._context.gateway.client_brokers(self._context.listener)
+        leader_id = brokers.broker(view.topics_by_id[key.topic_id], key.partition)
         if leader_id < 0:
             return _NO_LEADER
         self._leader_ids[leader_id] = None

@@ -1,5 +1,8 @@
 """Fetch (key 1): batches from an offset on, waiting for more of them where that was asked for.
 
+A gateway has room for a certain length: a first batch above `longest_batch_bytes` is left out, and `least_bytes` of the
+answer says what it takes.
+
 The rules of ReplicaManager.readFromLog and DelayedFetch of Kafka 4.3: the partitions share `max_bytes` in their order;
 the first one that has records gives at least one batch whatever its size, so that a consumer always gets on; a first
 batch may start below the fetch offset. The answer waits up to `max_wait_ms` until `min_bytes` are there, unless a
@@ -86,6 +89,7 @@ class FetchHandler:
     def _is_complete(self, request: leader_pb2.FetchRequest, reading: _Reading) -> bool:
         return (
             reading.has_error
+            or reading.response.least_bytes > 0
             or reading.size_bytes >= request.min_bytes
             or request.max_wait_ms <= 0
             or not request.partitions
@@ -132,6 +136,8 @@ class FetchHandler:
                 answer = self._error(partition, ErrorCode.KAFKA_STORAGE_ERROR)
             reading.response.partitions.append(answer)
         reading.readable_bytes = reading.readable_now()
+        if reading.size_bytes:
+            reading.response.least_bytes = 0
         return reading
 
     def _read(
@@ -154,6 +160,9 @@ class FetchHandler:
                 aborted = log.aborted_transactions(partition.fetch_offset, batches[-1].last_offset + 1)
         else:
             batches = log.read(partition.fetch_offset, max_bytes, at_least_one=at_least_one)
+        if at_least_one and batches and 0 < request.longest_batch_bytes < batches[0].length:
+            reading.response.least_bytes = max(reading.response.least_bytes, batches[0].length)
+            batches, aborted = [], []
         data = [batch.data for batch in batches]
         records_length = sum([len(piece) for piece in data])
         reading.payload.extend(data)

@@ -218,11 +218,16 @@ class FetchRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    LONGEST_BATCH_BYTES_FIELD_NUMBER: _builtins.int
     max_wait_ms: _builtins.int
     min_bytes: _builtins.int
     max_bytes: _builtins.int
     isolation_level: _builtins.int
     """0 read_uncommitted, 1 read_committed."""
+    longest_batch_bytes: _builtins.int
+    """The first batch, too, may not be longer; where it is, there are no records and least_bytes says how long it is.
+    0: the first batch may have any length.
+    """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchRequest.Partition]: ...
     def __init__(
@@ -233,10 +238,11 @@ class FetchRequest(_message.Message):
         max_bytes: _builtins.int = ...,
         isolation_level: _builtins.int = ...,
         partitions: _abc.Iterable[Global___FetchRequest.Partition] | None = ...,
+        longest_batch_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["isolation_level", b"isolation_level", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["isolation_level", b"isolation_level", "longest_batch_bytes", b"longest_batch_bytes", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -312,7 +318,10 @@ class FetchResponse(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    LEAST_BYTES_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
+    least_bytes: _builtins.int
+    """Where longest_batch_bytes let no batch pass: the length of the longest that was left out."""
     payload: _builtins.bytes
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchResponse.Partition]: ...
@@ -320,11 +329,12 @@ class FetchResponse(_message.Message):
         self,
         *,
         partitions: _abc.Iterable[Global___FetchResponse.Partition] | None = ...,
+        least_bytes: _builtins.int = ...,
         payload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "payload", b"payload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["least_bytes", b"least_bytes", "partitions", b"partitions", "payload", b"payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,49 @@
+"""How much memory this process may use: the machine's, or less where its container has a limit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kshare_core.configs import Configs
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+QUEUED_SHARE = 8
+LEAST_QUEUED_BYTES = 64 * 1024 * 1024
+MOST_QUEUED_BYTES = 512 * 1024 * 1024
+
+
+def queued_bytes(configs: Configs, memory_bytes: int | None = None) -> int:
+    """What kshare.queued.max.bytes means in this process; `memory_bytes`: what it may use, None: as found here."""
+    given = configs.integer("kshare.queued.max.bytes")
+    if given >= 0:
+        return given
+    available = usable_memory_bytes() if memory_bytes is None else memory_bytes
+    return min(max(available // QUEUED_SHARE, LEAST_QUEUED_BYTES), MOST_QUEUED_BYTES)
+
+
+def usable_memory_bytes(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
+    """The least of the machine's memory and the limits of the process's cgroup and its parents, of either version."""
+    files = [folder / "memory.max" for folder in _folders(cgroups, own_cgroup)]
+    limits = [_limit(file) for file in [*files, cgroups / "memory" / "memory.limit_in_bytes"]]
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *(limit for limit in limits if limit is not None)])
+
+
+def _folders(cgroups: Path, own_cgroup: Path) -> list[Path]:
+    try:
+        lines = own_cgroup.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    folder = cgroups / own
+    return [cgroups, folder, *(parent for parent in folder.parents if cgroups in parent.parents)]
+
+
+def _limit(file: Path) -> int | None:
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except OSError:  # the other version, or no such controller
+        return None
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,340 @@
+"""One budget for what a gateway holds for its clients: half-received and queued requests, and answers.
+
+Each connection has a `MemoryAccount`. It counts what has arrived, not what a frame declares; requests until they are
+answered; answers until the socket has taken them; and, for a fetch under way, the bytes that its answer may have.
+
+- **Requests.** A connection is read while it holds no more than what is left of the budget, and always while it holds
+  at most SMALL_HOLDING_BYTES. So the connections that hold most are muted first, some room always stays free, and small
+  requests pass at any time. One muted connection, the one whose frame misses the least, is read to the end of its frame
+  whatever the budget says; otherwise half-received frames could wait for each other for ever.
+- **Fetches.** A fetch reserves its answer before the leader is asked, and the leader sends no more than that:
+  FIRST_ANSWER_BYTES, or twice what the connection's last answer had, but at most a part of the room and at least
+  LEAST_ANSWER_BYTES. So fetches that wait for records, and clients that do not read, reserve little. A batch that is
+  longer needs a longer reservation, which must fit in the same part. Where there is no room the fetch waits. Of those
+  that wait, one may overdraw the budget, and the next when its client has read the answer, so that all go on.
+- **Slow clients.** While somebody waits for room, a connection that holds more than SMALL_HOLDING_BYTES is closed when
+  its client has neither sent nor read anything for `stalled_ms`.
+
+So the gateway holds at most the budget, one frame, one answer, and what clients with small holdings have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple, Protocol
+
+SMALL_HOLDING_BYTES = 64 * 1024
+LEAST_ANSWER_BYTES = 64 * 1024
+FIRST_ANSWER_BYTES = 1024 * 1024
+LARGEST_ANSWER_SHARE = 8
+"""An answer gets at most this part of the room."""
+RESERVE_SHARE = 4
+"""This part of the budget is only for answers of LEAST_ANSWER_BYTES, and for requests."""
+REVIEW_INTERVAL_MS = 250
+
+
+class MemoryHolder(Protocol):
+    """A connection, as its account sees it."""
+
+    def room_changed(self) -> None:
+        """It may be read again."""
+
+    def missing_frame_bytes(self) -> int:
+        """How much of the half-received frame is not here yet; 0: none is half received."""
+
+    def unsent_bytes(self) -> int:
+        """What the socket has not taken of answers that were written."""
+
+    def close_slow(self, held_bytes: int) -> None:
+        """Its client is too slow while others wait for room."""
+
+
+class MemoryAccount:
+    """What one connection holds, in bytes."""
+
+    __slots__ = (
+        *(
+            "_memory",
+            "answer_bytes",
+            "expected_bytes",
+            "holder",
+            "is_closed",
+            "is_muted",
+            "is_privileged",
+            "progressed_at",
+        ),
+        *("request_bytes", "reserved_bytes", "unsent_bytes"),
+    )
+
+    def __init__(self, memory: RequestMemory, holder: MemoryHolder) -> None:
+        self._memory = memory
+        self.holder = holder
+        self.request_bytes = 0
+        self.answer_bytes = 0
+        """Of answers that wait for those before them."""
+        self.unsent_bytes = 0
+        """Of answers that were written and not taken by the socket."""
+        self.reserved_bytes = 0
+        self.expected_bytes = FIRST_ANSWER_BYTES
+        """What the answer of the next fetch may have."""
+        self.progressed_at = 0.0
+        self.is_muted = False
+        self.is_privileged = False
+        self.is_closed = False
+
+    @property
+    def held_bytes(self) -> int:
+        return self.request_bytes + self.answer_bytes + self.unsent_bytes + self.reserved_bytes
+
+    def add_request(self, size: int) -> None:
+        self.request_bytes += size
+        self._memory.used_bytes += size
+        self._memory.request_bytes += size
+
+    def end_request(self, size: int) -> None:
+        self.request_bytes -= size
+        self._memory.request_bytes -= size
+        self._memory.release(size)
+
+    def add_answer(self, size: int) -> None:
+        self.answer_bytes += size
+        self._memory.used_bytes += size
+
+    def end_answer(self, size: int) -> None:
+        self.answer_bytes -= size
+        self._memory.release(size)
+
+    def set_unsent(self, size: int) -> None:
+        before, self.unsent_bytes = self.unsent_bytes, size
+        if size < before:
+            self._memory.release(before - size)
+        else:
+            self._memory.used_bytes += size - before
+
+    def may_receive(self) -> bool:
+        """Whether the connection may be read; where not, `room_changed` is called later."""
+        held = self.held_bytes
+        if held <= SMALL_HOLDING_BYTES or self.is_privileged or held <= self._memory.request_room:
+            if self.is_muted:
+                self._memory.unmute(self)
+            return True
+        self._memory.mute(self)
+        return False
+
+    def frame_is_whole(self) -> None:
+        """What was received ends with a whole frame, or begins a new one."""
+        if self.is_privileged:
+            self._memory.end_privilege(self)
+
+    async def reserve_answer(self, asked_bytes: int, *, least_bytes: int, expected_bytes: int = 0) -> int:
+        """How many bytes the answer of a fetch may have, once there is room; 0 where the connection was closed.
+
+        It takes the place of the connection's former reservation. `least_bytes`: fewer are of no use. `expected_bytes`:
+        so many may well come.
+        """
+        self.end_reservation()
+        wanted = min(asked_bytes, max(self.expected_bytes, expected_bytes))
+        terms = ReservationTerms(self, wanted, least_bytes)
+        return self._memory.reserve(terms) or await self._memory.wait_for_room(terms)
+
+    def fetch_was_answered(self, size: int) -> None:
+        """The answer of a fetch has so many bytes; its reservation is over."""
+        self.end_reservation()
+        self.expected_bytes = max(FIRST_ANSWER_BYTES, 2 * size)
+
+    def end_reservation(self) -> None:
+        size, self.reserved_bytes = self.reserved_bytes, 0
+        if size:
+            self._memory.release(size)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.end_reservation()
+        size, self._memory.request_bytes = self.held_bytes, self._memory.request_bytes - self.request_bytes
+        self.request_bytes = self.answer_bytes = self.unsent_bytes = 0
+        self._memory.forget(self)
+        self._memory.release(size)
+
+
+class ReservationTerms(NamedTuple):
+    """See `MemoryAccount.reserve_answer`."""
+
+    account: MemoryAccount
+    wanted_bytes: int
+    least_bytes: int
+
+
+class RequestMemory:
+    """The budget of one gateway; see the module's text.
+
+    `limit_bytes` is kshare.queued.max.bytes; `request_limit_bytes` is queued.max.request.bytes; 0 or less:
+    requests have no limit of their own. `used_bytes` may be above the limit by what the module's text says.
+    """
+
+    def __init__(self, limit_bytes: int, *, request_limit_bytes: int = -1, stalled_ms: int = 10_000) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.request_bytes = 0
+        self.muted_total = 0
+        self.closed_total = 0
+        self._request_limit_bytes = request_limit_bytes if request_limit_bytes > 0 else -1
+        self._stalled_s = stalled_ms / 1000
+        self._accounts: dict[MemoryAccount, None] = {}
+        self._muted: dict[MemoryAccount, None] = {}
+        self._privileged: MemoryAccount | None = None
+        self._waiting: deque[tuple[ReservationTerms, asyncio.Future[int]]] = deque()
+        self._overdrawn: MemoryAccount | None = None
+        self._review: asyncio.Handle | None = None
+        self._review_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def room_bytes(self) -> int:
+        return self.limit_bytes - self.used_bytes
+
+    @property
+    def request_room(self) -> int:
+        """What is left for requests."""
+        if self._request_limit_bytes < 0:
+            return self.room_bytes
+        return min(self.room_bytes, self._request_limit_bytes - self.request_bytes)
+
+    @property
+    def muted(self) -> int:
+        """Connections that are not read until there is room."""
+        return len(self._muted)
+
+    @property
+    def waiting(self) -> int:
+        """Fetches that wait for room."""
+        return len(self._waiting)
+
+    def open(self, account: MemoryAccount) -> None:
+        """The account's connection is there."""
+        self._accounts[account] = None
+
+    def forget(self, account: MemoryAccount) -> None:
+        self._accounts.pop(account, None)
+        self.unmute(account)
+        if account.is_privileged:
+            self.end_privilege(account)
+
+    def end_privilege(self, account: MemoryAccount) -> None:
+        """Another connection may be read to the end of its frame."""
+        account.is_privileged = False
+        self._privileged = None
+        self.review_soon()
+
+    def release(self, size: int) -> None:
+        self.used_bytes -= size
+        if self._muted or self._waiting:
+            self.review_soon()
+
+    def mute(self, account: MemoryAccount) -> None:
+        if not account.is_muted:
+            account.is_muted = True
+            self._muted[account] = None
+            self.muted_total += 1
+        self.review_soon()
+
+    def unmute(self, account: MemoryAccount) -> None:
+        account.is_muted = False
+        self._muted.pop(account, None)
+
+    def reserve(self, terms: ReservationTerms, *, may_overdraw: bool = False) -> int:
+        """The bytes that were reserved; 0: there is no room. `may_overdraw`: whether there is room or not."""
+        room = self.room_bytes
+        largest = (room - self.limit_bytes // RESERVE_SHARE) // LARGEST_ANSWER_SHARE
+        fits = terms.least_bytes <= max(LEAST_ANSWER_BYTES, largest) and terms.least_bytes <= room
+        if not fits and not may_overdraw:
+            return 0
+        account = terms.account
+        size = max(terms.least_bytes, min(terms.wanted_bytes, largest))
+        account.reserved_bytes = size
+        self.used_bytes += size
+        if not fits:
+            self._overdrawn = account
+        return size
+
+    async def wait_for_room(self, terms: ReservationTerms) -> int:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((terms, future))
+        self.review_soon()
+        return await future
+
+    def review_soon(self) -> None:
+        if self._review is None:
+            self._review = asyncio.get_running_loop().call_soon(self._review_now)
+
+    def stop(self) -> None:
+        """Ends the reviews of a gateway that stops."""
+        for handle in (self._review, self._review_timer):
+            if handle is not None:
+                handle.cancel()
+
+    def _review_now(self) -> None:
+        self._review = None
+        self._serve_waiting()
+        self._unmute()
+        if (self._muted or self._waiting) and self._review_timer is None:
+            loop = asyncio.get_running_loop()
+            self._review_timer = loop.call_later(REVIEW_INTERVAL_MS / 1000, self._review_in_time)
+
+    def _serve_waiting(self) -> None:
+        """Serves those that fit, and the first of the others where nobody overdraws the budget."""
+        waiting, self._waiting = self._waiting, deque()
+        overdrawn = self._overdrawn
+        if overdrawn is not None and (overdrawn.is_closed or overdrawn.held_bytes <= SMALL_HOLDING_BYTES):
+            self._overdrawn = None
+        for terms, future in waiting:
+            granted = 0
+            if not terms.account.is_closed and not future.done():
+                granted = self.reserve(terms, may_overdraw=self._overdrawn is None)
+                if not granted:
+                    self._waiting.append((terms, future))
+                    continue
+            if not future.done():
+                future.set_result(granted)
+
+    def _unmute(self) -> None:
+        """Lets those be read again that hold no more than the room, and one that does."""
+        for account in sorted(self._muted, key=lambda account: account.held_bytes):
+            if account.held_bytes > max(SMALL_HOLDING_BYTES, self.request_room):
+                break
+            self._let_receive(account)
+        if self._muted and self._privileged is None:
+            partial = [account for account in self._muted if account.holder.missing_frame_bytes()]
+            if partial:
+                account = min(partial, key=lambda account: account.holder.missing_frame_bytes())
+                account.is_privileged, self._privileged = True, account
+                self._let_receive(account)
+
+    def _let_receive(self, account: MemoryAccount) -> None:
+        self.unmute(account)
+        account.progressed_at = asyncio.get_running_loop().time()
+        account.holder.room_changed()
+
+    def _review_in_time(self) -> None:
+        """Looks for slow clients while somebody waits."""
+        self._review_timer = None
+        now = asyncio.get_running_loop().time()
+        for account in list(self._accounts):
+            if account.unsent_bytes:
+                unsent = account.holder.unsent_bytes()
+                if unsent < account.unsent_bytes:
+                    account.progressed_at = now
+                account.set_unsent(unsent)
+            is_slow = account.unsent_bytes or (account.holder.missing_frame_bytes() and not account.is_muted)
+            held = account.held_bytes
+            if is_slow and held > SMALL_HOLDING_BYTES and now - account.progressed_at >= self._stalled_s:
+                self.closed_total += 1
+                account.holder.close_slow(held)
+        self._review_now()
+
+
+def unlimited_memory() -> RequestMemory:
+    """A budget that nothing reaches."""
+    return RequestMemory(1 << 62)

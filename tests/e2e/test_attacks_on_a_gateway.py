@@ -1,0 +1,160 @@
+"""Clients that cost much: each attack beside a good client, with bounds on the processes' memory."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kshare_wire.api_versions import ApiKey
+from support.administration import create_topic, wait_until_known
+from support.gateway_harness import build, request_frame
+from support.good_client import GoodClient, resident_bytes
+from support.kshare_cluster import KshareCluster
+from support.raw_kafka import read_frame
+
+MEBIBYTE = 1024 * 1024
+BUDGET_BYTES = 96 * MEBIBYTE
+SLACK_BYTES = 192 * MEBIBYTE
+"""The interpreter itself, a frame and an answer beyond the budget, copies on the way, and what malloc keeps."""
+P99_LIMIT_MS = 250
+ATTACK_S = 4.0
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KshareCluster]:
+    settings = {
+        "kshare.queued.max.bytes": str(BUDGET_BYTES),
+        "kshare.gateway.stalled.connection.ms": "2000",
+        "kshare.gateway.cache.bytes": str(16 * MEBIBYTE),
+        "kshare.leader.tail.bytes": str(64 * MEBIBYTE),
+    }
+    with KshareCluster(tmp_path_factory.mktemp("attacked"), settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def good_client(attacked: KshareCluster) -> Iterator[GoodClient]:
+    with GoodClient(attacked.bootstrap) as client:
+        yield client
+
+
+def connect(cluster: KshareCluster, receive_buffer: int | None = None) -> socket.socket:
+    connection = socket.socket()
+    if receive_buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.settimeout(30)
+    connection.connect(("127.0.0.1", cluster.port))
+    return connection
+
+
+def send_what_is_taken(connections: list[socket.socket], data: bytes, length: int, for_s: float) -> int:
+    """Sends up to `length` bytes on each connection, as far as they are taken; how many were."""
+    deadline = time.monotonic() + for_s
+    view = memoryview(data)
+    left = {connection: length for connection in connections}
+    for connection in connections:
+        connection.setblocking(False)
+    while time.monotonic() < deadline and any(left.values()):
+        for connection, size in left.items():
+            if size:
+                try:
+                    left[connection] -= connection.send(view[: min(size, len(data))])
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    left[connection] = 0
+        time.sleep(0.001)
+    return length * len(left) - sum(left.values())
+
+
+def assert_bounded(cluster: KshareCluster) -> None:
+    """No process has ever held more than its budget and the slack."""
+    for role in ("gateway", "leader"):
+        held = resident_bytes(cluster.role_pid(role), peak=True)
+        assert held < BUDGET_BYTES + SLACK_BYTES, f"{role}: {held // MEBIBYTE} MiB"
+
+
+@pytest.mark.quiet
+def test_half_sent_frames(attacked: KshareCluster, good_client: GoodClient) -> None:
+    """30 clients send half of a Produce of 90 MB each, then nothing."""
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(attacked)) for _ in range(30)]
+        for connection in connections:
+            connection.sendall(struct.pack(">i", 90 * MEBIBYTE) + struct.pack(">hhih", 0, 9, 1, 1) + b"t\0")
+        with good_client.measured() as figures:
+            sent = send_what_is_taken(connections, bytes(MEBIBYTE), 45 * MEBIBYTE, ATTACK_S)
+    assert sent < 30 * 45 * MEBIBYTE
+    assert_bounded(attacked)
+    assert figures.p99_ms < P99_LIMIT_MS
+
+
+@pytest.mark.quiet
+def test_fetches_that_nobody_reads(attacked: KshareCluster, good_client: GoodClient) -> None:
+    """150 clients fetch 50 MB each and never read."""
+    create_topic(attacked.bootstrap, "large", 1)
+    producer = Producer({"bootstrap.servers": attacked.bootstrap, "batch.size": 1_000_000, "linger.ms": 50})
+    for _ in range(900):
+        producer.produce("large", bytes(65_536))
+    assert producer.flush(60) == 0
+    request = build(
+        ApiKey.FETCH,
+        11,
+        {
+            "replica_id": -1,
+            "max_wait": 500,
+            "min_bytes": 1,
+            "max_bytes": 50 * MEBIBYTE,
+            "session_epoch": -1,
+            "topics": [
+                {
+                    "topic": "large",
+                    "partitions": [
+                        {
+                            "partition": 0,
+                            "current_leader_epoch": -1,
+                            "fetch_offset": 0,
+                            "log_start_offset": -1,
+                            "partition_max_bytes": 50 * MEBIBYTE,
+                        }
+                    ],
+                }
+            ],
+            "rack_id": "",
+        },
+    )
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(attacked, 4096)) for _ in range(150)]
+        with good_client.measured() as figures:
+            for connection in connections:
+                connection.sendall(b"".join(request_frame(ApiKey.FETCH, 11, number, request) for number in range(3)))
+            time.sleep(ATTACK_S)
+    assert_bounded(attacked)
+    assert figures.p99_ms < P99_LIMIT_MS
+
+
+@pytest.mark.quiet
+def test_metadata_of_many_partitions(attacked: KshareCluster, good_client: GoodClient) -> None:
+    """A client pipelines 64 Metadata requests over many partitions and goes away."""
+    admin = AdminClient({"bootstrap.servers": attacked.bootstrap})
+    admin.create_topics([NewTopic("wide", 5_000, 1)], request_timeout=30)["wide"].result(30)
+    request = build(ApiKey.METADATA, 12, {"topics": None})
+    frames = b"".join(request_frame(ApiKey.METADATA, 12, number, request) for number in range(64))
+    wait_until_known(attacked.bootstrap, "wide", 5_000)
+    with good_client.measured() as figures:
+        for _ in range(8):
+            with connect(attacked) as connection:
+                connection.sendall(frames)
+                time.sleep(0.2)
+        with connect(attacked) as connection:
+            connection.sendall(frames)
+            for _ in range(64):
+                assert read_frame(connection) is not None
+    assert_bounded(attacked)
+    assert figures.p99_ms < P99_LIMIT_MS
