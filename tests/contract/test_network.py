@@ -389,7 +389,7 @@ def test_a_channel_finds_a_server_that_came_back(play: Play) -> None:
             started_at, began = asyncio.get_running_loop().time(), time.monotonic()
             assert await acknowledge_when_reachable(channel) == 1
             took_s = asyncio.get_running_loop().time() - started_at
-            assert took_s < 2 + stalls.lost_s(began, time.monotonic())
+            assert took_s < 2 + stalls.credit_s(began, time.monotonic(), 2)
         await again.stop(0)
 
     play(scene)

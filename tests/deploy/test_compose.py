@@ -63,26 +63,26 @@ def test_nothing_is_lost_while_containers_die_and_share_coordinators_are_scaled(
 
     with WorkerPool(tasks) as pool:
         produce()
-        pool.run_until(lambda account: account.settled >= total, timeout_s=90)
+        pool.run_until(lambda account: len(account.accepted) >= total, timeout_s=90)
         for service in ("leader", "share-coordinator", "coordinator", "gateway-1"):
             container = stack.containers(service)[-1]
             stack.kill(container)
             stack.start(container)
             produce()
-            pool.run_until(lambda account: account.settled >= total, timeout_s=120)
+            pool.run_until(lambda account: len(account.accepted) >= total, timeout_s=120)
         before = stack.node_ids()
         stack.scale("share-coordinator", 3)
         wait_for(lambda: stack.loads() == [16, 17, 17], "three share coordinators have their part", timeout_s=60)
         produce()
-        pool.run_until(lambda account: account.settled >= total, timeout_s=90)
+        pool.run_until(lambda account: len(account.accepted) >= total, timeout_s=90)
         (added,) = {*stack.node_ids().items()} - {*before.items()}
         assert "is empty and can be stopped" in stack.kshare("state", "drain", str(added[1]))
         docker("rm", "--force", added[0], environment=stack.environment)
         assert [load for load in stack.loads() if load] == [25, 25]
         produce()
-        pool.run_until(lambda account: account.settled >= total, timeout_s=90)
-    assert pool.account.finish() == []
-    assert len(pool.account.accepted_at) + len(pool.account.unknown) == total
+        pool.run_until(lambda account: len(account.accepted) >= total, timeout_s=90)
+        pool.run_until_drained(bootstrap, "workers", "orders", timeout_s=90)
+    assert pool.account.finish(range(total)) == []
 
 
 @pytest.mark.quiet

@@ -27,8 +27,9 @@ def test_every_record_is_accepted_exactly_once(tmp_path: Path) -> None:
         ]
         with WorkerPool(tasks) as pool:
             pool.run_until(lambda account: len(account.accepted_at) == RECORDS, timeout_s=180)
+            pool.run_until_drained(cluster.bootstrap, "workers", "load", timeout_s=30)
         account = pool.account
-    assert account.finish() == []
+    assert account.finish(range(RECORDS)) == []
     assert set(account.accepted_at) == set(range(RECORDS))
     assert account.released == RECORDS // 5
     assert account.redeliveries == RECORDS // 5

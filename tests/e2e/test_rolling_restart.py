@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from support.etcd import EtcdServer
-from support.machine_stalls import lost_s
 from support.restarted_roles import RestartedRoles
 from support.rolling_load import RollingLoad, longest_gap
 from support.several_coordinator_load import several_coordinators
@@ -58,18 +57,3 @@ def test_with_two_coordinators(tmp_path: Path) -> None:
 def test_what_a_pause_is(times: list[float], longest: tuple[float, float]) -> None:
     """Whatever overlaps with 5 to 12, and when after 5 it began; the load ends at 30."""
     assert longest_gap(times, 5.0, 12.0, 30.0) == pytest.approx(longest)
-
-
-@pytest.mark.parametrize(
-    ("moments", "lost"),
-    [
-        ([1.0, 1.1, 1.3, 1.4], 0.0),
-        ([1.0, 4.0, 6.0, 6.1, 9.1, 9.2, 14.0, 15.0], 1.8 + 2.8 + 4.6),
-        ([1.0, 20.0], 18.8),
-        ([1.0], 0.0),
-        ([], 0.0),
-    ],
-)
-def test_what_the_machine_lost(moments: list[float], lost: float) -> None:
-    """Between 5 and 12."""
-    assert lost_s(moments, 5.0, 12.0) == pytest.approx(lost)

@@ -93,8 +93,8 @@ class Clients(ExitStack):
     def _wait_in_time(self, condition: Callable[[], bool], since: float, what: str) -> None:
         wait_until(condition, PATIENCE_S, what)
         now = time.monotonic()
-        took_s, lost_s = now - since, self.stalls.lost_s(since, now)
-        assert took_s <= GOES_ON_WITHIN_S + lost_s, f"{what}: {took_s:.1f} s, of which the machine lost {lost_s:.1f}"
+        took_s, credit_s = now - since, self.stalls.credit_s(since, now, GOES_ON_WITHIN_S)
+        assert took_s <= GOES_ON_WITHIN_S + credit_s, f"{what}: {took_s:.1f} s, {credit_s:.1f} s of them the machine's"
 
     def join_new_groups(self) -> None:
         """Whoever comes now is served as well."""

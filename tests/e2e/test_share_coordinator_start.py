@@ -14,13 +14,14 @@ from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import CallFailed
+from support.machine_stalls import MachineStalls
 from support.many_states import build_store, many_keys, snapshot
 from support.role_processes import RoleProcess, running
 
 SHARE_PARTITIONS = 100_000
 FIRST_ANSWER_S = 2.0
 STARTS = 5
-"""The best of so many counts: the machine may be busy."""
+"""Each of them has to be in time."""
 
 
 async def first_answer(address: str, key: SharePartitionKey) -> messages.ReadShareGroupStateResponse.Result:
@@ -61,7 +62,7 @@ async def write_some(address: str, keys: list[SharePartitionKey]) -> None:
 def test_the_first_rpc_after_a_kill_is_answered_within_two_seconds(tmp_path: Path) -> None:
     build_store(tmp_path / "node", SHARE_PARTITIONS)
     keys = list(many_keys(SHARE_PARTITIONS))
-    with running("coordinator", tmp_path / "coordinator") as coordinator:
+    with MachineStalls() as stalls, running("coordinator", tmp_path / "coordinator") as coordinator:
         node = RoleProcess("share_coordinator", tmp_path / "node", coordinator_address=coordinator.address)
         seconds = []
         for number in range(STARTS):
@@ -69,11 +70,13 @@ def test_the_first_rpc_after_a_kill_is_answered_within_two_seconds(tmp_path: Pat
             started = node.start()
             try:
                 found = asyncio.run(first_answer(node.address, key))
-                seconds.append(time.monotonic() - started)
+                ended = time.monotonic()
+                seconds.append((ended - started, stalls.credit_s(started, ended, FIRST_ANSWER_S)))
                 assert [batch.first_offset for batch in found.state_batches] == [
                     batch.first_offset for batch in snapshot(key).state_batches
                 ]
                 asyncio.run(write_some(node.address, keys[1 + 500 * number : 501 + 500 * number]))
             finally:
                 node.kill()
-        assert min(seconds) <= FIRST_ANSWER_S, f"the first answers came after {seconds} seconds"
+        late = [took_s for took_s, credit_s in seconds if took_s > FIRST_ANSWER_S + credit_s]
+        assert not late, f"first answers came after {late} s; all, with what the machine took: {seconds}"

@@ -307,5 +307,5 @@ def test_a_stalled_members_session_does_not_outlive_an_alteration(pair: Pair) ->
     with MachineStalls() as stalls, Reader(pair.bootstraps[0], group, topic) as reader:
         assert values_of(reader.take())[0] == "0"
         now = time.monotonic()
-        assert now - began < 2 + stalls.lost_s(began, now)
+        assert now - began < 2 + stalls.credit_s(began, now, 2)
         reader.settle(RELEASE)

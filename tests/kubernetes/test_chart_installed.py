@@ -114,7 +114,7 @@ class Load:
         bootstrap = self._installation.bootstraps[self.total // STEP % 2]
         produce_numbered(bootstrap, "orders", range(self.total, self.total + STEP), PARTITIONS)
         self.total += STEP
-        self._pool.run_until(lambda account: account.settled >= self.total, timeout_s=150)
+        self._pool.run_until(lambda account: len(account.accepted) >= self.total, timeout_s=150)
 
 
 @pytest.mark.timeout(1_500)
@@ -147,8 +147,8 @@ def test_the_life_of_an_installation(cluster: Kubernetes) -> None:
         wait_for(installation.is_gone, "all pods are gone", timeout_s=120)
         del installation.values["config"]
         load.goes_on_after(installation.install)
-    assert pool.account.finish() == []
-    assert len(pool.account.accepted_at) + len(pool.account.unknown) == load.total
+        pool.run_until_drained(installation.bootstraps[0], "workers", "orders", timeout_s=150)
+    assert pool.account.finish(range(load.total)) == []
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
 
 

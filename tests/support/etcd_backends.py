@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
@@ -18,13 +19,13 @@ from kshare_coordinator.metadata.etcd.grpc_etcd import GrpcEtcd
 from kshare_coordinator.metadata.etcd.port import Etcd
 from kshare_coordinator.metadata.etcd.settings import EtcdSettings
 from support.etcd import EtcdServer
+from support.machine_stalls import MachineStalls
 from support.memory_etcd import MemoryEtcd
 from support.simulation.loop import VirtualLoop
 
 TIME_LIMIT_MS = 500
 SCENE_LIMIT_S = 60
 POLL_INTERVAL_S = 0.005
-REAL_SLACK_S = 5.0
 MEMORY_BYTES = 1 << 30
 
 
@@ -74,7 +75,10 @@ def real_etcd(*arguments: str) -> Iterator[EtcdServer]:
     with tempfile.TemporaryDirectory(dir=_quick_folder()) as folder:
         server = EtcdServer(Path(folder), arguments=arguments)
         try:
-            yield server
+            with MachineStalls() as stalls:
+                token = _stalls.set(stalls)
+                yield server
+                _stalls.reset(token)
         finally:
             server.stop()
 
@@ -85,9 +89,17 @@ def _quick_folder() -> str | None:
     return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > MEMORY_BYTES else None
 
 
-def slack_s() -> float:
-    """What a machine that is busy with something else may add to a time that is measured; nothing in virtual time."""
-    return 0.0 if isinstance(asyncio.get_running_loop(), VirtualLoop) else REAL_SLACK_S
+_stalls: ContextVar[MachineStalls | None] = ContextVar("stalls", default=None)
+"""Of the machine, while a real etcd runs."""
+
+
+def allowed_s(bound_s: float, *, since: float) -> float:
+    """The bound for what began at `since` by the loop's clock; what the machine took from it is added in real time.
+
+    In virtual time nothing is: there the product's bounds are exact.
+    """
+    stalls, now = _stalls.get(), asyncio.get_running_loop().time()
+    return bound_s if stalls is None else bound_s + stalls.credit_s(since, now, bound_s)
 
 
 def play_on(kind: str, scene: Scene) -> None:

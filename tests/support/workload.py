@@ -3,6 +3,9 @@
 Every record's value starts with its number. Workers report each polled batch: which numbers came, what was said of
 them, and which partitions' acknowledgements the cluster confirmed, with times of the machine's monotonic clock, which
 all processes share. `Account` puts the reports together and says what was lost or accepted twice.
+
+An acceptance without an answer may have taken effect or not: only the group tells. So a suite ends with
+`WorkerPool.run_until_drained`, and `Account.finish` then checks every record; without it, `finish` fails.
 """
 
 from __future__ import annotations
@@ -11,14 +14,20 @@ import contextlib
 import multiprocessing
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import AcknowledgeType, KafkaException, Producer, ShareConsumer
 
+from kshare.commands.groups.group_requests import read_share_offsets
+from kshare.failure import CommandFailed
+
 RECORD_BYTES = 1000
 POLL_S = 0.5
+DELIVERY_COUNT_LIMIT = 5
+"""share.delivery.count.limit of groups that set none."""
+DRAIN_POLL_S = 0.5
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -139,6 +148,8 @@ class Account:
         """Records whose newest delivery was accepted, and nobody knows whether the cluster took it (an error, a lost
         answer): it may have, then they never come again."""
         self.violations: list[str] = []
+        self.is_drained = False
+        """Whether the group itself said that it is done with every record of the topic."""
         self._accepted_delivery: dict[int, int] = {}
         """The delivery count with which a record was accepted."""
         self.deliveries = 0
@@ -172,12 +183,15 @@ class Account:
             self._accepted_delivery.setdefault(number, count)
 
     @property
-    def settled(self) -> int:
-        """How many records were accepted, confirmed or not."""
-        return len(self.accepted_at) + len(self.unknown)
+    def accepted(self) -> dict[int, None]:
+        """Records whose newest delivery was accepted, confirmed or not: how far the work is, not that it is done."""
+        return dict.fromkeys([*self.accepted_at, *self.unknown])
 
-    def finish(self) -> list[str]:
-        """Everything that was wrong, with deliveries after a confirmed acceptance.
+    def finish(self, wanted: Collection[int]) -> list[str]:
+        """Everything that was wrong: with each record of `wanted`, and with deliveries after a confirmed acceptance.
+
+        The group was waited for until it was drained, so that an acceptance without an answer took effect, unless the
+        record was archived because it had been delivered as often as the limit allows.
 
         A client whose session was lost may still show what it had fetched before; that is an earlier delivery than the
         one that was accepted, and no new one.
@@ -190,7 +204,23 @@ class Account:
             if number in self.accepted_at and polled_at > self.accepted_at[number]
             if count >= self._accepted_delivery[number]
         ]
-        return self.violations + late
+        return [*self.violations, *self._records(wanted), *late]
+
+    def _records(self, wanted: Collection[int]) -> list[str]:
+        found = [] if self.is_drained else ["nobody waited until the group was drained"]
+        for number in wanted:
+            counts = [count for _, _, count in self._deliveries.get(number, ())]
+            if number in self.accepted_at:
+                continue
+            if number not in self.unknown:
+                found.append(f"record {number} was never accepted; it was delivered {len(counts)} times")
+            elif max(counts) >= DELIVERY_COUNT_LIMIT:
+                found.append(f"record {number} may have been archived: it was delivered {max(counts)} times")
+        known = dict.fromkeys(wanted)
+        found.extend(
+            f"record {number} was accepted, and never confirmed" for number in self.accepted if number not in known
+        )
+        return found
 
 
 class WorkerPool:
@@ -232,6 +262,18 @@ class WorkerPool:
             )
             self._take(0.5)
 
+    def run_until_drained(self, bootstrap: str, group: str, topic: str, timeout_s: float) -> None:
+        """Takes reports until the group has no lag in any partition of the topic; AssertionError after `timeout_s`.
+
+        As DescribeShareGroupOffsets tells it: every record has come to its end, by what is durable. Workers go on
+        meanwhile, so that records whose acceptance did not take effect are worked on again.
+        """
+        deadline = time.monotonic() + timeout_s
+        while lags := _lags(bootstrap, group, topic):
+            assert time.monotonic() < deadline, f"not drained after {timeout_s} s: {lags}"
+            self.run_for(DRAIN_POLL_S)
+        self.account.is_drained = True
+
     def run_for(self, duration_s: float) -> None:
         """Takes reports for so long."""
         deadline = time.monotonic() + duration_s
@@ -244,3 +286,16 @@ class WorkerPool:
         except queue.Empty:
             return False
         return True
+
+
+def _lags(bootstrap: str, group: str, topic: str) -> str:
+    """The partitions with records that the group is not done with, in words; "" where there is none."""
+    try:
+        offsets = [one for one in read_share_offsets(bootstrap, group) if one.topic == topic]
+    except CommandFailed as failure:  # somebody is being restarted: it is asked again
+        return str(failure)
+    if not offsets:
+        return f"group {group} has no offsets in {topic}"
+    return ", ".join(
+        f"partition {one.partition} starts at {one.start_offset} with lag {one.lag}" for one in offsets if one.lag != 0
+    )

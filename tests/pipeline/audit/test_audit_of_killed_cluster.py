@@ -35,10 +35,11 @@ def test_the_audit_reads_the_topic_and_finds_no_fault(tmp_path: Path) -> None:
         ]
         with WorkerPool(tasks) as pool:
             produce_numbered(cluster.bootstrap, TOPIC, range(RECORDS // 2), PARTITIONS)
-            pool.run_until(lambda account: account.settled > 0, timeout_s=60)
+            pool.run_until(lambda account: bool(account.accepted), timeout_s=60)
             cluster.wait_until_gone(cluster.kill_role("leader"))
             produce_numbered(cluster.bootstrap, TOPIC, range(RECORDS // 2, RECORDS), PARTITIONS)
-            pool.run_until(lambda account: account.settled >= RECORDS, timeout_s=90)
+            pool.run_until(lambda account: len(account.accepted) >= RECORDS, timeout_s=90)
+            pool.run_until_drained(cluster.bootstrap, GROUP, TOPIC, timeout_s=60)
             ends = [RECORDS // PARTITIONS] * PARTITIONS
             wait_until_drained(cluster, GROUP, TOPIC, ends, timeout_s=60)
         audits = assert_history_is_sound(cluster.bootstrap, GROUP, TOPIC, ends, 5)
@@ -49,4 +50,4 @@ def test_the_audit_reads_the_topic_and_finds_no_fault(tmp_path: Path) -> None:
     assert f"events: {sum(audit.events for audit in audits)}\n" in result.stdout
     assert f"deliveries: {sum(audit.deliveries for audit in audits)}\n" in result.stdout
     assert "faults: 0" in result.stdout
-    assert pool.account.finish() == []
+    assert pool.account.finish(range(RECORDS)) == []

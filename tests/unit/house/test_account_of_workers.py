@@ -39,7 +39,38 @@ def test_what_is_wrong(batches: list[PolledBatch], wrong: list[str]) -> None:
     account = Account()
     for each in batches:
         account.add(each)
-    found = account.finish()
+    account.is_drained = True
+    found = account.finish([7])
     assert len(found) == len(wrong)
     assert all(text in problem for text, problem in zip(wrong, found, strict=True))
-    assert account.settled == 1
+    assert list(account.accepted) == [7]
+
+
+@pytest.mark.parametrize(
+    ("batches", "is_drained", "wrong"),
+    [
+        ([batch(0, 10, 1)], True, []),
+        ([batch(0, 10, 1)], False, ["nobody waited until the group was drained"]),
+        ([], True, ["record 7 was never accepted"]),
+        ([batch(0, 10, 1, accepted=False)], True, ["record 7 was never accepted"]),
+        ([batch(0, 10, 1), batch(1, 12, 2, accepted=False, confirmed=False)], True, ["as delivery 2"]),
+        ([batch(0, 10, 1, confirmed=False), batch(1, 12, 2, accepted=False)], True, ["record 7 was never accepted"]),
+        ([batch(0, 10, 4, confirmed=False)], True, []),
+        ([batch(0, 10, 5, confirmed=False)], True, ["record 7 may have been archived"]),
+    ],
+)
+def test_every_record_is_checked(batches: list[PolledBatch], is_drained: bool, wrong: list[str]) -> None:
+    account = Account()
+    for each in batches:
+        account.add(each)
+    account.is_drained = is_drained
+    found = account.finish([7])
+    assert len(found) == len(wrong)
+    assert all(text in problem for text, problem in zip(wrong, found, strict=True))
+
+
+def test_a_record_that_nobody_produced_is_told() -> None:
+    account = Account()
+    account.add(batch(0, 10, 1))
+    account.is_drained = True
+    assert account.finish([]) == ["record 7 was accepted, and never confirmed"]

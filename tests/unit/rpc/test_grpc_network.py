@@ -299,7 +299,7 @@ def test_a_server_that_starts_later_is_found_soon() -> None:
             try:
                 answer, _ = await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
             except ChannelUnavailable:
-                assert loop.time() - served_at < 1 + stalls.lost_s(served_at, loop.time())
+                assert loop.time() - served_at < 1 + stalls.credit_s(served_at, loop.time(), 1)
         await channel.close()
         await server.stop(0)
 
