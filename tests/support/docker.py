@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from support.installation import alone, user_cache
+from support.unavailable import unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "docker"
@@ -45,7 +44,7 @@ def docker(*arguments: str, environment: Mapping[str, str], timeout_s: float = 1
 
 @cache
 def docker_environment() -> dict[str, str]:
-    """The environment for `docker`; skips the test where there is no daemon and none can be started."""
+    """The environment for `docker`; `unavailable` where there is no daemon and none can be started."""
     with alone("docker"):
         environment = dict(os.environ)
         if shutil.which("docker") and _works(environment):
@@ -55,14 +54,14 @@ def docker_environment() -> dict[str, str]:
 
 def _own_daemon(environment: dict[str, str]) -> dict[str, str]:
     if not SHARED.exists() or os.geteuid() != 0:
-        pytest.skip("no Docker daemon answers (DOCKER_HOST), and ../shared/docker with root to start one is not here")
+        unavailable("no Docker daemon answers (DOCKER_HOST), and ../shared/docker with root to start one is not here")
     for command in ([str(SHARED / "build")], [str(SHARED / "dockerd.sh"), "start"]):
         _run_to_the_end(command)
     environment["DOCKER_HOST"] = f"unix://{user_cache()}/kshare-docker/docker.sock"
     environment["BASE_IMAGE"] = LOCAL_BASE_IMAGE
     environment["KSHARE_CA_FILE"] = str(CA_BUNDLE)
     if not _works(environment):
-        pytest.skip("the daemon of ../shared/docker does not answer")
+        unavailable("the daemon of ../shared/docker does not answer")
     return environment
 
 
@@ -74,10 +73,10 @@ def _run_to_the_end(command: list[str]) -> None:
                 command, stdout=output, stderr=subprocess.STDOUT, timeout=BUILD_TIMEOUT_S, check=False
             ).returncode
         except subprocess.TimeoutExpired:
-            pytest.skip(f"{' '.join(command)} did not bring up Docker here within {BUILD_TIMEOUT_S} s")
+            unavailable(f"{' '.join(command)} did not bring up Docker here within {BUILD_TIMEOUT_S} s")
         if code != 0:
             output.seek(0)
-            pytest.skip(f"{' '.join(command)} cannot bring up Docker here: {output.read().strip()[-500:]}")
+            unavailable(f"{' '.join(command)} cannot bring up Docker here: {output.read().strip()[-500:]}")
 
 
 def _works(environment: Mapping[str, str]) -> bool:

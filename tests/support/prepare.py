@@ -1,13 +1,13 @@
 """Installs what tests need before they run: `PYTHONPATH=tests python -m support.prepare`, as .ci/run does.
 
 Tests install the same things themselves where they are missing, but then within their time limits. Where something
-cannot be had here, this says so and goes on; the tests that need it fail or say it again.
+cannot be had here, this says so and goes on; the tests that need it fail or say it again. With CI=true it ends with 1.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -17,6 +17,7 @@ from support.docker import debian_image, images
 from support.etcd import require_etcd
 from support.java import kafka_jars
 from support.prometheus import binary
+from support.unavailable import is_ci
 
 PARTS: dict[str, Callable[[], object]] = {
     "Java and Kafka's jars": kafka_jars,
@@ -28,14 +29,20 @@ PARTS: dict[str, Callable[[], object]] = {
 }
 
 
-def main() -> int:
-    for what, install in PARTS.items():
+def main(parts: Mapping[str, Callable[[], object]] = PARTS) -> int:
+    """1 where something is missing and CI=true: then tests would fail one by one, after half an hour."""
+    missing = []
+    for what, install in parts.items():
         try:
             install()
-        except (Exception, pytest.skip.Exception) as problem:
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as problem:
+            missing.append(what)
             print(f"{what}: {type(problem).__name__}: {problem}", flush=True)
         else:
             print(f"{what}: here", flush=True)
+    if missing and is_ci():
+        print(f"missing, and CI tests everything: {', '.join(missing)}", flush=True)
+        return 1
     return 0
 
 
