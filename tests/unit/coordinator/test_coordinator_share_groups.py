@@ -105,6 +105,14 @@ def test_creation_flow(driver: CoordinatorDriver) -> None:
     assert driver.load().state == driver.state
 
 
+def test_only_members_that_wait_for_an_initialization_heartbeat_sooner(driver: CoordinatorDriver) -> None:
+    joined(driver, "a")
+    driver.create_topic("u", 1)
+    assert driver.heartbeat("b", 0, ["u"]).heartbeat_interval_ms == INITIALIZATION_HEARTBEAT_INTERVAL_MS
+    assert driver.state.share_groups["group"].partitions.initializing
+    assert driver.heartbeat("a", epoch_of(driver, "a")).heartbeat_interval_ms == 5000
+
+
 def test_only_initialized_partitions_are_assigned(driver: CoordinatorDriver) -> None:
     topic_id = driver.state.topic_ids["t"]
     driver.heartbeat("m", 0, ["t"])

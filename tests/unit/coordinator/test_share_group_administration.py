@@ -6,6 +6,7 @@ import pytest
 
 from kshare_coordinator.machine import commands, group_administration, group_queries, records
 from kshare_coordinator.machine.groups import InitializingPartitions, PartitionMetadata, TopicPartitionSet
+from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -261,6 +262,23 @@ def test_state_epochs_of_new_groups_are_above_those_of_deleted_ones(driver: Coor
     assert driver.heartbeat("m", 0, ["t"]).member_epoch == 2
     (entry,) = partitions(driver).initializing
     assert entry.state_epoch > highest
+
+
+def test_deleting_a_group_with_lower_state_epochs_changes_nothing_for_new_groups(driver: CoordinatorDriver) -> None:
+    """Of all groups that were deleted in a group partition the highest state epoch counts, in whatever order."""
+    partition = partition_of_group("group")
+    other = next(name for name in map(str, range(1_000)) if partition_of_group(name) == partition)
+    driver.heartbeat("n", 0, ["nothing-of-this-name"], other)
+    driver.heartbeat("n", -1, None, other)
+    with_state(driver)
+    alter(driver, t={0: 1})
+    assert driver.state.share_groups[other].state_epoch < driver.state.share_groups["group"].state_epoch
+    delete_group(driver)
+    driver.initialize_all()
+    highest = driver.state.deleted_share_group_epoch(partition)
+    assert delete_group(driver, other) is E.NONE
+    assert driver.state.deleted_share_group_epoch(partition) == highest
+    assert driver.load().state.deleted_share_group_epoch(partition) == highest
 
 
 def test_the_state_of_a_deleted_topic_joins_what_is_being_deleted(driver: CoordinatorDriver) -> None:

@@ -14,6 +14,7 @@ from kshare_wire.api_versions import ApiKey
 from kshare_wire.record_batches import read_header
 from support.gateway_harness import TOPIC_ID, GatewayClient, GatewayHarness, run, topic
 from support.record_building import build_batch
+from support.simulation.loop import VirtualLoop
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -233,3 +234,22 @@ def test_a_batch_that_comes_again_elsewhere_is_not_awaited_for_ever(monkeypatch:
         assert log.came == [0, 1]
 
     run(scenario)
+
+
+def test_what_is_awaited_no_more_is_forgotten() -> None:
+    """Connections come and go: each that left a refused batch behind must not stay in memory."""
+
+    async def connections() -> None:
+        awaited = awaited_batches.AwaitedBatches()
+        for connection in range(100):
+            awaited.refused(connection, "t", 0, batch(5))
+            await asyncio.sleep(1.0)
+            assert awaited.must_wait(connection, "t", 0, batch(6)), "the newest is awaited"
+            assert len(awaited) <= awaited_batches.KEPT_S + 1
+        awaited.refused(50, "t", 0, batch(7))
+        await asyncio.sleep(awaited_batches.KEPT_S - 1)
+        awaited.refused(51, "t", 0, batch(7))
+        assert [awaited.must_wait(connection, "t", 0, batch(8)) for connection in (50, 51)] == [True, True]
+        assert len(awaited) == 2
+
+    VirtualLoop().run(connections())

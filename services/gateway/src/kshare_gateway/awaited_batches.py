@@ -60,6 +60,10 @@ class AwaitedBatches:
         self._awaited: dict[tuple[int, bytes | str, int], _Awaited] = {}
         """By connection, topic as the client calls it, and partition; the one that ends first comes first."""
 
+    def __len__(self) -> int:
+        """How many are known, those that ended and were not forgotten yet included."""
+        return len(self._awaited)
+
     def refused(self, connection_id: int, topic: bytes | str, partition: int, records: Buffer) -> None:
         """The producer was told to send this batch again."""
         batch = _idempotent_batch(records)
