@@ -6,8 +6,10 @@ import asyncio
 import gc
 import tracemalloc
 
+from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from support.share_service import Leader, fetch_partition
+from kshare_share_coordinator.machine.operations import InitializeState, ReadState
+from support.share_service import LEADER_EPOCH, TOPIC, Leader, fetch_partition
 
 
 async def load(leader: Leader, groups: int, partitions: int) -> None:
@@ -37,7 +39,10 @@ async def measure(groups: int, partitions: int) -> int:
     leader = Leader(partitions=partitions)
     for index in range(partitions):
         leader.log(index).append(10)
-        leader.channel.initialize(index, 10)
+        for group in range(groups):
+            key = SharePartitionKey(f"group-{group}", TOPIC, index)
+            leader.channel.run(InitializeState(key, 3, 10))
+            leader.channel.run(ReadState(key, LEADER_EPOCH))  # so that loading it changes nothing there
     gc.collect()
     tracemalloc.start()
     try:

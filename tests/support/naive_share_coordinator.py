@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.leader_epochs import newest_leader_epoch
 from kshare_share_coordinator.machine.operations import (
     DeleteState,
     InitializeState,
@@ -13,6 +14,7 @@ from kshare_share_coordinator.machine.operations import (
     ReadState,
     ReadStateSummary,
     SnapshotColdState,
+    TruncateState,
     WriteState,
 )
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
@@ -28,10 +30,16 @@ class NaiveState:
     delivery_complete_count: int
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(delivery count, delivery state) by offset."""
+    leader_epochs: bytes = b""
 
     def copy(self) -> NaiveState:
         return NaiveState(
-            self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count, dict(self.offsets)
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.delivery_complete_count,
+            dict(self.offsets),
+            self.leader_epochs,
         )
 
 
@@ -53,6 +61,8 @@ class NaiveShareCoordinator:
                 return self._initialize(operation, state), None
             case WriteState():
                 return self._write(operation, state), None
+            case TruncateState():
+                return self._truncate(operation, state), None
             case ReadState():
                 return self._read(operation, state)
             case DeleteState():
@@ -90,8 +100,11 @@ class NaiveShareCoordinator:
             return ErrorCode.FENCED_LEADER_EPOCH
         if operation.state_epoch < state.state_epoch:
             return ErrorCode.FENCED_STATE_EPOCH
+        if operation.leader_epochs and newest_leader_epoch(operation.leader_epochs) != operation.leader_epoch:
+            return ErrorCode.INVALID_REQUEST
         if not 0 <= operation.start_offset < state.start_offset:
             state.delivery_complete_count = operation.delivery_complete_count
+        state.leader_epochs = operation.leader_epochs
         state.leader_epoch, state.state_epoch = operation.leader_epoch, operation.state_epoch
         state.start_offset = max(state.start_offset, operation.start_offset)
         for batch in operation.state_batches:
@@ -101,6 +114,29 @@ class NaiveShareCoordinator:
         state.offsets = {offset: found for offset, found in state.offsets.items() if offset >= state.start_offset}
         return ErrorCode.NONE
 
+    def _truncate(self, operation: TruncateState, state: NaiveState | None) -> ErrorCode:
+        if newest_leader_epoch(operation.leader_epochs) != operation.leader_epoch:
+            return ErrorCode.INVALID_REQUEST
+        if state is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if operation.leader_epoch < state.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if operation.state_epoch < state.state_epoch:
+            return ErrorCode.FENCED_STATE_EPOCH
+        if operation.state_epoch > state.state_epoch:
+            return ErrorCode.INVALID_REQUEST
+        if newest_leader_epoch(state.leader_epochs) >= operation.leader_epoch:
+            return ErrorCode.NONE
+        state.leader_epoch, state.leader_epochs = operation.leader_epoch, operation.leader_epochs
+        state.start_offset = operation.start_offset
+        state.delivery_complete_count = operation.delivery_complete_count
+        state.offsets = {
+            offset: (batch.delivery_count, batch.delivery_state)
+            for batch in operation.state_batches
+            for offset in range(batch.first_offset, batch.last_offset + 1)
+        }
+        return ErrorCode.NONE
+
 
 def naive_form(state: ShareGroupOffset) -> NaiveState:
     offsets = {
@@ -108,4 +144,11 @@ def naive_form(state: ShareGroupOffset) -> NaiveState:
         for batch in state.state_batches
         for offset in range(batch.first_offset, batch.last_offset + 1)
     }
-    return NaiveState(state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count, offsets)
+    return NaiveState(
+        state.state_epoch,
+        state.leader_epoch,
+        state.start_offset,
+        state.delivery_complete_count,
+        offsets,
+        state.leader_epochs,
+    )

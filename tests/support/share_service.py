@@ -1,34 +1,54 @@
-"""A ShareService on a virtual clock, with a log in memory and a share coordinator that does as it is told."""
+"""A ShareService on a virtual clock, with a log in memory and the real machine of a share coordinator."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from kshare_core.configs import Configs
 from kshare_core.configs.broker import BROKER_CONFIGS
-from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.history.buffer import HistoryBuffer
 from kshare_leader.history.delivery_history import DeliveryHistory
+from kshare_leader.log.leader_epoch_history import LeaderEpochHistory
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
-from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.methods import READ_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_share_coordinator.handlers.read_share_group_state import read_share_group_state
+from kshare_share_coordinator.handlers.truncate_share_group_state import truncate_share_group_state
+from kshare_share_coordinator.handlers.write_share_group_state import write_share_group_state
+from kshare_share_coordinator.machine.operations import (
+    DeleteState,
+    InitializeState,
+    Operation,
+    ReadState,
+    Result,
+    WriteState,
+)
+from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
+from kshare_share_coordinator.machine.share_group_offset import Record, ShareGroupOffset, ShareSnapshot, ShareTombstone
+from kshare_share_coordinator.machine.state_batches import StateBatch
 from support.record_building import build_batch
 from support.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
 TOPIC = bytes(range(16))
 NODE_ID = 7
+LEADER_EPOCH = 5
+LEADER_EPOCH_END = 16
+"""Of a record batch."""
 GATEWAY = coordinator_pb2.Node(role=coordinator_pb2.ROLE_GATEWAY, node_id=1, incarnation="g1")
 
 
@@ -46,6 +66,8 @@ class MemoryTopicLog:
         """Where it is set, batches are real ones, of records of this time."""
         self.reads = 0
         self.fails = False
+        self.epochs = LeaderEpochHistory([])
+        self.epochs.lead(LEADER_EPOCH, 0)
         self._open: dict[int, int] = {}
         self._batches: list[StoredBatch] = []
         self._listeners: dict[object, Callable[[], None]] = {}
@@ -54,15 +76,34 @@ class MemoryTopicLog:
     def last_stable_offset(self) -> int:
         return min(self._open.values(), default=self.high_watermark)
 
+    @property
+    def leader_epochs(self) -> Sequence[EpochEntry]:
+        return self.epochs.entries
+
+    def encoded_leader_epochs(self) -> bytes:
+        return self.epochs.encoded()
+
+    def copy(self) -> MemoryTopicLog:
+        """What a copy of the disk has."""
+        copied = MemoryTopicLog(self.topic_partition.partition)
+        copied.log_start_offset, copied.high_watermark = self.log_start_offset, self.high_watermark
+        copied._batches = list(self._batches)
+        copied.epochs = LeaderEpochHistory(self.epochs.durable())
+        return copied
+
     def append(self, count: int, *, is_control: bool = False, size: int = 100, producer_id: int = -1) -> None:
         """A batch; with a producer id, one of its transaction, which stays open until `end_transaction`."""
         base = self.high_watermark
         data = f"{base}-{base + count - 1};".encode().ljust(size, b".")
+        if len(data) >= LEADER_EPOCH_END:
+            epoch = self.epochs.entries[-1].leader_epoch.to_bytes(4, "big")
+            data = data[: LEADER_EPOCH_END - 4] + epoch + data[LEADER_EPOCH_END:]
         if self.appended_ms is not None:
             data = build_batch([b""] * count, timestamps_ms=[self.appended_ms] * count)
         is_transactional = producer_id >= 0
         self._batches.append(StoredBatch(base, base + count - 1, data, is_control, is_transactional, producer_id))
         self.high_watermark += count
+        self.epochs.appended()
         if is_transactional and not is_control:
             self._open.setdefault(producer_id, base)
         elif is_transactional:
@@ -129,37 +170,92 @@ class Logs:
 
 
 class StateChannel:
-    """A Channel to a share coordinator that keeps states in a dictionary.
+    """A Channel to a share coordinator: its real machine, whose records lie in memory.
 
-    `answers` are taken first: an error code for all share-partitions of the call (nothing is stored), or an exception
-    (with `stores_anyway`, the state is stored before it is raised). While `gate` is set, writes wait for it.
+    `read_answers` and `write_answers` are taken first: an error code for all share-partitions of the call (nothing is
+    stored), or an exception (with `stores_anyway`, the state is stored before it is raised). While `gate` is set,
+    writes wait for it. What is asked and answered without them is the machine's.
     """
 
     def __init__(self) -> None:
-        self.states: dict[tuple[bytes, int], state_pb2.ReadShareGroupStateResponse.Result] = {}
+        self._records: dict[SharePartitionKey, list[Record]] = {}
+        self._machine = ShareCoordinatorMachine(
+            load=lambda key: self._records.get(key, ()), snapshot_update_records_per_snapshot=500
+        )
+        self._partitions: dict[int, None] = {}
         self.writes: list[state_pb2.WriteShareGroupStateRequest] = []
+        """Those that were stored."""
+        self.truncations: list[state_pb2.TruncateShareGroupStateRequest] = []
         self.reads = 0
+        self.on_its_way: Callable[[state_pb2.ReadShareGroupStateResponse], None] = lambda answer: None
+        """What is done to the answer of a read."""
         self.read_answers: list[int | Exception] = []
         self.write_answers: list[int | Exception] = []
+        self.truncate_answers: list[int | Exception] = []
         self.stores_anyway = False
         self.gate: asyncio.Event | None = None
         self.timeouts_ms: list[int] = []
         """Of each write."""
+        self.is_cut_off = False
+        """Nothing reaches it, as if the leader's process had ended."""
 
-    def initialize(self, partition: int, start_offset: int, *batches: tuple[int, int, int, int]) -> None:
-        result = state_pb2.ReadShareGroupStateResponse.Result(
-            topic_id=TOPIC, partition=partition, state_epoch=3, start_offset=start_offset
-        )
-        for first, last, state, count in batches:
-            result.state_batches.add(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
-        self.states[TOPIC, partition] = result
+    def initialize(
+        self, partition: int, start_offset: int, *batches: tuple[int, int, int, int], state_epoch: int = 3
+    ) -> None:
+        """The state from a start offset on, of which no leader knows more."""
+        self.delete(partition)
+        self._partitions[partition] = None
+        self.run(InitializeState(key(partition), state_epoch, start_offset))
+        if batches:
+            written = [StateBatch(*batch) for batch in batches]
+            self.run(WriteState(key(partition), state_epoch, 0, -1, 0, written))
+
+    def delete(self, partition: int) -> None:
+        self._partitions.pop(partition, None)
+        self.run(DeleteState(key(partition)))
+
+    def reset(self, partition: int, start_offset: int, state_epoch: int) -> None:
+        """What AlterShareGroupOffsets comes to."""
+        self.run(InitializeState(key(partition), state_epoch, start_offset))
+
+    @property
+    def states(self) -> dict[tuple[bytes, int], ShareGroupOffset]:
+        """What is stored, by topic id and partition."""
+        return {(TOPIC, partition): self.state(partition) for partition in self._partitions}
+
+    def reconnected(self) -> StateChannel:
+        """A channel of a new process to the same share coordinator."""
+        again = StateChannel()
+        again._records, again._machine, again._partitions = self._records, self._machine, self._partitions
+        return again
+
+    def state(self, partition: int = 0) -> ShareGroupOffset:
+        found = self.run(ReadState(key(partition), -1)).state
+        assert found is not None
+        return found
+
+    def run(self, operation: Operation) -> Result:
+        decision = self._machine.decide(operation, 0)
+        for record in decision.records:
+            kept = self._records.setdefault(record.key, [])
+            if isinstance(record, ShareSnapshot | ShareTombstone):
+                kept.clear()
+            if not isinstance(record, ShareTombstone):
+                kept.append(record)
+            self._machine.replay(record)
+        self._machine.records_are_durable()
+        return decision.response
 
     async def call(
         self, method: Method[Request, Response], request: Request, payload: Payload = (), *, timeout_ms: int
     ) -> tuple[Response, memoryview]:
         await asyncio.sleep(0.001)
+        if self.is_cut_off:
+            raise UNAVAILABLE
         if method is READ_SHARE_GROUP_STATE:
             answer: Any = self._read(cast(state_pb2.ReadShareGroupStateRequest, request))
+        elif method is TRUNCATE_SHARE_GROUP_STATE:
+            answer = self._truncate(cast(state_pb2.TruncateShareGroupStateRequest, request))
         else:
             assert method is WRITE_SHARE_GROUP_STATE
             self.timeouts_ms.append(timeout_ms)
@@ -170,49 +266,71 @@ class StateChannel:
 
     def _read(self, request: state_pb2.ReadShareGroupStateRequest) -> state_pb2.ReadShareGroupStateResponse:
         self.reads += 1
-        response = state_pb2.ReadShareGroupStateResponse()
         error = self.read_answers.pop(0) if self.read_answers else 0
         if isinstance(error, Exception):
             raise error
-        for partition in request.partitions:
-            state = self.states.get((partition.topic_id, partition.partition))
-            code = error or (0 if state else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if state is None or code:
-                response.results.add(topic_id=partition.topic_id, partition=partition.partition, error_code=code)
-            else:
-                response.results.add().CopyFrom(state)
-        return response
+        if error:
+            refused = [_refused_read(each, error) for each in request.partitions]
+            return state_pb2.ReadShareGroupStateResponse(results=refused)
+        answer: state_pb2.ReadShareGroupStateResponse = _handled(read_share_group_state, self, request)
+        self.on_its_way(answer)
+        return answer
 
     def _write(self, request: state_pb2.WriteShareGroupStateRequest) -> state_pb2.WriteShareGroupStateResponse:
         error = self.write_answers.pop(0) if self.write_answers else 0
+        answer = state_pb2.WriteShareGroupStateResponse(
+            results=[_result(each, error) for each in request.partitions if not isinstance(error, Exception)]
+        )
         if not error or self.stores_anyway:
-            self._store(request)
+            self.writes.append(request)
+            answer = _handled(write_share_group_state, self, request)
         if isinstance(error, Exception):
             raise error
-        response = state_pb2.WriteShareGroupStateResponse()
-        for partition in request.partitions:
-            response.results.add(topic_id=partition.topic_id, partition=partition.partition, error_code=error)
-        return response
+        return answer
 
-    def _store(self, request: state_pb2.WriteShareGroupStateRequest) -> None:
-        self.writes.append(request)
-        for partition in request.partitions:
-            state = self.states[partition.topic_id, partition.partition]
-            if partition.start_offset >= 0:
-                state.start_offset = partition.start_offset
-            offsets: dict[int, tuple[int, int]] = {}
-            for batch in [*state.state_batches, *partition.state_batches]:
-                for offset in range(batch.first_offset, batch.last_offset + 1):
-                    offsets[offset] = (batch.delivery_state, batch.delivery_count)
-            del state.state_batches[:]
-            for offset, (delivery_state, count) in sorted(offsets.items()):
-                if offset >= state.start_offset:
-                    state.state_batches.add(
-                        first_offset=offset, last_offset=offset, delivery_state=delivery_state, delivery_count=count
-                    )
+    def _truncate(self, request: state_pb2.TruncateShareGroupStateRequest) -> state_pb2.TruncateShareGroupStateResponse:
+        error = self.truncate_answers.pop(0) if self.truncate_answers else 0
+        answer = state_pb2.TruncateShareGroupStateResponse(
+            results=[_result(each, error) for each in request.partitions if not isinstance(error, Exception)]
+        )
+        if not error or self.stores_anyway:
+            self.truncations.append(request)
+            answer = _handled(truncate_share_group_state, self, request)
+        if isinstance(error, Exception):
+            raise error
+        return answer
 
     async def close(self) -> None:
         pass
+
+
+def _result(partition: Any, error: int | Exception) -> state_pb2.SharePartitionResult:
+    code = 0 if isinstance(error, Exception) else error
+    return state_pb2.SharePartitionResult(topic_id=partition.topic_id, partition=partition.partition, error_code=code)
+
+
+def _refused_read(partition: Any, error: int) -> state_pb2.ReadShareGroupStateResponse.Result:
+    return state_pb2.ReadShareGroupStateResponse.Result(
+        topic_id=partition.topic_id, partition=partition.partition, error_code=error
+    )
+
+
+class _Operations:
+    """In the place of the share coordinator's OperationService: the machine, without ownership and disk."""
+
+    def __init__(self, channel: StateChannel) -> None:
+        self._channel = channel
+        self.answer: Any = None
+
+    def execute(self, operations: Sequence[Operation], respond: Callable[[Sequence[Result]], Any]) -> Any:
+        self.answer = respond([self._channel.run(operation) for operation in operations])
+
+
+def _handled(make_handler: Callable[[Any], Any], channel: StateChannel, request: Any) -> Any:
+    """What the share coordinator's own handler answers."""
+    operations = _Operations(channel)
+    make_handler(operations)(request, memoryview(b""))
+    return operations.answer
 
 
 class Leader:
@@ -233,7 +351,13 @@ class Leader:
         self.addresses: list[str] = []
         """Of the share coordinators asked, in order."""
         self.view = make_view(partitions)
-        disk = MemoryDisk()
+        self._disk = MemoryDisk()
+        self._configs = configs
+        self._measures = measures
+        self._history = history
+        self.service = self._new_service()
+
+    def _new_service(self) -> ShareService:
         loop = asyncio.get_running_loop()
 
         class LoopClock:
@@ -241,17 +365,18 @@ class Leader:
                 return 1_000_000 + int(loop.time() * 1000)
 
         def no_store(name: str) -> KeyValueStore:
-            raise AssertionError(f"{disk} is not for {name}")
+            raise AssertionError(f"{self._disk} is not for {name}")
 
-        self.service = ShareService(
+        history = self._history
+        return ShareService(
             logs=self.logs,
             view=lambda: self.view,
-            channel=self._channel_to,
+            channel=partial(self._channel_to, self.channel),
             node_id=NODE_ID,
-            configs=Configs(BROKER_CONFIGS, configs or {}),
+            configs=Configs(BROKER_CONFIGS, self._configs or {}),
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
-            measures=measures,
+            measures=self._measures,
             history=None
             if history is None
             else DeliveryHistory(
@@ -263,14 +388,35 @@ class Leader:
             ),
         )
 
-    def _channel_to(self, address: str) -> StateChannel:
+    async def restart(self, log: MemoryTopicLog | None = None, *, partition: int = 0) -> None:
+        """The process ends as if killed, and begins again in a new leader epoch; `log` is what its disk has then."""
+        old, self.channel = self.channel, self.channel.reconnected()
+        old.is_cut_off = True
+        await self.service.stop()
+        view = make_view(len(self.logs.all), leader_epoch=self.leader_epoch + 1)
+        if log is not None:
+            self.logs.all[TopicPartition(TOPIC, partition)] = log
+        for each in self.logs.all.values():
+            each.epochs = LeaderEpochHistory(each.epochs.durable())
+            each.epochs.lead(self.leader_epoch + 1, each.high_watermark)
+        self.view = view
+        self.service = self._new_service()
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.view.topics_by_id[TOPIC].partitions[0].leader_epoch
+
+    def _channel_to(self, channel: StateChannel, address: str) -> StateChannel:
         self.addresses.append(address)
-        return self.channel
+        return channel
 
     def log(self, partition: int = 0) -> MemoryTopicLog:
         return self.logs.all[TopicPartition(TOPIC, partition)]
 
     def change_view(self, view: CatalogView) -> None:
+        for key, log in self.logs.all.items():
+            if (partition := view.partition(key)) is not None:
+                log.epochs.lead(partition.leader_epoch, log.high_watermark)
         self.service.on_view(self.view, view)
         self.view = view
 
@@ -341,7 +487,9 @@ def run(test: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return result
 
 
-def make_view(partitions: int, *, leader_epoch: int = 5, nodes: tuple[coordinator_pb2.Node, ...] = ()) -> CatalogView:
+def make_view(
+    partitions: int, *, leader_epoch: int = LEADER_EPOCH, nodes: tuple[coordinator_pb2.Node, ...] = ()
+) -> CatalogView:
     topic = coordinator_pb2.Topic(topic_id=TOPIC, name="orders")
     for index in range(partitions):
         topic.partitions.add(partition=index, leader_node_id=NODE_ID, leader_epoch=leader_epoch)
@@ -369,7 +517,7 @@ def fetch_partition(
     for first, last, types in acknowledgements:
         request.acknowledgement_batches.add(first_offset=first, last_offset=last, acknowledge_types=types)
     for first, last in cached:
-        request.cached.add(first_offset=first, last_offset=last)
+        request.cached.add(first_offset=first, last_offset=last, leader_epoch=LEADER_EPOCH)
     return request
 
 

@@ -1,4 +1,4 @@
-"""Any interleaving of the five RPCs, failed writes and restarts equals a dictionary with an entry for each offset."""
+"""Any interleaving of the RPCs, failed writes and restarts equals a dictionary with an entry for each offset."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.leader_epochs import EpochEntry, encode_leader_epochs
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import KeyValueStore
 from kshare_runtime.rocks_store import RocksStore
@@ -22,6 +23,7 @@ from kshare_share_coordinator.machine.operations import (
     ReadState,
     ReadStateSummary,
     Result,
+    TruncateState,
     WriteState,
 )
 from kshare_share_coordinator.machine.state_batches import StateBatch, is_canonical
@@ -48,6 +50,29 @@ combs = st.builds(
     st.sampled_from([0, 2, 3, 4]),
     st.integers(0, 3),
 )
+
+
+def _history(leader_epoch: int, others: set[int]) -> bytes:
+    """One that ends with `leader_epoch`; every epoch wrote ten records."""
+    newest = sorted({leader_epoch, *(epoch for epoch in others if epoch < leader_epoch)})
+    return encode_leader_epochs([EpochEntry(epoch, 10 * epoch) for epoch in newest])
+
+
+histories = st.builds(_history, epochs, st.sets(epochs))
+truncations = st.builds(
+    lambda key, state_epoch, leader_epoch, others, start, length, state, count: TruncateState(
+        key,
+        state_epoch,
+        leader_epoch,
+        start + length + 5,
+        start,
+        0,
+        [StateBatch(start + 1, start + 1 + length, state, count)],
+        _history(leader_epoch, others),
+    ),
+    *(keys, epochs, epochs, st.sets(epochs), st.integers(0, 90), st.integers(0, 20)),
+    *(st.sampled_from([0, 2, 3, 4]), st.integers(0, 3)),
+)
 operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(InitializeState, keys, epochs, start_offsets),
     st.builds(ReadState, keys, st.integers(-1, 4)),
@@ -59,7 +84,9 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         st.one_of(st.just(-1), start_offsets),
         st.integers(-1, 5),
         st.one_of(st.lists(state_batches, max_size=6), combs),
+        st.one_of(st.just(b""), histories),
     ),
+    truncations,
     st.builds(ReadStateSummary, keys),
 )
 

@@ -1,6 +1,10 @@
 """What goes wrong, and when: a schedule that is drawn from the seed, and the one that carries it out.
 
 A fault begins at `at` and ends `duration` later; faults overlap. Each begin and end is a FaultEvent in the history.
+
+Two faults are not drawn, but chosen by tests whose rules know records by their values (`log_loss_rules`): `disk-lost`
+(the host dies, and comes back with an empty disk) and `disk-older` (its disk is copied at the begin, and at the end it
+dies and comes back with the copy).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from dataclasses import dataclass
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DRAIN_SHARE_COORDINATOR
 from kshare_rpc.network import CallFailed
+from kshare_runtime.memory_store import DiskCopy
 from support.simulation.cluster import COORDINATOR, RPC_PORT, Cluster
 from support.simulation.history import FaultEvent
 from support.simulation.hosts import SimulatedHost
@@ -151,6 +156,7 @@ class FaultInjector:
         self._stopping = False
         self._operator = SimulatedNetwork(cluster.fabric, Incarnation("operator", 1))
         self._drained: dict[str, None] = {}
+        self._disk_copies: dict[str, DiskCopy] = {}
 
     def start(self, faults: Sequence[Fault]) -> None:
         loop = self._cluster.loop
@@ -274,6 +280,21 @@ class FaultInjector:
         for host in self._hosts(fault):
             host.disk.fail_next_writes(0)
 
+    async def _lose_disk(self, fault: Fault) -> None:
+        for host in self._hosts(fault):
+            host.crash()
+            host.disk.put_back({})
+
+    async def _copy_disk(self, fault: Fault) -> None:
+        for host in self._hosts(fault):
+            self._disk_copies[host.name] = host.disk.copy()
+
+    async def _put_copy_back(self, fault: Fault) -> None:
+        for host in self._hosts(fault):
+            host.crash()
+            host.disk.put_back(self._disk_copies.pop(host.name))
+            host.start()
+
     async def _jump(self, fault: Fault) -> None:
         for host in self._hosts(fault):
             host.clock.skew_ms += int(fault.strength * 1000)
@@ -315,5 +336,7 @@ class FaultInjector:
         "drops": (_drop, _keep),
         "disk-failure": (_fail_disk, _mend_disk),
         "clock-jump": (_jump, None),
+        "disk-lost": (_lose_disk, _restart),
+        "disk-older": (_copy_disk, _put_copy_back),
         "drain": (_begin_drain, _end_drain),
     }

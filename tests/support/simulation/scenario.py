@@ -123,10 +123,14 @@ class SeedRun:
                 committed_groups=plan.committed_groups,
                 dead_letters=account.dead_letters,
             )
-            violations.extend(Checker(history, expectations).check())
+            violations.extend(self.check(expectations))
         return Outcome(
             plan, violations, history, history.digest(), self.loop.steps, self.loop.time(), tuple(self.faults)
         )
+
+    def check(self, expectations: Expectations) -> list[Violation]:
+        """What broke a rule."""
+        return Checker(self.cluster.history, expectations).check()
 
     async def _main(self, account: Account) -> None:
         await self.cluster.start()

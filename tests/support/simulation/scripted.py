@@ -110,11 +110,22 @@ class ScriptedConsumer:
 
 async def produce(client: ClusterClient, topic: str, metadata: TopicMetadata, values: Sequence[str]) -> int:
     """One batch without a producer id to partition 0; its base offset."""
+    base_offset = await produce_to(client, topic, metadata, values)
+    assert base_offset is not None, "it was refused"
+    return base_offset
+
+
+async def produce_to(
+    client: ClusterClient, topic: str, metadata: TopicMetadata, values: Sequence[str], partition: int = 0
+) -> int | None:
+    """One batch without a producer id; its base offset, None where it was refused. ConnectionLost."""
+    if partition not in metadata.leaders:
+        return None
     module: Any = produce_request
     records = build_batch(values, timestamp_ms=EPOCH_MS + int(client.now() * 1000))
-    data = module.TopicProduceData(name=topic, partition_data=(module.PartitionProduceData(index=0, records=records),))
+    part = module.PartitionProduceData(index=partition, records=records)
+    data = module.TopicProduceData(name=topic, partition_data=(part,))
     request = module.ProduceRequest(acks=-1, timeout=milliseconds(5_000), topic_data=(data,))
-    answer: Any = await client.at(metadata.leaders[0]).call(request, produce_response.ProduceResponse)
+    answer: Any = await client.at(metadata.leaders[partition]).call(request, produce_response.ProduceResponse)
     result = answer.responses[0].partition_responses[0]
-    assert result.error_code == 0, result
-    return int(result.base_offset)
+    return None if result.error_code else int(result.base_offset)

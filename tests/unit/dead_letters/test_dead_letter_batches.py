@@ -8,6 +8,7 @@ import pytest
 
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TopicPartition
+from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.dead_letters.letters import LetterBatch, OffsetRun, Source, SourceRecords, build_letters
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.machine.transitions import ArchivingReason
@@ -30,6 +31,10 @@ class LogOfBatches:
     topic_partition = TopicPartition(bytes(16), 3)
     log_start_offset = 0
     validated_from = 0
+    leader_epochs: Sequence[EpochEntry] = ()
+
+    def encoded_leader_epochs(self) -> bytes:
+        raise AssertionError("dead letters do not ask for leader epochs")
 
     def __init__(self, *batches: StoredBatch) -> None:
         self.batches = batches

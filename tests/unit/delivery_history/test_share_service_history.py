@@ -257,7 +257,7 @@ def test_an_administrators_new_start_is_loaded_with_another_state_epoch() -> Non
         assert await leader.acknowledge("m1", 0, 29, ACCEPT) == 0
         told.take()
         leader.channel.initialize(0, 20)
-        leader.channel.states[TOPIC, 0].state_epoch = 4
+        leader.channel.reset(0, leader.channel.state().start_offset, 4)
         request = leader_pb2.DropSharePartitionsRequest(group_id="group")
         request.partitions.add(topic_id=TOPIC, partition=0)
         await leader.service.drop_share_partitions(request, memoryview(b""))

@@ -14,9 +14,18 @@ P0, P1 = TopicPartition(bytes(16), 0), TopicPartition(bytes(16), 1)
 BATCH_OFFSETS = 3
 
 
+NO_EPOCH = -1
+"""Of batches that are too short to have a header."""
+
+
 def batch(number: int, size: int = 10) -> CachedBatch:
     """The batch of offsets 3n to 3n + 2."""
     return CachedBatch(number * BATCH_OFFSETS, number * BATCH_OFFSETS + 2, memoryview(bytes(size)))
+
+
+def batch_of_epoch(first: int, last: int, leader_epoch: int) -> CachedBatch:
+    data = bytes(12) + leader_epoch.to_bytes(4, "big") + bytes(45)
+    return CachedBatch(first, last, memoryview(data))
 
 
 def raw_batch(base_offset: int, last_offset: int, size: int) -> bytes:
@@ -29,9 +38,9 @@ def runs_of(numbers: set[int]) -> list[OffsetRun]:
     for number in sorted(numbers):
         first, last = number * BATCH_OFFSETS, number * BATCH_OFFSETS + 2
         if runs and runs[-1].last_offset + 1 == first:
-            runs[-1] = OffsetRun(runs[-1].first_offset, last)
+            runs[-1] = OffsetRun(runs[-1].first_offset, last, NO_EPOCH)
         else:
-            runs.append(OffsetRun(first, last))
+            runs.append(OffsetRun(first, last, NO_EPOCH))
     return runs
 
 
@@ -47,7 +56,7 @@ def test_runs_and_the_oldest_used_going_first(steps: list[tuple[str, int]]) -> N
             if len(used) > 5:
                 del used[next(iter(used))]
         else:
-            found = cache.get(P0, number * BATCH_OFFSETS)
+            found = cache.get(P0, number * BATCH_OFFSETS, NO_EPOCH)
             assert (found is None) == (number not in used)
             if number in used:
                 used[number] = used.pop(number)
@@ -60,9 +69,9 @@ def test_pinned_partitions_lose_nothing() -> None:
     cache = BatchCache(30)
     for number in range(3):
         cache.put(P0, batch(number))
-    assert cache.pin(P0) == [OffsetRun(0, 8)]
+    assert cache.pin(P0) == [OffsetRun(0, 8, NO_EPOCH)]
     cache.put(P1, batch(0))
-    assert all(cache.get(P0, number * BATCH_OFFSETS) for number in range(3))
+    assert all(cache.get(P0, number * BATCH_OFFSETS, NO_EPOCH) for number in range(3))
     cache.unpin(P0)
     cache.put(P1, batch(1))
     assert cache.size_bytes <= 30
@@ -76,7 +85,7 @@ def test_at_most_some_runs_are_named_near_the_place_that_is_read() -> None:
     named = cache.pin(P0)
     assert len(named) == NAMED_RUNS
     assert named[0].first_offset < 40 * BATCH_OFFSETS <= named[-1].last_offset
-    assert OffsetRun(120, 122) in named
+    assert OffsetRun(120, 122, NO_EPOCH) in named
 
 
 def test_overlapping_and_oversized_batches_are_not_kept() -> None:
@@ -85,8 +94,26 @@ def test_overlapping_and_oversized_batches_are_not_kept() -> None:
     cache.put(P0, CachedBatch(2, 3, memoryview(bytes(5))))
     cache.put(P0, CachedBatch(5, 9, memoryview(bytes(5))))
     cache.put(P0, batch(5, size=101))
-    assert cache.pin(P0) == [OffsetRun(3, 5)]
+    assert cache.pin(P0) == [OffsetRun(3, 5, NO_EPOCH)]
     assert cache.size_bytes == 10
+
+
+def test_batches_of_another_leader_epoch_are_other_records() -> None:
+    """After a leader's disk was lost, its log has other records at the same offsets."""
+    cache = BatchCache(1000)
+    cache.put(P0, batch_of_epoch(0, 4, 5))
+    cache.put(P0, batch_of_epoch(5, 9, 5))
+    cache.put(P0, batch_of_epoch(10, 14, 6))
+    assert cache.pin(P0) == [OffsetRun(0, 9, 5), OffsetRun(10, 14, 6)]
+    cache.unpin(P0)
+    assert cache.get(P0, 0, 6) is None
+    cache.put(P0, batch_of_epoch(0, 7, 6))
+    assert cache.pin(P0) == [OffsetRun(0, 7, 6), OffsetRun(10, 14, 6)]
+    assert cache.get(P0, 0, 5) is None
+    found = cache.get(P0, 0, 6)
+    assert found is not None and found.last_offset == 7
+    assert cache.get(P0, 5, 5) is None
+    assert cache.size_bytes == 2 * len(found.data)
 
 
 def test_how_far_is_cached_ahead() -> None:
@@ -102,7 +129,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
     cache.put(P0, batch(0))
     cache.put(TopicPartition(bytes([1] * 16), 0), batch(0))
     cache.drop_topic(bytes(16))
-    assert cache.size_bytes == 10 and cache.get(P0, 0) is None
+    assert cache.size_bytes == 10 and cache.get(P0, 0, NO_EPOCH) is None
 
 
 def test_a_partition_whose_log_began_anew_is_forgotten_and_cached_again() -> None:

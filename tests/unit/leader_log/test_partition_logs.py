@@ -68,8 +68,9 @@ def test_one_turn_is_one_write_and_listeners_see_what_is_durable() -> None:
         assert log.high_watermark == 0
         results = await asyncio.gather(*appends)
         assert [result.base_offset for result in results] == [index // 2 for index in range(20)]
-        # 20 batches, and for each of the two logs the mark from which offset on its batches were validated.
-        assert (disk.written, seen) == ([22], [10])
+        # 20 batches; for each of the two logs the mark from which offset on its batches were validated, and the row of
+        # the leader epoch that its first batch was written in.
+        assert (disk.written, seen) == ([24], [10])
 
     run(test())
 

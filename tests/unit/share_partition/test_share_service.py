@@ -12,6 +12,7 @@ from kshare_leader.ports import TimestampOffset
 from kshare_leader.share import directory
 from kshare_leader.share.limits import WRITE_ATTEMPT_MIN_MS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
 from support.share_service import TOPIC, UNAVAILABLE, Leader, entries, fetch_partition, make_view, owner, run
 
 ACCEPT, RELEASE, REJECT, RENEW = b"\x01", b"\x02", b"\x03", b"\x04"
@@ -299,7 +300,7 @@ def test_loading_waits_for_the_share_coordinator_without_an_error_for_the_client
 def test_a_share_partition_that_the_group_does_not_have() -> None:
     async def test() -> None:
         leader = ready()
-        del leader.channel.states[TOPIC, 0]
+        leader.channel.delete(0)
         response, _ = await leader.fetch()
         assert response.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await leader.service.stop()
@@ -566,7 +567,11 @@ def test_a_group_config_of_another_version_does_not_stop_the_group() -> None:
 def test_state_that_makes_no_sense_is_an_error_and_not_a_guess() -> None:
     async def test() -> None:
         leader = ready()
-        leader.channel.initialize(0, 0, (5, 4, 0, 0))
+
+        def spoil(answer: state_pb2.ReadShareGroupStateResponse) -> None:
+            answer.results[0].state_batches.add(first_offset=5, last_offset=4)
+
+        leader.channel.on_its_way = spoil
         response, _ = await leader.fetch()
         assert response.partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         await leader.service.stop()

@@ -52,6 +52,10 @@ REASON_MISSING_IN_LOG = "missing_in_log"
 """Of `archived`: the log has no record there that the group may see (a control record, compaction, an abort)."""
 REASON_BELOW_LOG_START = "below_log_start"
 """Of `archived` and `start_offset_moved`: retention or DeleteRecords moved the log's start."""
+REASON_LOG_TRUNCATED = "log_truncated:"
+"""Of `loaded`, followed by a leader epoch: the leader with that epoch cut the durable state, because the log does not
+have the records that the state knew (its disk was lost, or is older). It is told by every later `loaded` of the state
+epoch. Where the number is larger than before, what was known of the offsets was about other records."""
 REASON_DELIVERIES_ENDED = "deliveries_ended"
 """Of `start_offset_moved`: all below is acknowledged or archived."""
 
@@ -62,7 +66,8 @@ class EventType(StrEnum):
     LOADED = "loaded"
     """The leader read the durable state: `start_offset`, and `runs` above it. Offsets below it are done.
 
-    Where there was none, `reason` is the group's share.auto.offset.reset that gave the start offset, now durable."""
+    Where there was none, `reason` is the group's share.auto.offset.reset that gave the start offset, now durable. Where
+    the state was cut, it is REASON_LOG_TRUNCATED with the leader epoch that did it."""
     UNLOADED = "unloaded"
     """The leader forgets it, for the Kafka error named by `reason`; who held records does not hold them any more."""
     ACQUIRED = "acquired"

@@ -78,6 +78,7 @@ class CatalogFollower:
         self._viewed_at = ""
         """The address that gave the newest view."""
         self._node: coordinator_pb2.Node | None = None
+        self._highest_leader_epoch: Callable[[], int] = lambda: 0
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.active_address = self._addresses[0]
@@ -106,9 +107,13 @@ class CatalogFollower:
             self._channels[address] = self._network.connect(address)
         return self._channels[address]
 
-    async def start(self, node: coordinator_pb2.Node) -> None:
-        """Registers the node and returns when the first view is here."""
+    async def start(self, node: coordinator_pb2.Node, *, highest_leader_epoch: Callable[[], int] = lambda: 0) -> None:
+        """Registers the node and returns when the first view is here.
+
+        `highest_leader_epoch` is asked at each registration; see RegisterNodeRequest.
+        """
         self._node = node
+        self._highest_leader_epoch = highest_leader_epoch
         while not await self._attempt(self._register):
             await self._rest()
         while not await self._attempt(self._watch_once):
@@ -215,7 +220,9 @@ class CatalogFollower:
     async def _register(self) -> None:
         assert self._node is not None
         sent_at = asyncio.get_running_loop().time()
-        request = coordinator_pb2.RegisterNodeRequest(node=self._node)
+        request = coordinator_pb2.RegisterNodeRequest(
+            node=self._node, highest_leader_epoch=self._highest_leader_epoch()
+        )
         timeout_ms = SEVERAL_CALL_TIMEOUT_MS if self._has_several else CALL_TIMEOUT_MS
         answer, _ = await self.channel(self.active_address).call(REGISTER_NODE, request, timeout_ms=timeout_ms)
         if answer.error_code == ErrorCode.NOT_COORDINATOR:

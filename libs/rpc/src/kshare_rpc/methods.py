@@ -29,6 +29,12 @@ WRITE_SHARE_GROUP_STATE = Method(
     share_coordinator.WriteShareGroupStateRequest,
     share_coordinator.WriteShareGroupStateResponse,
 )
+TRUNCATE_SHARE_GROUP_STATE = Method(
+    SHARE_COORDINATOR,
+    "TruncateShareGroupState",
+    share_coordinator.TruncateShareGroupStateRequest,
+    share_coordinator.TruncateShareGroupStateResponse,
+)
 DELETE_SHARE_GROUP_STATE = Method(
     SHARE_COORDINATOR,
     "DeleteShareGroupState",

@@ -30,6 +30,9 @@ class _Family:
     keys: list[bytes] = field(default_factory=list)
     values: dict[bytes, bytes] = field(default_factory=dict)
 
+    def copy(self) -> _Family:
+        return _Family(list(self.keys), dict(self.values))
+
     def put(self, key: bytes, value: bytes | None) -> None:
         if value is not None:
             if key not in self.values:
@@ -53,6 +56,10 @@ class _Content:
     families: dict[str, _Family] = field(default_factory=dict)
     undo: list[Write] = field(default_factory=list)
     opened_by: MemoryStore | None = None
+
+
+DiskCopy = dict[str, dict[str, _Family]]
+"""By store and family."""
 
 
 class MemoryDisk:
@@ -91,6 +98,24 @@ class MemoryDisk:
             if content.opened_by is not None:
                 content.opened_by.abandon()
                 content.opened_by = None
+
+    def copy(self) -> DiskCopy:
+        """All that is on the disk now."""
+        return {
+            name: {family: found.copy() for family, found in content.families.items()}
+            for name, content in self._contents.items()
+        }
+
+    def put_back(self, copied: DiskCopy) -> None:
+        """The disk has what a copy has, and nothing else; an empty copy is a new disk. No store may be open."""
+        opened = [name for name, content in self._contents.items() if content.opened_by is not None]
+        assert not opened, f"the stores {opened} are open"
+        self._contents = {
+            name: _Content(
+                {family: _Family(list(found.keys), dict(found.values)) for family, found in families.items()}
+            )
+            for name, families in copied.items()
+        }
 
     def sync(self) -> None:
         """Makes everything durable that was written so far; only an `unsynced` disk needs it."""

@@ -43,6 +43,7 @@ _BATCH_START = struct.Struct(">qiibI")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
+_LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _LEAST_LENGTH = 14
@@ -126,6 +127,14 @@ def read_header(records: bytes | memoryview, position: int = 0) -> BatchHeader:
     if header.size > remaining:
         raise _corrupt(f"a record batch was cut off: it has {header.size} bytes, of which {remaining} are there")
     return header
+
+
+def leader_epoch_of(batch: bytes | memoryview) -> int:
+    """The leader epoch in which a stored batch was written (partitionLeaderEpoch); -1 where it is too short for one."""
+    if len(batch) < _LEADER_EPOCH_AT + _EPOCH.size:
+        return -1
+    (leader_epoch,) = _EPOCH.unpack_from(batch, _LEADER_EPOCH_AT)
+    return int(leader_epoch)
 
 
 def first_record_time_ms(batch: bytes | memoryview) -> int:

@@ -1,8 +1,10 @@
 """Record batches that the gateway holds, from read-ahead and from earlier answers (DESIGN.md section 3).
 
-Batches of a log only ever lose superseded records, so nothing is invalidated, except where a lost leader was given up
-and its partitions began with empty logs (`drop_partition`); the oldest used ones go when the total
-passes the limit (`kshare.gateway.cache.bytes`). A ShareFetch names at most NAMED_RUNS runs of offsets near the place
+Batches of a log only ever lose superseded records, so nothing is invalidated by time. After the disk of a leader was
+lost, a log has other records at the same offsets, in a later leader epoch: so runs are named with the leader epoch of
+their batches, and a batch replaces those of other epochs at its offsets. Where a lost leader was given up, its
+partitions' batches are forgotten at once (`drop_partition`). The oldest used ones go when the total passes the limit
+(`kshare.gateway.cache.bytes`). A ShareFetch names at most NAMED_RUNS runs of offsets near the place
 where the partition is read, so that requests stay small; while it is under way the partition is pinned, because the
 leader's answer relies on what was named. Batches are looked up by their base offset.
 
@@ -18,6 +20,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from kshare_core.identifiers import TopicPartition
+from kshare_wire.record_batches import leader_epoch_of
 
 NAMED_RUNS = 8
 BATCH_HEADER_SIZE = 61
@@ -33,12 +36,18 @@ class CachedBatch(NamedTuple):
     last_offset: int
     data: memoryview
 
+    @property
+    def leader_epoch(self) -> int:
+        """In which it was written."""
+        return leader_epoch_of(self.data)
+
 
 class OffsetRun(NamedTuple):
     """Both ends are included."""
 
     first_offset: int
     last_offset: int
+    leader_epoch: int
 
 
 def split_batches(payload: memoryview) -> list[CachedBatch]:
@@ -59,27 +68,39 @@ def split_batches(payload: memoryview) -> list[CachedBatch]:
 class _Partition:
     """What is cached of one partition: batches by base offset, and the runs that they make."""
 
-    __slots__ = ("batches", "first_offsets", "last_offsets", "next_offset", "pins")
+    __slots__ = ("batches", "first_offsets", "last_offsets", "leader_epochs", "next_offset", "pins")
 
     def __init__(self) -> None:
         self.batches: dict[int, CachedBatch] = {}
         self.first_offsets: list[int] = []
         self.last_offsets: list[int] = []
+        self.leader_epochs: list[int] = []
+        """Of each run."""
         self.next_offset = 0
         self.pins = 0
 
-    def add_run(self, first: int, last: int) -> bool:
-        """Joins the run with its neighbours; False where it overlaps one."""
+    def overlapping(self, first: int, last: int) -> list[CachedBatch]:
+        """The batches that hold some of the offsets."""
+        index = bisect_right(self.first_offsets, last) - 1
+        if index < 0 or self.last_offsets[index] < first:
+            return []
+        return [batch for batch in self.batches.values() if batch.base_offset <= last and batch.last_offset >= first]
+
+    def add_run(self, first: int, last: int, leader_epoch: int) -> bool:
+        """Joins the run with its neighbours of the same leader epoch; False where it overlaps one."""
         index = bisect_right(self.first_offsets, first)
         if index and self.last_offsets[index - 1] >= first:
             return False
         if index < len(self.first_offsets) and self.first_offsets[index] <= last:
             return False
-        joins_left = index > 0 and self.last_offsets[index - 1] + 1 == first
-        joins_right = index < len(self.first_offsets) and self.first_offsets[index] == last + 1
+        epochs = self.leader_epochs
+        joins_left = index > 0 and self.last_offsets[index - 1] + 1 == first and epochs[index - 1] == leader_epoch
+        joins_right = (
+            index < len(self.first_offsets) and self.first_offsets[index] == last + 1 and epochs[index] == leader_epoch
+        )
         if joins_left and joins_right:
             self.last_offsets[index - 1] = self.last_offsets[index]
-            del self.first_offsets[index], self.last_offsets[index]
+            del self.first_offsets[index], self.last_offsets[index], epochs[index]
         elif joins_left:
             self.last_offsets[index - 1] = last
         elif joins_right:
@@ -87,6 +108,7 @@ class _Partition:
         else:
             self.first_offsets.insert(index, first)
             self.last_offsets.insert(index, last)
+            epochs.insert(index, leader_epoch)
         return True
 
     def remove_run(self, first: int, last: int) -> None:
@@ -94,7 +116,7 @@ class _Partition:
         index = bisect_right(self.first_offsets, first) - 1
         run_first, run_last = self.first_offsets[index], self.last_offsets[index]
         if run_first == first and run_last == last:
-            del self.first_offsets[index], self.last_offsets[index]
+            del self.first_offsets[index], self.last_offsets[index], self.leader_epochs[index]
         elif run_first == first:
             self.first_offsets[index] = last + 1
         elif run_last == last:
@@ -103,6 +125,7 @@ class _Partition:
             self.last_offsets[index] = first - 1
             self.first_offsets.insert(index + 1, last + 1)
             self.last_offsets.insert(index + 1, run_last)
+            self.leader_epochs.insert(index + 1, self.leader_epochs[index])
 
 
 class BatchCache:
@@ -115,13 +138,24 @@ class BatchCache:
         self.size_bytes = 0
 
     def put(self, key: TopicPartition, batch: CachedBatch) -> None:
-        """Keeps a batch, unless it is held already or would be more than the whole limit."""
+        """Keeps a batch, unless it is held already or would be more than the whole limit.
+
+        It takes the place of batches of other leader epochs.
+        """
         if len(batch.data) > self._limit_bytes:
             return
         partition = self._partitions.get(key)
         if partition is None:
             partition = self._partitions[key] = _Partition()
-        if batch.base_offset in partition.batches or not partition.add_run(batch.base_offset, batch.last_offset):
+        leader_epoch = batch.leader_epoch
+        same = partition.batches.get(batch.base_offset)
+        if same is not None and same.leader_epoch == leader_epoch:
+            return
+        for other in partition.overlapping(batch.base_offset, batch.last_offset):
+            if other.leader_epoch == leader_epoch:
+                return
+            self._remove(key, partition, other.base_offset)
+        if not partition.add_run(batch.base_offset, batch.last_offset, leader_epoch):
             return
         partition.batches[batch.base_offset] = batch
         self._order[(key, batch.base_offset)] = None
@@ -129,12 +163,14 @@ class BatchCache:
         if self.size_bytes > self._limit_bytes:
             self._evict()
 
-    def get(self, key: TopicPartition, base_offset: int) -> CachedBatch | None:
+    def get(self, key: TopicPartition, base_offset: int, leader_epoch: int) -> CachedBatch | None:
+        """The batch that was written in `leader_epoch`; a leader of an older version does not say it (0)."""
         partition = self._partitions.get(key)
-        batch = partition and partition.batches.get(base_offset)
-        if batch:
-            self._order.move_to_end((key, base_offset))
-        return batch or None
+        batch = None if partition is None else partition.batches.get(base_offset)
+        if batch is None or leader_epoch not in (0, batch.leader_epoch):
+            return None
+        self._order.move_to_end((key, base_offset))
+        return batch
 
     def pin(self, key: TopicPartition) -> list[OffsetRun]:
         """The runs to name in a request; until `unpin`, none of the partition's batches goes."""
@@ -144,10 +180,11 @@ class BatchCache:
         partition.pins += 1
         firsts = partition.first_offsets
         if len(firsts) <= NAMED_RUNS:
-            return list(map(OffsetRun, firsts, partition.last_offsets))
+            return list(map(OffsetRun, firsts, partition.last_offsets, partition.leader_epochs))
         start = max(0, bisect_left(partition.last_offsets, partition.next_offset) - NAMED_RUNS // 2)
         stop = start + NAMED_RUNS
-        return list(map(OffsetRun, firsts[start:stop], partition.last_offsets[start:stop]))
+        epochs = partition.leader_epochs[start:stop]
+        return list(map(OffsetRun, firsts[start:stop], partition.last_offsets[start:stop], epochs))
 
     def unpin(self, key: TopicPartition) -> None:
         partition = self._partitions[key]

@@ -374,7 +374,9 @@ class ShareFetcher:
         for key in fetched:
             partition = request.partitions.add(topic_id=key.topic_id, partition=key.partition, fetch=True)
             for run in cache.pin(key):
-                partition.cached.add(first_offset=run.first_offset, last_offset=run.last_offset)
+                partition.cached.add(
+                    first_offset=run.first_offset, last_offset=run.last_offset, leader_epoch=run.leader_epoch
+                )
             if key in acknowledged:
                 partition.acknowledgement_batches.extend(acknowledged[key])
         only_acknowledged = [key for key in acknowledged if key not in fetched] if acknowledged else ()
@@ -467,7 +469,7 @@ class ShareFetcher:
                 position = stop
                 cache.put(result.key, CachedBatch(batch.base_offset, batch.last_offset, data))
                 records.append(data)
-            elif (cached := cache.get(result.key, batch.base_offset)) is not None:
+            elif (cached := cache.get(result.key, batch.base_offset, batch.leader_epoch)) is not None:
                 records.append(cached.data)
                 measures.cache_hit_bytes += len(cached.data)
         measures.cache_miss_bytes += position - start

@@ -163,6 +163,7 @@ class ShareCounts:
         "progress",
         "taken_back",
         "topic",
+        "truncated",
     )
 
     def __init__(
@@ -183,6 +184,7 @@ class ShareCounts:
         self.ended = EndedDeliveries()
         self.dead_letters = 0
         self.dead_letters_given_up = 0
+        self.truncated = 0
         self.progress: Progress | None = None
         """When it left memory; None while it is there, or where nothing is known."""
         self._pending: _Acknowledged | None = None
@@ -205,6 +207,10 @@ class ShareCounts:
     def note_taken_back(self, records: Iterable[AcquiredRecords]) -> None:
         """Acquisitions that nobody saw."""
         self.taken_back += sum([last - first + 1 for first, last, _ in records])
+
+    def note_truncated(self, offsets: int) -> None:
+        """The state of so many offsets was dropped, because the log does not have their records."""
+        self.truncated += offsets
 
     def note_acknowledged(self, batches: Sequence[AcknowledgementBatch], *, is_stored: bool) -> None:
         """The batches were applied; `is_stored` says that a write must carry them, else there was nothing to store."""

@@ -64,6 +64,13 @@ SHARE_DEAD_LETTERS_GIVEN_UP = counter(
     "Records archived without a dead letter, because the configs forbid one; the log names them.",
     *_SHARE,
 )
+SHARE_TRUNCATED = counter(
+    "leader_share_truncated_offsets",
+    "Offsets whose stored state was dropped when the share-partition was loaded, because the log does not have the "
+    "records that the state knew: its disk was lost or is an older copy, or an administrator set a start offset beyond "
+    "the log's end. The log names them.",
+    *_SHARE,
+)
 DELIVERY_COUNT = histogram(
     "leader_share_delivery_count",
     "The delivery counts of acquired records: above 1 is redelivery.",
@@ -135,6 +142,7 @@ STORE = StoreFamilies("leader")
 FAMILIES = (
     *(SHARE_LAG, SHARE_IN_FLIGHT, SHARE_OLDEST_AGE, SHARE_ACQUIRED, SHARE_TAKEN_BACK, SHARE_ACKNOWLEDGED),
     *(SHARE_ARCHIVED, SHARE_EXPIRED, SHARE_SESSION_RELEASED, SHARE_DEAD_LETTERS, SHARE_DEAD_LETTERS_GIVEN_UP),
+    SHARE_TRUNCATED,
     *(DELIVERY_COUNT, ACCEPT_AGE, FETCH_SECONDS, ACKNOWLEDGE_SECONDS),
     *(SHARE_PARTITIONS, SHARE_PARTITIONS_LOADING, WAITING_FETCHES),
     *(TOPIC_RECORDS_IN, TOPIC_BATCHES_IN, TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_RECORDS_OUT),

@@ -34,7 +34,7 @@ from kshare_runtime.ports import KeyValueStore
 from kshare_servicekit.capped_series import OTHERS, CappedSeries, Entry
 from kshare_servicekit.measures import Family, Readings
 
-_SHARE_NUMBERS = 12
+_SHARE_NUMBERS = 13
 THINGS_PER_TURN = 200
 """Share-partitions or logs that one turn of the event loop looks at."""
 
@@ -279,11 +279,13 @@ def _numbers(counts: ShareCounts) -> list[float]:
         *counts.ended,
         counts.dead_letters,
         counts.dead_letters_given_up,
+        counts.truncated,
     ]
 
 
 def _add_counts(readings: Readings, labels: tuple[str, str, str], numbers: Sequence[float]) -> None:
-    acquired, taken_back, gap, accept, release, reject, renew, timed_out, sessions, limit, letters, given_up = numbers
+    acquired, taken_back, gap, accept, release, reject, renew, timed_out, sessions, limit, *more = numbers
+    letters, given_up, truncated = more
     acknowledged = {"accept": accept, "release": release, "reject": reject, "renew": renew, "gap": gap}
     readings.add(families.SHARE_ACQUIRED, acquired, *labels)
     readings.add(families.SHARE_TAKEN_BACK, taken_back, *labels)
@@ -295,6 +297,7 @@ def _add_counts(readings: Readings, labels: tuple[str, str, str], numbers: Seque
     readings.add(families.SHARE_SESSION_RELEASED, sessions, *labels)
     readings.add(families.SHARE_DEAD_LETTERS, letters, *labels)
     readings.add(families.SHARE_DEAD_LETTERS_GIVEN_UP, given_up, *labels)
+    readings.add(families.SHARE_TRUNCATED, truncated, *labels)
 
 
 def _add_gauges(readings: Readings, labels: tuple[str, str, str], gauges: _Gauges) -> None:

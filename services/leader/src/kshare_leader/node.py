@@ -148,7 +148,8 @@ class LeaderNode:
                 node_id=settings.node_id,
                 incarnation=f"{self._environment.random.getrandbits(128):032x}",
                 rpc_address=self._server.address,
-            )
+            ),
+            highest_leader_epoch=self._logs.highest_leader_epoch,
         )
         maintenance = self._maintain(self._logs, receiver)
         self._maintenance = asyncio.get_running_loop().create_task(maintenance, name="log-maintenance")

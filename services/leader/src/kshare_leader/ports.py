@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from kshare_core.identifiers import TopicPartition
+from kshare_core.leader_epochs import EpochEntry
 
 
 class StoredBatch(NamedTuple):
@@ -58,6 +59,16 @@ class TopicLog(Protocol):
     @property
     def high_watermark(self) -> int:
         """The end offset: the one that the next record gets."""
+        ...
+
+    @property
+    def leader_epochs(self) -> Sequence[EpochEntry]:
+        """From which offset on each leader epoch wrote, oldest first; the last entry is of the epoch that leads now,
+        from the log's end on where it has not appended yet."""
+        ...
+
+    def encoded_leader_epochs(self) -> bytes:
+        """The newest of them as bytes (`kshare_core.leader_epochs`)."""
         ...
 
     @property

@@ -22,6 +22,7 @@ from kshare_share_coordinator.machine.operations import (
     ReadStateSummary,
     Result,
     SnapshotColdState,
+    TruncateState,
     WriteState,
 )
 from kshare_share_coordinator.machine.share_group_offset import Record, ShareSnapshot, ShareTombstone, ShareUpdate
@@ -73,6 +74,7 @@ _OPERATION_NAMES: dict[type, str] = {
     InitializeState: "initialize",
     ReadState: "read",
     WriteState: "write",
+    TruncateState: "truncate",
     DeleteState: "delete",
     ReadStateSummary: "read_summary",
     SnapshotColdState: "snapshot_cold",

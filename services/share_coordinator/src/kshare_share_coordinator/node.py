@@ -24,6 +24,7 @@ from kshare_rpc.methods import (
     READ_SHARE_GROUP_STATE_SUMMARY,
     SHARE_COORDINATOR,
     TRANSFER_STATE_PARTITION,
+    TRUNCATE_SHARE_GROUP_STATE,
     WRITE_SHARE_GROUP_STATE,
 )
 from kshare_rpc.network import Network, Server, Service
@@ -43,6 +44,7 @@ from kshare_share_coordinator.handlers.state_topic import (
     list_state_topic_offsets,
 )
 from kshare_share_coordinator.handlers.transfer_state_partition import transfer_state_partition
+from kshare_share_coordinator.handlers.truncate_share_group_state import truncate_share_group_state
 from kshare_share_coordinator.handlers.write_share_group_state import write_share_group_state
 from kshare_share_coordinator.machine.operations import Operation, Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
@@ -224,6 +226,7 @@ class ShareCoordinatorNode:
                 INITIALIZE_SHARE_GROUP_STATE: initialize_share_group_state(operations),
                 READ_SHARE_GROUP_STATE: read_share_group_state(operations),
                 WRITE_SHARE_GROUP_STATE: write_share_group_state(operations),
+                TRUNCATE_SHARE_GROUP_STATE: truncate_share_group_state(operations),
                 DELETE_SHARE_GROUP_STATE: delete_share_group_state(operations),
                 READ_SHARE_GROUP_STATE_SUMMARY: read_share_group_state_summary(operations),
                 TRANSFER_STATE_PARTITION: transfer_state_partition(sender),

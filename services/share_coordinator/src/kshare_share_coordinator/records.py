@@ -5,6 +5,9 @@ A value is its version (int16, 0), then the flexible fields of ShareSnapshotValu
 and tagged fields, DeliveryCompleteCount being tagged field 0 that is left out when it is -1. A tombstone is a
 snapshot's key without a value. The golden bytes of the tests come from Kafka's generated classes.
 
+A ShareSnapshot has two tagged fields of kshare's own, each left out when there is nothing to say. Kafka's readers pass
+over them: 10000 is the leader epoch history of the log, 10001 the newest truncation (`LogTruncation`).
+
 A value that cannot be read raises CorruptRecord, which says what is wrong. Unknown tagged fields are
 skipped, because a newer Kafka may add some within version 0.
 """
@@ -14,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
+from kshare_core.leader_epochs import decode_leader_epochs
 from kshare_share_coordinator.machine.operations import batch_problem
 from kshare_share_coordinator.machine.share_group_offset import (
     UNKNOWN_DELIVERY_COMPLETE_COUNT,
     CorruptRecord,
+    LogTruncation,
     ShareSnapshot,
     ShareUpdate,
 )
@@ -38,6 +44,9 @@ _BATCH = Struct(">qqbhB")  # first and last offset, state, count, no tagged fiel
 _BATCH_FIELDS = Struct(">qqbh")
 _DELIVERY_COMPLETE_COUNT = Struct(">BBBi")  # one tagged field: tag 0, 4 bytes
 _INT32 = Struct(">i")
+_LEADER_EPOCHS_TAG = 10_000
+_TRUNCATION_TAG = 10_001
+_TRUNCATION = Struct(">iqqqq")
 
 
 def encode_key(record_type: int, key: SharePartitionKey) -> bytes:
@@ -73,7 +82,12 @@ def encode_snapshot(snapshot: ShareSnapshot) -> bytes:
         snapshot.create_timestamp_ms,
         snapshot.write_timestamp_ms,
     )
-    return head + _encode_tail(snapshot.state_batches, snapshot.delivery_complete_count)
+    more = []
+    if snapshot.leader_epochs:
+        more.append((_LEADER_EPOCHS_TAG, snapshot.leader_epochs))
+    if snapshot.truncation is not None:
+        more.append((_TRUNCATION_TAG, _TRUNCATION.pack(*snapshot.truncation)))
+    return head + _encode_tail(snapshot.state_batches, snapshot.delivery_complete_count, more)
 
 
 def encode_update(update: ShareUpdate) -> bytes:
@@ -90,16 +104,19 @@ def decode_snapshot(key: SharePartitionKey, value: bytes) -> ShareSnapshot:
     reader.require(min(snapshot_epoch, state_epoch, leader_epoch) >= 0, "has a negative epoch")
     reader.require(start_offset >= -1, f"has the start offset {start_offset}")
     batches = reader.state_batches()
+    tail = reader.tail()
     return ShareSnapshot(
         key=key,
         snapshot_epoch=snapshot_epoch,
         state_epoch=state_epoch,
         leader_epoch=leader_epoch,
         start_offset=start_offset,
-        delivery_complete_count=reader.delivery_complete_count(),
+        delivery_complete_count=tail.delivery_complete_count,
         create_timestamp_ms=created,
         write_timestamp_ms=written,
         state_batches=batches,
+        leader_epochs=tail.leader_epochs,
+        truncation=tail.truncation,
     )
 
 
@@ -117,18 +134,24 @@ def decode_update(key: SharePartitionKey, update_number: int, value: bytes) -> S
         snapshot_epoch=snapshot_epoch,
         leader_epoch=leader_epoch,
         start_offset=start_offset,
-        delivery_complete_count=reader.delivery_complete_count(),
+        delivery_complete_count=reader.tail().delivery_complete_count,
         state_batches=batches,
     )
 
 
-def _encode_tail(batches: Sequence[StateBatch], delivery_complete_count: int) -> bytes:
-    if delivery_complete_count == UNKNOWN_DELIVERY_COMPLETE_COUNT:
-        tagged_fields = b"\x00"
-    else:
-        tagged_fields = _DELIVERY_COMPLETE_COUNT.pack(1, 0, _INT32.size, delivery_complete_count)
+def _encode_tail(
+    batches: Sequence[StateBatch], delivery_complete_count: int, more: Sequence[tuple[int, bytes]] = ()
+) -> bytes:
+    """`more` are tagged fields that ascend, all of them above 0."""
     pack = _BATCH.pack
-    return b"".join([_unsigned_varint(len(batches) + 1), *[pack(*batch, 0) for batch in batches], tagged_fields])
+    pieces = [_unsigned_varint(len(batches) + 1), *[pack(*batch, 0) for batch in batches]]
+    if delivery_complete_count == UNKNOWN_DELIVERY_COMPLETE_COUNT:
+        pieces.append(bytes((len(more),)))
+    else:
+        pieces.append(_DELIVERY_COMPLETE_COUNT.pack(1 + len(more), 0, _INT32.size, delivery_complete_count))
+    for tag, content in more:
+        pieces += (_unsigned_varint(tag), _unsigned_varint(len(content)), content)
+    return b"".join(pieces)
 
 
 def _unsigned_varint(value: int) -> bytes:
@@ -140,6 +163,14 @@ def _unsigned_varint(value: int) -> bytes:
         value >>= 7
     pieces.append(value)
     return bytes(pieces)
+
+
+class _Tail(NamedTuple):
+    """The tagged fields of a value."""
+
+    delivery_complete_count: int
+    leader_epochs: bytes
+    truncation: LogTruncation | None
 
 
 class _Reader:
@@ -175,16 +206,30 @@ class _Reader:
         self.require(is_canonical(batches), "has state batches that are out of order or overlap")
         return batches
 
-    def delivery_complete_count(self) -> int:
+    def tail(self) -> _Tail:
         """Reads the value's tagged fields, which are its end."""
         delivery_complete_count = UNKNOWN_DELIVERY_COMPLETE_COUNT
+        leader_epochs = b""
+        truncation = None
         for tag, content in self._tagged_fields():
             if tag == 0:
                 self.require(len(content) == _INT32.size, f"has a DeliveryCompleteCount of {len(content)} bytes")
                 (delivery_complete_count,) = _INT32.unpack(content)
+            elif tag == _LEADER_EPOCHS_TAG:
+                leader_epochs = self._leader_epochs(content)
+            elif tag == _TRUNCATION_TAG:
+                self.require(len(content) == _TRUNCATION.size, f"has a truncation of {len(content)} bytes")
+                truncation = LogTruncation(*_TRUNCATION.unpack(content))
         self.require(delivery_complete_count >= -1, f"has the delivery complete count {delivery_complete_count}")
         self.require(self._position == len(self._data), "has bytes after its end")
-        return delivery_complete_count
+        return _Tail(delivery_complete_count, leader_epochs, truncation)
+
+    def _leader_epochs(self, content: bytes) -> bytes:
+        try:
+            decode_leader_epochs(content)
+        except ValueError as error:
+            raise CorruptRecord(f"{self._name} has {error}") from None
+        return content
 
     def _tagged_fields(self) -> list[tuple[int, bytes]]:
         fields = []

@@ -3,6 +3,9 @@
 A node's epoch comes from one counter that only grows (after Kafka's broker epoch). Registering again with the same
 incarnation, because the answer was lost, gives the same epoch; a new incarnation replaces the older one at once. The
 lease is the shell's; a node whose lease ran out is removed by a record.
+
+A leader says the highest leader epoch that its disk has seen, and gets a node epoch above it: where the coordinator's
+store is an older copy, its counter would give epochs again that records of the logs have already.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from kshare_runtime.machine import Decision
 
 NODE_LIMIT = 1_000
 """Registered nodes of all roles together."""
+MAX_NODE_EPOCH = (1 << 31) - 1
 
 
 def decide_start(state: CoordinatorState, command: Start) -> Decision[Record, None, Effect]:
@@ -56,6 +60,10 @@ def decide_register(
     node = pb.Node()
     node.CopyFrom(command.request.node)
     _check(node)
+    if not 0 <= command.request.highest_leader_epoch < MAX_NODE_EPOCH:
+        highest = command.request.highest_leader_epoch
+        text = f"the highest leader epoch is {highest}; 0 to {MAX_NODE_EPOCH - 1} is allowed"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     known = state.nodes.get((node.role, node.node_id))
     lease = LeaseStarted(role=node.role, node_id=node.node_id, incarnation=node.incarnation)
     node.node_epoch = known.node_epoch if known else 0
@@ -63,7 +71,7 @@ def decide_register(
         return Decision((), pb.RegisterNodeResponse(node_epoch=node.node_epoch, lease_ms=lease_ms), (lease,))
     if known is None and len(state.nodes) >= NODE_LIMIT:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {len(state.nodes)} nodes; at most {NODE_LIMIT} may be")
-    node.node_epoch = next_epoch(state)
+    node.node_epoch = max(next_epoch(state), command.request.highest_leader_epoch + 1)
     found = [records.cluster_number(records.EPOCH_COUNTER, node.node_epoch), records.node(node)]
     if node.role == pb.ROLE_LEADER:
         found.append(records.cluster_number(f"{records.LEADER_NODE_EPOCH}{node.node_id}", node.node_epoch))

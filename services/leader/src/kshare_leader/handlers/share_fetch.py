@@ -31,8 +31,9 @@ from kshare_leader.ports import StoredBatch
 from kshare_leader.share.acquiring import Taken
 from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_leader.share.served_partition import ServedPartition
-from kshare_rpc.generated.kshare.v1 import common_pb2, leader_pb2
+from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import Payload
+from kshare_wire.record_batches import leader_epoch_of
 
 RECORD_LIMIT = 1
 """ShareAcquireMode of KIP-1206."""
@@ -275,9 +276,14 @@ def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: _Partit
     cached = fetch.request.cached
     sent_bytes = 0
     for batch in fetch.taken.batches:
-        inline = not (cached and _is_cached(batch, cached))
+        leader_epoch = leader_epoch_of(batch.data)
+        inline = not (cached and _is_cached(batch, leader_epoch, cached))
         answer.batches.add(
-            base_offset=batch.base_offset, last_offset=batch.last_offset, length=batch.length, inline=inline
+            base_offset=batch.base_offset,
+            last_offset=batch.last_offset,
+            length=batch.length,
+            inline=inline,
+            leader_epoch=leader_epoch,
         )
         if inline:
             payload.append(batch.data)
@@ -285,5 +291,10 @@ def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: _Partit
     served.counts.topic.share_fetch_bytes_out += sent_bytes
 
 
-def _is_cached(batch: StoredBatch, cached: Sequence[common_pb2.OffsetRange]) -> bool:
-    return any(run.first_offset <= batch.base_offset and batch.last_offset <= run.last_offset for run in cached)
+def _is_cached(batch: StoredBatch, leader_epoch: int, cached: Sequence[leader_pb2.ShareFetchRequest.CachedRun]) -> bool:
+    return any(
+        run.leader_epoch == leader_epoch
+        and run.first_offset <= batch.base_offset
+        and batch.last_offset <= run.last_offset
+        for run in cached
+    )

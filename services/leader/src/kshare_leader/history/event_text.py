@@ -81,7 +81,7 @@ def unloaded(time_ms: int, reason: str) -> str:
 
 
 def loaded(time_ms: int, start_offset: int, runs: Iterable[Run], reason: str) -> str:
-    """`runs` are the window's, just loaded; `reason` is empty where the state was stored before."""
+    """`runs` are the window's, just loaded; `reason` is empty where there is none."""
     listed = ",".join(
         f'[{run.first_offset},{run.last_offset},"{STATE_NAMES[run.state]}",{run.delivery_count}]' for run in runs
     )

@@ -15,6 +15,7 @@ from kshare_core.delivery_history import (
     REASON_DELIVERIES_ENDED,
     REASON_DELIVERY_COUNT_LIMIT,
     REASON_GAP,
+    REASON_LOG_TRUNCATED,
     REASON_MISSING_IN_LOG,
     REASON_NOT_DELIVERED,
     REASON_REJECTED,
@@ -86,14 +87,20 @@ class PartitionHistory:
         """None before it is loaded and after it ended: then there is nothing to tell."""
         self._start_offset = -1
 
-    def loaded(self, machine: SharePartition, state_epoch: int, reset: str = "") -> None:
-        """Its state was read; `reset` is share.auto.offset.reset where that gave the start offset."""
+    def loaded(
+        self, machine: SharePartition, state_epoch: int, reset: str = "", truncation_leader_epoch: int = 0
+    ) -> None:
+        """Its state was read; `reset` is share.auto.offset.reset where that gave the start offset.
+
+        `truncation_leader_epoch` is that of the state's newest truncation, 0 where there was none.
+        """
         if self._open_stream is None:
             return
         machine.facts.keep()
         self._stream = self._open_stream(state_epoch)
         self._start_offset = machine.start_offset
-        self._stream.add(event_text.loaded(self._wall_now_ms(), machine.start_offset, machine.runs(), reset))
+        reason = f"{REASON_LOG_TRUNCATED}{truncation_leader_epoch}" if truncation_leader_epoch else reset
+        self._stream.add(event_text.loaded(self._wall_now_ms(), machine.start_offset, machine.runs(), reason))
 
     def unloaded(self, reason: str) -> None:
         """It is not served any more, for the Kafka error of this name."""

@@ -16,6 +16,7 @@ whole topic is one range of keys in each family.
 | dead_letters | source topic id, partition, group | of a partition that takes dead letters: what                     |
 |            |                             | `dead_letters.appended.encode_row` writes |
 | unfinished_dead_letters | group          | empty: the share-partition may have Archiving records |
+| leader_epochs | leader epoch, 8 bytes    | the offset of the first batch that it wrote, 8 bytes |
 | meta       | "cluster.id", no partition  | the id of the cluster whose records lie here |
 """
 
@@ -33,6 +34,7 @@ SEGMENTS = "segments"
 POSITIONS = "positions"
 DEAD_LETTERS = "dead_letters"
 UNFINISHED_DEAD_LETTERS = "unfinished_dead_letters"
+LEADER_EPOCHS = "leader_epochs"
 META = "meta"
 PARTITION_FAMILIES = (
     LOG,
@@ -43,6 +45,7 @@ PARTITION_FAMILIES = (
     POSITIONS,
     DEAD_LETTERS,
     UNFINISHED_DEAD_LETTERS,
+    LEADER_EPOCHS,
 )
 
 CLUSTER_ID_KEY = b"cluster.id"
@@ -71,7 +74,7 @@ def end_of_topic(topic_id: bytes) -> bytes:
 
 
 def long_key(prefix: bytes, number: int) -> bytes:
-    """The key of a base offset or a producer id; neither is negative."""
+    """The key of a base offset, a producer id or a leader epoch; none is negative."""
     return prefix + _LONG.pack(number)
 
 
@@ -98,6 +101,16 @@ def parse_timestamp_value(value: bytes) -> int:
     """The inverse of `timestamp_value`; struct.error where the bytes are none."""
     (end_offset,) = _TIMESTAMP_VALUE.unpack(value)
     return int(end_offset)
+
+
+def offset_value(offset: int) -> bytes:
+    return _LONG.pack(offset)
+
+
+def parse_offset_value(value: bytes) -> int:
+    """The inverse of `offset_value`; struct.error where the bytes are none."""
+    (offset,) = _LONG.unpack(value)
+    return int(offset)
 
 
 def aborted_value(producer_id: int, first_offset: int, last_stable_offset: int) -> bytes:

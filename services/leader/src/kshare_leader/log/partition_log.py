@@ -27,9 +27,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
+from kshare_core.leader_epochs import EpochEntry
 from kshare_core.log_fields import about
 from kshare_leader.log import keys
 from kshare_leader.log.batch_validation import CheckedBatch
+from kshare_leader.log.leader_epoch_history import LeaderEpochWentBack
 from kshare_leader.log.old_batches import OldBatches
 from kshare_leader.log.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
 from kshare_leader.log.producer_state import ProducerState, TransactionalAppend
@@ -95,7 +97,6 @@ class PartitionLog:
         self._listeners: dict[int, Callable[[], None]] = {}
         self._listener_number = 0
         self.settings = settings
-        self.leader_epoch = leader_epoch
         self.is_closed = False
         self.is_moving = False
         """It is copied to another leader; meanwhile no batch that is stored may change."""
@@ -103,16 +104,32 @@ class PartitionLog:
         """Bytes appended since the log was opened; tells a waiting fetch how much came in."""
         try:
             self.producers = ProducerState(store, key, limit=producers_limit)
-            self._positions, self.segments, self._next_offset, self._unindexed_bytes = self._stored.open_extent()
+            extent = self._stored.open_extent()
+            self._positions, self.segments, self._next_offset, self._unindexed_bytes, self._leader_epochs = extent
             self._old_batches = OldBatches(
                 store, self._prefix, self._next_offset, self.reader, on_found=self.notify, report=self._report
             )
         except (KafkaError, struct.error) as error:
             raise StorageFailure(f"the log of partition {self.name} is damaged: {error}") from error
+        self._leader_epoch = -1
+        self._lead_first(leader_epoch)
         self._max_timestamp_ms = self._newest_segment_ms()
         self._has_unreachable = self._positions.start_offset > 0
         self._reported_damage = ""
         self._tail = tails.open(key, self._next_offset)
+
+    def _lead_first(self, leader_epoch: int) -> None:
+        try:
+            self.leader_epoch = leader_epoch
+        except LeaderEpochWentBack as problem:
+            # The rows are stored, so that the next registration of this node says which epoch it has seen.
+            if not self._leader_epochs.is_stored:
+                self._store.write(list(self._leader_epochs.writes(self._prefix)))
+            text = (
+                f"the log of partition {self.name} cannot be led: {problem}. The coordinator's store is older than "
+                "this leader's: start this leader again, which tells the coordinator the epoch"
+            )
+            raise StorageFailure(text) from problem
 
     # what a log is to others
 
@@ -124,6 +141,27 @@ class PartitionLog:
     @property
     def topic_partition(self) -> TopicPartition:
         return self._key
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that this node leads the partition with; its batches carry it."""
+        return self._leader_epoch
+
+    @leader_epoch.setter
+    def leader_epoch(self, leader_epoch: int) -> None:
+        """LeaderEpochWentBack where the log has batches of a newer one."""
+        if leader_epoch != self._leader_epoch:
+            self._leader_epochs.lead(leader_epoch, self._next_offset)
+            self._leader_epoch = leader_epoch
+
+    @property
+    def leader_epochs(self) -> Sequence[EpochEntry]:
+        """See TopicLog."""
+        return self._leader_epochs.entries
+
+    def encoded_leader_epochs(self) -> bytes:
+        """See TopicLog."""
+        return self._leader_epochs.encoded()
 
     @property
     def log_start_offset(self) -> int:
@@ -262,6 +300,8 @@ class PartitionLog:
         """What must become durable, in one atomic write, before `commit`."""
         for batch in pending.batches:
             yield Write(keys.LOG, keys.long_key(self._prefix, batch.base_offset), batch.data)
+        if pending.batches and not self._leader_epochs.is_stored:
+            yield from self._leader_epochs.writes(self._prefix)
         yield from self.producers.writes(pending)
         for timestamp_ms, end_offset in pending.index.items():
             value = keys.timestamp_value(end_offset)
@@ -272,6 +312,8 @@ class PartitionLog:
 
     def commit(self, pending: PendingAppends) -> None:
         """Makes the batches readable; call `notify` when all logs of the turn are committed."""
+        if pending.batches and not self._leader_epochs.is_stored:
+            self._leader_epochs.appended()
         self._next_offset = pending.next_offset
         self._max_timestamp_ms = pending.max_timestamp_ms
         self._unindexed_bytes = pending.unindexed_bytes
@@ -414,6 +456,7 @@ class PartitionLog:
         positions = Positions(start_offset, self._positions.first_dirty_offset)
         change = plan_start(self.segments, positions, self._next_offset, self._prefix)
         change.writes.extend([Write(keys.TIMESTAMPS, key, None) for key in self._stored.index_keys_below(start_offset)])
+        change.writes.extend(self._leader_epochs.removals(start_offset, self._prefix))
         return change
 
     def commit_start(self, change: StartChange) -> None:
@@ -422,6 +465,7 @@ class PartitionLog:
         self.segments.remove(change.gone, self._next_offset)
         self._max_timestamp_ms = self._newest_segment_ms()
         self._tails.drop_before(self._key, change.positions.start_offset)
+        self._leader_epochs.forget_below(change.positions.start_offset)
         self._has_unreachable = True
 
     def remove_unreachable(self) -> None:

@@ -442,6 +442,9 @@ class PartitionLogs:
             log = self._logs.get(key)
             if log is not None:
                 log.settings = settings
+                if partition.leader_epoch < log.leader_epoch:
+                    self._close_behind(key, log, topic.name, partition.leader_epoch)
+                    continue
                 log.leader_epoch = partition.leader_epoch
                 log.is_moving = partition.is_moving
                 continue
@@ -461,6 +464,20 @@ class PartitionLogs:
             except StorageFailure as failure:
                 self._offline[key] = f"partition {partition.partition} of topic {topic.name} is offline: {failure}"
                 self._report(self._offline[key])
+
+    def _close_behind(self, key: TopicPartition, log: PartitionLog, topic_name: str, leader_epoch: int) -> None:
+        """The catalog went back in time: no record may be written in an epoch that another record has already."""
+        self._offline[key] = (
+            f"partition {key.partition} of topic {topic_name} is offline: the catalog gives it leader epoch "
+            f"{leader_epoch}, and this leader had {log.leader_epoch}. Start this leader again"
+        )
+        self._report(self._offline[key])
+        del self._logs[key]
+        log.close()
+
+    def highest_leader_epoch(self) -> int:
+        """Of all epochs that a batch on this disk was written in; 0 where nothing is stored. StorageFailure."""
+        return max([keys.number_of(key) for key, _ in self._store.scan(keys.LEADER_EPOCHS, b"")], default=0)
 
     def _foreign_cluster_problem(self, cluster_id: str) -> str | None:
         """What is wrong where the store's records do not belong to the catalog's cluster; an empty store joins it."""

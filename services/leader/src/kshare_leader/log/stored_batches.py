@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
+from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.log import keys
+from kshare_leader.log.leader_epoch_history import LeaderEpochHistory
 from kshare_leader.log.segments import (
     UNKNOWN_TIME,
     Positions,
@@ -38,6 +40,7 @@ class OpenedExtent(NamedTuple):
     end_offset: int
     unindexed_bytes: int
     """Bytes after the last entry of the index of timestamps."""
+    leader_epochs: LeaderEpochHistory
 
 
 class StoredBatches:
@@ -125,7 +128,38 @@ class StoredBatches:
             )
             raise StorageFailure(text)
         unindexed_bytes = self._count_unsaved(positions, segments)
-        return OpenedExtent(positions, segments, max(stored_end, known_end), unindexed_bytes)
+        leader_epochs = self._leader_epochs(positions.start_offset, stored_end)
+        return OpenedExtent(positions, segments, max(stored_end, known_end), unindexed_bytes, leader_epochs)
+
+    def _leader_epochs(self, start_offset: int, end_offset: int) -> LeaderEpochHistory:
+        """The rows, and what batches tell that were appended without rows, by an older version."""
+        rows = self._store.scan(keys.LEADER_EPOCHS, self._prefix, self._prefix_end)
+        try:
+            stored = [EpochEntry(keys.number_of(key), keys.parse_offset_value(value)) for key, value in rows]
+        except struct.error as error:
+            raise StorageFailure(f"the leader epochs of partition {self._name} are damaged: {error}") from error
+        newest = _leader_epoch(last) if (last := self._last_batch()) is not None else -1
+        found: list[EpochEntry] = []
+        epoch, low = (stored[-1].leader_epoch, stored[-1].start_offset) if stored else (-1, start_offset)
+        while epoch < newest:
+            batch = self._first_of_later_epoch(epoch, low, end_offset)
+            if batch is None:
+                break
+            epoch, low = _leader_epoch(batch), batch.last_offset + 1
+            found.append(EpochEntry(epoch, batch.base_offset))
+        return LeaderEpochHistory(stored, found)
+
+    def _first_of_later_epoch(self, leader_epoch: int, low: int, high: int) -> StoredBatch | None:
+        """The first batch of a later leader epoch between two offsets; epochs grow with offsets."""
+        found: StoredBatch | None = None
+        while low < high:
+            middle = (low + high) // 2
+            batch = next(self.from_offset(middle), None)
+            if batch is not None and _leader_epoch(batch) <= leader_epoch:
+                low = batch.last_offset + 1
+            else:
+                found, high = batch, middle
+        return found
 
     def _count_unsaved(self, positions: Positions, segments: SegmentTable) -> int:
         """Counts the batches after the active segment's row; returns the bytes after the index's last entry."""
@@ -146,6 +180,14 @@ class StoredBatches:
         return unindexed_bytes
 
     def _stored_end_offset(self) -> int:
+        batch = self._last_batch()
+        return FIRST_OFFSET if batch is None else batch.last_offset + 1
+
+    def _last_batch(self) -> StoredBatch | None:
         for key, data in self._store.scan(keys.LOG, self._prefix, self._prefix_end, reverse=True):
-            return self._stored_batch(key, data).last_offset + 1
-        return FIRST_OFFSET
+            return self._stored_batch(key, data)
+        return None
+
+
+def _leader_epoch(batch: StoredBatch) -> int:
+    return read_header(batch.data).partition_leader_epoch

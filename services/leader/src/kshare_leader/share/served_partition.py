@@ -1,10 +1,11 @@
 """One share-partition that this leader serves: the machine, its log, its timer, its writes, and who waits for it.
 
-It loads itself when made: reads the state, finds a start offset where there is none (and stores it before anything is
-delivered), then serves until it is dropped. It is dropped when somebody newer owns it, when the outcome of a write is
-unknown, when the topic is gone or has another leader, when the last session that fetched here ended (so that what an
-administrator does to an empty group is seen), and when nobody used it for a while. A dropped one never serves again;
-the next request makes a new one, which reads the state anew.
+It loads itself when made: reads the state, cuts it where it knows records that the log does not have, finds a start
+offset where there is none (`start_offset`; all of that is stored before anything is delivered), then serves until it is
+dropped. It is dropped when somebody newer owns it, when the outcome of a write is unknown, when the topic is gone or
+has another leader, when the last session that fetched here ended (so that what an administrator does to an empty group
+is seen), and when nobody used it for a while. A dropped one never serves again; the next request makes a new one, which
+reads the state anew.
 
 A state write that is in flight when the share-partition is dropped may still become durable. The acknowledgements that
 it carries are answered when its outcome is known, and the new one's state is read after that (`state_store`).
@@ -39,7 +40,7 @@ from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, ArchivingRun, SharePartition
-from kshare_leader.machine.state_write import StateBatch, StateWrite
+from kshare_leader.machine.state_write import StateWrite
 from kshare_leader.measures import Progress, ShareCounts
 from kshare_leader.ports import TopicLog
 from kshare_leader.share.acquiring import Taken, archive_slice, readable_bytes, take_records
@@ -47,12 +48,19 @@ from kshare_leader.share.group_settings import GroupSettings
 from kshare_leader.share.limits import (
     FAILED_WRITE_PAUSE_MS,
     IDLE_UNLOAD_MS,
+    RETRY_INTERVAL_MAX_MS,
     SLOW_LOAD_MS,
 )
 from kshare_leader.share.log_slices import readable_end
 from kshare_leader.share.pending_writes import PendingWrites, Stored
-from kshare_leader.share.start_offset import find_start_offset, recover
-from kshare_leader.share.state_store import Outcome, SharePartitionState, ShareStateStore, WriteEnd
+from kshare_leader.share.start_offset import (
+    SharePartitionState,
+    diverging_offset,
+    find_start_offset,
+    state_end_offset,
+    truncated,
+)
+from kshare_leader.share.state_store import Outcome, ShareStateStore, WriteEnd
 
 _RELEASE = bytes([AcknowledgeType.RELEASE])
 
@@ -88,13 +96,13 @@ class ServedPartition:
         "_members",
         "_no_expiry_before_ms",
         "_on_dropped",
-        "_overwritten",
         "_remove_listener",
         "_report",
         "_scan_handle",
         "_settings",
         "_store",
         "_timer",
+        "_truncation_epoch",
         "_used_at_ms",
         "_waiters",
         "_wake_handle",
@@ -157,8 +165,9 @@ class ServedPartition:
         self._wake_handle: asyncio.Handle | None = None
         self._scan_handle: asyncio.Handle | None = None
         self._initial: SharePartition | None = None
-        """The machine while its start offset is being stored, with what else must be: `_overwritten`."""
-        self._overwritten: list[StateBatch] = []
+        """The machine while its start offset is being stored."""
+        self._truncation_epoch = 0
+        """The leader epoch of the newest truncation of the state; 0: none."""
         self._write_problem: str | None = None
         self._made_at_ms = self._used_at_ms = self._now_ms()
         self._remove_listener = log.add_listener(self._schedule_wake)
@@ -218,10 +227,10 @@ class ServedPartition:
 
     async def _load(self) -> None:
         try:
-            state = await self._store.read(self.key, self.leader_epoch)
-            self.state_epoch = state.state_epoch
+            state = await self._read_state()
             if state.start_offset >= 0:
-                self._recover(state)
+                machine = SharePartition(start_offset=state.start_offset, state_batches=state.state_batches)
+                self._serve(machine)
                 return
             start = await find_start_offset(self.settings.auto_offset_reset, self.log, self._wall_now_ms())
         except KafkaError as error:
@@ -239,19 +248,47 @@ class ServedPartition:
         self._initial = SharePartition(start_offset=start, start_is_stored=False)
         self._store.schedule(self)
 
-    def _recover(self, state: SharePartitionState) -> None:
-        log_end_offset = self.log.high_watermark
-        machine, self._overwritten = recover(state.start_offset, state.state_batches, log_end_offset)
-        if not self._overwritten:
-            self._serve(machine)
-            return
-        self._report(f"share-partition {self.key} goes on at the log's end {log_end_offset}, before that of its state")
-        self._initial = machine
-        self._store.schedule(self)
+    async def _read_state(self) -> SharePartitionState:
+        """The stored state, which is cut first where it knows records that the log does not have.
+
+        It is read again after a cut, so what is served is what the share coordinator has. KafkaError, StorageFailure.
+        """
+        cuts = 0
+        while True:
+            state = await self._store.read(self.key, self.leader_epoch)
+            self.state_epoch = state.state_epoch
+            self._truncation_epoch = state.truncation_leader_epoch
+            offset = diverging_offset(state, self.log)
+            if offset is None:
+                return state
+            if cuts:  # the share coordinator did not do what it said
+                self._report(f"the state of share-partition {self.key} was not cut at offset {offset}, trying again")
+                await asyncio.sleep(RETRY_INTERVAL_MAX_MS / 1000)
+            await self._store.truncate(self, truncated(state, offset))
+            if not cuts:
+                self._report_truncation(state, offset)
+            cuts += 1
+
+    def _report_truncation(self, state: SharePartitionState, offset: int) -> None:
+        state_end, log_end = state_end_offset(state), self.log.high_watermark
+        why = "the log ends there" if offset == log_end else "the log has other records from there on"
+        self.counts.note_truncated(state_end - offset)
+        self._report(
+            f"the state of share-partition {self.key} was cut at offset {offset}: {why}. The state had start offset "
+            f"{state.start_offset} and knew offsets up to {state_end - 1}; the log of partition "
+            f"{self.key.partition} has offsets {self.log.log_start_offset} to {log_end - 1}. What was acknowledged at "
+            f"offset {offset} or later was of records that are lost, or an administrator set a start offset beyond the "
+            "log's end. All records that are in the log from there on will be delivered"
+        )
+
+    @property
+    def leader_epochs(self) -> bytes:
+        """The log's leader epoch history."""
+        return self.log.encoded_leader_epochs()
 
     def _serve(self, machine: SharePartition, reset: str = "") -> None:
         self.machine = machine
-        self._history.loaded(machine, self.state_epoch, reset)
+        self._history.loaded(machine, self.state_epoch, reset, self._truncation_epoch)
         self._loading = None
         self._after_change()
         self._schedule_wake()
@@ -559,7 +596,7 @@ class ServedPartition:
             return None
         self._write_in_flight = write.write_id
         if self._initial is not None:
-            return write._replace(state_batches=[*write.state_batches, *self._overwritten])
+            return write
         self._writes.began(self._now_ms())
         self.counts.write_began()
         return write if self._prepare_archiving(write) else None
@@ -621,9 +658,8 @@ class ServedPartition:
             self.drop(end.error)
             return
         machine.write_succeeded(write.write_id)
-        reset = "" if self._overwritten else self.settings.auto_offset_reset
-        self._initial, self._overwritten = None, []
-        self._serve(machine, reset)
+        self._initial = None
+        self._serve(machine, self.settings.auto_offset_reset)
 
     def _set_timer(self, deadline_ms: int) -> None:
         """Keeps a timer that comes earlier: it only looks, and sets the next one."""

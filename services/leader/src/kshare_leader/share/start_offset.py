@@ -1,7 +1,9 @@
 """What a share-partition begins with: its stored state, or a start offset by share.auto.offset.reset (KIP-932).
 
-A log can end before the stored state does, after its disk was lost. What the log gets from there on are other records
-than those that the state knows, so the state is cut at the log's end: nothing may be skipped as already done.
+A state can know records that the log does not have: the log's disk was lost, or is an older copy, or an administrator
+set a start offset beyond the log's end. The log has, or will have, other records at those offsets, which nobody has
+delivered or acknowledged. So the state is cut where the two part (`diverging_offset`, `truncated`), durably, before
+anything is delivered. What lies below stays as it was: the log has those records.
 """
 
 from __future__ import annotations
@@ -10,10 +12,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kshare_core.configs.rows import BY_DURATION, duration_ms
-from kshare_core.states import RecordState
-from kshare_leader.machine.share_partition import SharePartition
+from kshare_core.leader_epochs import EpochEntry, common_end_offset
 from kshare_leader.machine.state_write import StateBatch
 from kshare_leader.ports import TopicLog
+
+
+class SharePartitionState(NamedTuple):
+    """What ReadShareGroupState returned; `state_batches` ascend."""
+
+    state_epoch: int
+    start_offset: int
+    state_batches: list[StateBatch]
+    leader_epochs: Sequence[EpochEntry] = ()
+    """The leader epoch history of the log that the state is about; empty where it is not known."""
+    truncation_leader_epoch: int = 0
+    """Of the newest truncation of the state; 0: none."""
 
 
 async def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: int) -> int:
@@ -32,26 +45,46 @@ async def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: 
     return log.high_watermark
 
 
-class Recovered(NamedTuple):
-    """A share-partition from its stored state. Where `overwritten` is not empty, it must be stored before anything is
-    delivered, with the machine's first write."""
-
-    machine: SharePartition
-    overwritten: list[StateBatch]
+def state_end_offset(state: SharePartitionState) -> int:
+    """Behind the last offset that the state says something about."""
+    return max([state.start_offset, *[batch.last_offset + 1 for batch in state.state_batches]])
 
 
-def recover(start_offset: int, state_batches: Sequence[StateBatch], log_end_offset: int) -> Recovered:
-    """The machine of a stored state, cut at the end of the log."""
-    machine = SharePartition(start_offset=start_offset, state_batches=state_batches)
-    if machine.end_offset <= log_end_offset:
-        return Recovered(machine, [])
-    known = [
-        StateBatch(first, min(last, log_end_offset - 1), state, delivery_count)
-        for first, last, state, delivery_count in state_batches
-        if first < log_end_offset
+def diverging_offset(state: SharePartitionState, log: TopicLog) -> int | None:
+    """The first offset whose record is not the one that the state knows, or that the log does not have.
+
+    None where the state knows no such offset. Where nobody vouched for the state's records (it has no leader epoch
+    history), only the log's end can tell. Raises StorageFailure.
+    """
+    state_end = state_end_offset(state)
+    log_end = log.high_watermark
+    offset = log_end
+    if state.leader_epochs:
+        offset = common_end_offset(state.leader_epochs, log.leader_epochs, log_end)
+    offset = max(offset, min(log.log_start_offset, log_end))
+    if state_end <= offset:
+        return None
+    if offset < log_end:  # up to the next batch there are no records, so nothing is wrong with what is known there
+        batches = log.read(offset, 1)
+        offset = max(offset, batches[0].base_offset) if batches else log_end
+    return offset if offset < state_end else None
+
+
+class TruncatedState(NamedTuple):
+    """What of a state stays when it is cut at `offset`."""
+
+    offset: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: list[StateBatch]
+
+
+def truncated(state: SharePartitionState, offset: int) -> TruncatedState:
+    """The state without `offset` and what lies behind it."""
+    batches = [
+        batch._replace(last_offset=min(batch.last_offset, offset - 1))
+        for batch in state.state_batches
+        if batch.first_offset < offset
     ]
-    overwritten = StateBatch(log_end_offset, machine.end_offset - 1, RecordState.AVAILABLE, 0)
-    machine = SharePartition(
-        start_offset=min(start_offset, log_end_offset), state_batches=[*known, overwritten], start_is_stored=False
-    )
-    return Recovered(machine, [overwritten])
+    done = sum(batch.last_offset - batch.first_offset + 1 for batch in batches if batch.state.is_terminal)
+    return TruncatedState(offset, min(state.start_offset, offset), done, batches)

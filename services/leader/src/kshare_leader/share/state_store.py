@@ -22,14 +22,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.leader_epochs import decode_leader_epochs
 from kshare_core.log_fields import about
 from kshare_core.states import RecordState
 from kshare_leader.machine.state_write import StateBatch, StateWrite
@@ -40,9 +41,10 @@ from kshare_leader.share.limits import (
     STATE_CALL_TIMEOUT_MS,
     WRITE_ATTEMPT_MIN_MS,
 )
+from kshare_leader.share.start_offset import SharePartitionState, TruncatedState
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.methods import READ_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import CallFailed, Channel, ChannelUnavailable
 
 _TRANSIENT = frozenset(
@@ -52,6 +54,7 @@ _TRANSIENT = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
+Answer = TypeVar("Answer")
 _STATES = frozenset(int(state) for state in RecordState)
 _FENCED = frozenset({ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -72,14 +75,6 @@ class WriteEnd(NamedTuple):
     error: KafkaError | None = None
 
 
-class SharePartitionState(NamedTuple):
-    """What ReadShareGroupState returned."""
-
-    state_epoch: int
-    start_offset: int
-    state_batches: list[StateBatch]
-
-
 class WriteSource(Protocol):
     """A share-partition that has something to store."""
 
@@ -89,6 +84,11 @@ class WriteSource(Protocol):
     def state_epoch(self) -> int: ...
     @property
     def leader_epoch(self) -> int: ...
+    @property
+    def leader_epochs(self) -> bytes:
+        """The log's leader epoch history, ending with `leader_epoch`."""
+        ...
+
     @property
     def is_dropped(self) -> bool: ...
 
@@ -187,13 +187,24 @@ class ShareStateStore:
         """The stored state; waits for as long as no share coordinator can be asked. Raises KafkaError for the rest."""
         while (before := self._under_way.get(key)) is not None:
             await asyncio.shield(before.wait())
+        return await self._ask(key, "read", lambda address: self._read_once(address, key, leader_epoch))
+
+    async def truncate(self, source: WriteSource, cut: TruncatedState) -> None:
+        """Replaces the stored state by what is left of it, durably; waits and raises as `read`.
+
+        A second request of the same leader epoch changes nothing, so it does no harm that one may be sent twice.
+        """
+        await self._ask(source.key, "truncated", lambda address: self._truncate_once(address, source, cut))
+
+    async def _ask(self, key: SharePartitionKey, what: str, once: Callable[[str], Awaitable[Answer]]) -> Answer:
+        """What `once` answers at the address of the share coordinator that owns the state."""
         attempts = 0
         while True:
             problem = "no live share coordinator owns its state"
             address = self._view().share_coordinator_address(key)
             if address is not None:
                 try:
-                    return await self._read_once(address, key, leader_epoch)
+                    return await once(address)
                 except KafkaError as error:
                     if error.code not in _TRANSIENT:
                         raise _for_clients(error) from error
@@ -201,7 +212,7 @@ class ShareStateStore:
                 except CallFailed as failure:
                     problem = f"{address}: {failure}"
             if attempts == 0:
-                text = f"the state of share-partition {key} cannot be read yet, trying again: {problem}"
+                text = f"the state of share-partition {key} cannot be {what} yet, trying again: {problem}"
                 about(key, self._report)(text)
             attempts += 1
             await asyncio.sleep(self._pause(attempts))
@@ -214,8 +225,33 @@ class ShareStateStore:
             if result.topic_id == key.topic_id and result.partition == key.partition:
                 if result.error_code != ErrorCode.NONE:
                     raise KafkaError(_code(result.error_code), result.error_message)
-                batches = [_state_batch(batch) for batch in result.state_batches]
-                return SharePartitionState(result.state_epoch, result.start_offset, batches)
+                return _state_of(result)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{address} answered without share-partition {key}")
+
+    async def _truncate_once(self, address: str, source: WriteSource, cut: TruncatedState) -> None:
+        key = source.key
+        request = messages.TruncateShareGroupStateRequest(group_id=key.group_id)
+        partition = request.partitions.add(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            state_epoch=source.state_epoch,
+            leader_epoch=source.leader_epoch,
+            offset=cut.offset,
+            start_offset=cut.start_offset,
+            delivery_complete_count=cut.delivery_complete_count,
+            leader_epochs=source.leader_epochs,
+        )
+        for first, last, state, delivery_count in cut.state_batches:
+            partition.state_batches.add(
+                first_offset=first, last_offset=last, delivery_state=state, delivery_count=delivery_count
+            )
+        channel = self._channel(address)
+        answer, _ = await channel.call(TRUNCATE_SHARE_GROUP_STATE, request, timeout_ms=STATE_CALL_TIMEOUT_MS)
+        for result in answer.results:
+            if result.topic_id == key.topic_id and result.partition == key.partition:
+                if result.error_code != ErrorCode.NONE:
+                    raise KafkaError(_code(result.error_code), result.error_message)
+                return
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{address} answered without share-partition {key}")
 
     # Writing
@@ -355,12 +391,25 @@ def _write_request(group_id: str, attempts: Sequence[_Attempt]) -> messages.Writ
             leader_epoch=source.leader_epoch,
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
+            leader_epochs=source.leader_epochs,
         )
         for first, last, state, delivery_count in write.state_batches:
             partition.state_batches.add(
                 first_offset=first, last_offset=last, delivery_state=state, delivery_count=delivery_count
             )
     return request
+
+
+def _state_of(result: messages.ReadShareGroupStateResponse.Result) -> SharePartitionState:
+    batches = sorted([_state_batch(batch) for batch in result.state_batches])
+    try:
+        leader_epochs = decode_leader_epochs(result.leader_epochs)
+    except ValueError as error:
+        text = f"the share coordinator returned {error}"
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error
+    return SharePartitionState(
+        result.state_epoch, result.start_offset, batches, leader_epochs, result.truncation_leader_epoch
+    )
 
 
 def _state_batch(batch: messages.StateBatch) -> StateBatch:

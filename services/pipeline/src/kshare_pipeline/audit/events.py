@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kshare_core.delivery_history import DurableRun, EventType, HistoryRecord
+from kshare_core.delivery_history import REASON_LOG_TRUNCATED, DurableRun, EventType, HistoryRecord
 
 
 class SharePartitionId(NamedTuple):
@@ -62,6 +62,14 @@ class HistoryEvent(NamedTuple):
             f"epochs {self.state_epoch}/{self.leader_epoch}"
         )
         return f"{_time_text(self.time_ms)} {', '.join(parts)} ({place})"
+
+    @property
+    def truncation_leader_epoch(self) -> int:
+        """Of a `loaded` event: the leader epoch in which the durable state was cut last; 0 where it was not."""
+        if self.event != "loaded" or not self.reason or not self.reason.startswith(REASON_LOG_TRUNCATED):
+            return 0
+        number = self.reason.removeprefix(REASON_LOG_TRUNCATED)
+        return int(number) if number.isdecimal() else 0
 
     @property
     def problem(self) -> str | None:

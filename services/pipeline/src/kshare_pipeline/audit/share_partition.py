@@ -6,7 +6,8 @@ Rules
   and count.
 - What was accepted, rejected or archived is never acquired or accepted again, and has at most one dead letter.
 - The start offset and the epochs only move forwards; only a new state epoch (an administrator altered or deleted the
-  offsets) begins anew. The start offset passes nothing that has not ended.
+  offsets), and a truncation of the state after the log lost records, begin anew. The start offset passes nothing that
+  has not ended.
 - A `loaded` event agrees with all that was durable (`loaded_state`).
 
 Events may be missing: numbers of the sequence, or the last ones of an incarnation that crashed. Then what was open is
@@ -64,6 +65,8 @@ class SharePartitionAuditor:
         self._limit = delivery_count_limit
         self._order = OrderOfEvents()
         self._state_epoch: int | None = None
+        self._truncation_epoch = 0
+        """The leader epoch in which the durable state was cut last; 0: it was not."""
         self._begin_era()
 
     def _begin_era(self) -> None:
@@ -95,6 +98,11 @@ class SharePartitionAuditor:
         if self._state_epoch is None or event.state_epoch > self._state_epoch:
             self._end_era(Outcome.RESET)
             self._state_epoch = event.state_epoch
+            self._truncation_epoch = 0
+            self._begin_era()
+        if (truncation_epoch := event.truncation_leader_epoch) > self._truncation_epoch:
+            self._end_era(Outcome.RESET)
+            self._truncation_epoch = truncation_epoch
             self._begin_era()
         self._pass_over_missing(place.continuity, event)
         if event.problem is not None:

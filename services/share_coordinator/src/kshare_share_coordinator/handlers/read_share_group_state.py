@@ -44,6 +44,9 @@ def _answer(key: SharePartitionKey, result: Result) -> messages.ReadShareGroupSt
     if result.state is not None:
         answer.state_epoch = result.state.state_epoch
         answer.start_offset = result.state.start_offset
+        answer.leader_epochs = result.state.leader_epochs
+        if result.state.truncation is not None:
+            answer.truncation_leader_epoch = result.state.truncation.leader_epoch
         for first_offset, last_offset, delivery_state, delivery_count in result.state.state_batches:
             answer.state_batches.add(
                 first_offset=first_offset,

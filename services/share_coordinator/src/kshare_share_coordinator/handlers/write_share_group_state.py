@@ -30,6 +30,7 @@ def write_share_group_state(service: OperationService) -> Handler:
                     StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
                     for batch in partition.state_batches
                 ],
+                leader_epochs=partition.leader_epochs,
             )
             for partition in request.partitions
         ]

@@ -11,9 +11,10 @@ from typing import NamedTuple, TypeAlias
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
+from kshare_core.leader_epochs import decode_leader_epochs, newest_leader_epoch
 from kshare_core.states import PERSISTED_STATES
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
-from kshare_share_coordinator.machine.state_batches import StateBatch
+from kshare_share_coordinator.machine.state_batches import StateBatch, is_canonical
 
 GROUP_ID_BYTES_LIMIT = 32_767
 """What the length field of Kafka's record keys can say."""
@@ -42,7 +43,9 @@ class ReadState(NamedTuple):
 
 
 class WriteState(NamedTuple):
-    """WriteShareGroupState (key 85) of one share-partition; a `start_offset` of -1 leaves it as it is."""
+    """WriteShareGroupState (key 85) of one share-partition; a `start_offset` of -1 leaves it as it is.
+
+    `leader_epochs` is the log's leader epoch history as the writing leader has it; empty: nobody vouches for it."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -50,6 +53,23 @@ class WriteState(NamedTuple):
     start_offset: int
     delivery_complete_count: int
     state_batches: Sequence[StateBatch]
+    leader_epochs: bytes = b""
+
+
+class TruncateState(NamedTuple):
+    """A leader replaces the state of a share-partition by what its log still has of it; see LogTruncation.
+
+    `offset` is where the log and the state part, `start_offset` and `state_batches` are the whole state below it.
+    """
+
+    key: SharePartitionKey
+    state_epoch: int
+    leader_epoch: int
+    offset: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: Sequence[StateBatch]
+    leader_epochs: bytes
 
 
 class DeleteState(NamedTuple):
@@ -73,7 +93,9 @@ class SnapshotColdState(NamedTuple):
     update_count: int
 
 
-Operation: TypeAlias = InitializeState | ReadState | WriteState | DeleteState | ReadStateSummary | SnapshotColdState
+Operation: TypeAlias = (
+    InitializeState | ReadState | WriteState | TruncateState | DeleteState | ReadStateSummary | SnapshotColdState
+)
 
 
 class Result(NamedTuple):
@@ -120,6 +142,40 @@ def write_problem(operation: WriteState) -> str | None:
         if problem:
             return problem
     return None
+
+
+def truncate_problem(operation: TruncateState) -> str | None:
+    """What is wrong with a truncation, None where nothing is."""
+    start_offset, offset = operation.start_offset, operation.offset
+    if not 0 <= start_offset <= offset:
+        return f"the start offset is {start_offset}; a state that is cut at {offset} starts at 0 to {offset}"
+    if operation.delivery_complete_count < 0:
+        return f"the delivery complete count is {operation.delivery_complete_count}; it must be 0 or more"
+    if len(operation.state_batches) > STATE_BATCHES_PER_SHARE_PARTITION_LIMIT:
+        count = len(operation.state_batches)
+        return f"{count} state batches; at most {STATE_BATCHES_PER_SHARE_PARTITION_LIMIT} are allowed"
+    for batch in operation.state_batches:
+        problem = batch_problem(batch)
+        if problem:
+            return problem
+        if batch.first_offset < start_offset or batch.last_offset >= offset:
+            return f"the state batch {batch.first_offset}-{batch.last_offset} is not within {start_offset}-{offset}"
+    if not is_canonical(operation.state_batches):
+        return "the state batches are out of order or overlap"
+    problem = leader_epochs_problem(operation.leader_epochs, operation.leader_epoch)
+    return problem if operation.leader_epochs else "the leader epoch history is empty"
+
+
+def leader_epochs_problem(leader_epochs: bytes, leader_epoch: int) -> str | None:
+    """What is wrong with the history of a log that `leader_epoch` leads, None where nothing is or it is not given."""
+    if not leader_epochs:
+        return None
+    try:
+        decode_leader_epochs(leader_epochs)
+    except ValueError as error:
+        return str(error)
+    newest = newest_leader_epoch(leader_epochs)
+    return None if newest == leader_epoch else f"the leader epoch history ends with epoch {newest}, not {leader_epoch}"
 
 
 def batch_problem(batch: StateBatch) -> str | None:

@@ -11,7 +11,11 @@ The rules, where they go beyond Kafka 4.3.1's ShareCoordinatorShard:
 - A write must carry the epochs; -1 does not turn fencing off as it does in Kafka. Only reads may use -1 (KAFKA-20694).
 - An InitializeShareGroupState with the stored state epoch succeeds and changes nothing: it is a repetition, and a
   leader may have written since (KAFKA-19204). A greater one keeps the leader epoch, so that older leaders stay fenced.
-- The start offset never moves back within a state epoch: such a write is an old one that arrives late.
+- The start offset never moves back within a state epoch by a write: such a write is an old one that arrives late.
+- A leader whose log has not the records that the state knows cuts the state (TruncateState), start offset included. It
+  does so once, before it writes anything: where the state's leader epoch history names its epoch already, the
+  truncation is one that arrives late, and nothing happens.
+- The leader epoch history of a state is that of the newest write; a write without one leaves the state without.
 - Reading or writing what was never initialized is UNKNOWN_TOPIC_OR_PARTITION (the KIP's answer; Kafka 4.3.1 says
   INVALID_REQUEST, which would be the same as for a malformed request).
 - Whether the topic exists is not asked: what this node sees of the catalog may be older than what its caller saw.
@@ -28,6 +32,7 @@ from operator import itemgetter
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.leader_epochs import newest_leader_epoch
 from kshare_runtime.machine import Decision
 from kshare_share_coordinator.machine.operations import (
     STATE_BATCHES_PER_SHARE_PARTITION_LIMIT,
@@ -37,8 +42,11 @@ from kshare_share_coordinator.machine.operations import (
     ReadState,
     Result,
     SnapshotColdState,
+    TruncateState,
     WriteState,
     initialize_problem,
+    leader_epochs_problem,
+    truncate_problem,
     write_problem,
 )
 from kshare_share_coordinator.machine.share_group_offset import (
@@ -46,6 +54,7 @@ from kshare_share_coordinator.machine.share_group_offset import (
     UNINITIALIZED_START_OFFSET,
     UNKNOWN_DELIVERY_COMPLETE_COUNT,
     CorruptRecord,
+    LogTruncation,
     Record,
     ShareGroupOffset,
     ShareSnapshot,
@@ -147,6 +156,8 @@ class ShareCoordinatorMachine:
     def _problem(self, operation: Operation) -> str | None:
         if isinstance(operation, WriteState):
             return write_problem(operation)
+        if isinstance(operation, TruncateState):
+            return truncate_problem(operation)
         if isinstance(operation, InitializeState):
             return initialize_problem(operation)
         return None
@@ -156,13 +167,15 @@ class ShareCoordinatorMachine:
             return _initialize(operation, state, now_ms)
         if isinstance(operation, SnapshotColdState):
             return _snapshot_cold(operation, state, now_ms)
-        if isinstance(operation, ReadState | WriteState):
+        if isinstance(operation, ReadState | WriteState | TruncateState):
             if state is None:
                 return _refuse(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"share-partition {operation.key} is not initialized"
                 )
             if isinstance(operation, ReadState):
                 return _read(operation, state, now_ms)
+            if isinstance(operation, TruncateState):
+                return _truncate(operation, state, now_ms)
             return self._write(operation, state, now_ms)
         return Decision((), Result(state=state or NO_STATE))
 
@@ -171,6 +184,10 @@ class ShareCoordinatorMachine:
             return _fenced_leader_epoch(operation.key, operation.leader_epoch, state.leader_epoch)
         if operation.state_epoch < state.state_epoch:
             return _fenced_state_epoch(operation.key, operation.state_epoch, state.state_epoch)
+        if operation.leader_epochs != state.leader_epochs or operation.leader_epoch != state.leader_epoch:
+            problem = leader_epochs_problem(operation.leader_epochs, operation.leader_epoch)
+            if problem:
+                return _refuse(ErrorCode.INVALID_REQUEST, problem)
         most_batches = len(state.state_batches) + 2 * len(operation.state_batches)
         if most_batches > STATE_BATCHES_PER_SHARE_PARTITION_LIMIT:
             most_batches = len(_combined(operation, state))
@@ -183,6 +200,7 @@ class ShareCoordinatorMachine:
         if (
             operation.leader_epoch > state.leader_epoch
             or operation.state_epoch > state.state_epoch
+            or operation.leader_epochs != state.leader_epochs
             or state.update_count >= self._updates_per_snapshot
             or _is_snapshot_small(operation, state)
         ):
@@ -252,8 +270,44 @@ def _read(operation: ReadState, state: ShareGroupOffset, now_ms: int) -> ShareDe
         write_timestamp_ms=now_ms,
         state_batches=state.state_batches,
         superseded_update_count=state.update_count,
+        leader_epochs=state.leader_epochs,
+        truncation=state.truncation,
     )
     return Decision((snapshot,), result)
+
+
+def _truncate(operation: TruncateState, state: ShareGroupOffset, now_ms: int) -> ShareDecision:
+    if operation.leader_epoch < state.leader_epoch:
+        return _fenced_leader_epoch(operation.key, operation.leader_epoch, state.leader_epoch)
+    if operation.state_epoch < state.state_epoch:
+        return _fenced_state_epoch(operation.key, operation.state_epoch, state.state_epoch)
+    if operation.state_epoch > state.state_epoch:
+        text = f"the state epoch {operation.state_epoch} is newer than {state.state_epoch}, which is stored"
+        return _refuse(ErrorCode.INVALID_REQUEST, text)
+    if newest_leader_epoch(state.leader_epochs) >= operation.leader_epoch:
+        return Decision((), Result())
+    end_offset = state.state_batches[-1].last_offset + 1 if state.state_batches else state.start_offset
+    snapshot = ShareSnapshot(
+        key=operation.key,
+        snapshot_epoch=next_snapshot_epoch(state.snapshot_epoch),
+        state_epoch=state.state_epoch,
+        leader_epoch=operation.leader_epoch,
+        start_offset=operation.start_offset,
+        delivery_complete_count=operation.delivery_complete_count,
+        create_timestamp_ms=now_ms,
+        write_timestamp_ms=now_ms,
+        state_batches=operation.state_batches,
+        superseded_update_count=state.update_count,
+        leader_epochs=operation.leader_epochs,
+        truncation=LogTruncation(
+            leader_epoch=operation.leader_epoch,
+            offset=operation.offset,
+            start_offset=state.start_offset,
+            end_offset=max(end_offset, state.start_offset),
+            timestamp_ms=now_ms,
+        ),
+    )
+    return Decision((snapshot,), Result())
 
 
 def _snapshot_cold(operation: SnapshotColdState, state: ShareGroupOffset | None, now_ms: int) -> ShareDecision:
@@ -270,6 +324,8 @@ def _snapshot_cold(operation: SnapshotColdState, state: ShareGroupOffset | None,
         write_timestamp_ms=now_ms,
         state_batches=state.state_batches,
         superseded_update_count=state.update_count,
+        leader_epochs=state.leader_epochs,
+        truncation=state.truncation,
     )
     return Decision((snapshot,), Result())
 
@@ -309,6 +365,8 @@ def _snapshot_of_write(operation: WriteState, state: ShareGroupOffset, now_ms: i
         write_timestamp_ms=now_ms,
         state_batches=_combined(operation, state),
         superseded_update_count=state.update_count,
+        leader_epochs=operation.leader_epochs,
+        truncation=state.truncation,
     )
 
 

@@ -24,6 +24,19 @@ class CorruptRecord(Exception):
     """A stored record cannot be read, or does not fit to the one before it; the text names its key."""
 
 
+class LogTruncation(NamedTuple):
+    """A leader found other records in the log than those that the state knew, and cut the state there."""
+
+    leader_epoch: int
+    offset: int
+    """The first offset whose record is not the one that the state knew, or that the log does not have."""
+    start_offset: int
+    """The share-partition start offset before."""
+    end_offset: int
+    """Behind the last offset that the state knew before."""
+    timestamp_ms: int
+
+
 class ShareGroupOffset(NamedTuple):
     """The state of one share-partition (Kafka's ShareGroupOffset). `state_batches` is canonical and never changed."""
 
@@ -37,6 +50,11 @@ class ShareGroupOffset(NamedTuple):
     """ShareUpdates since the snapshot."""
     create_timestamp_ms: int = 0
     """When the snapshot was made; a snapshot of a cold share-partition keeps it, as in Kafka."""
+    leader_epochs: bytes = b""
+    """The leader epoch history of the log whose records the state is about (`kshare_core.leader_epochs`); empty where
+    no leader vouched for it, as after InitializeShareGroupState or a write through Kafka's key 85."""
+    truncation: LogTruncation | None = None
+    """The newest one since the state was initialized."""
 
 
 class ShareSnapshot(NamedTuple):
@@ -53,6 +71,8 @@ class ShareSnapshot(NamedTuple):
     state_batches: Sequence[StateBatch]
     superseded_update_count: int = 0
     """How many updates lie on the disk for the snapshot that this one replaces; not part of Kafka's record."""
+    leader_epochs: bytes = b""
+    truncation: LogTruncation | None = None
 
 
 class ShareUpdate(NamedTuple):
@@ -96,6 +116,8 @@ def apply(state: ShareGroupOffset | None, record: Record) -> ShareGroupOffset | 
             state_batches=record.state_batches,
             update_count=0,
             create_timestamp_ms=record.create_timestamp_ms,
+            leader_epochs=record.leader_epochs,
+            truncation=record.truncation,
         )
     if isinstance(record, ShareTombstone):
         return None
@@ -120,4 +142,6 @@ def _apply_update(state: ShareGroupOffset | None, update: ShareUpdate) -> ShareG
         state_batches=combine_state_batches(state.state_batches, update.state_batches, start_offset),
         update_count=update.update_number,
         create_timestamp_ms=state.create_timestamp_ms,
+        leader_epochs=state.leader_epochs,
+        truncation=state.truncation,
     )

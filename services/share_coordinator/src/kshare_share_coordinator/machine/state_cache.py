@@ -21,7 +21,8 @@ from kshare_share_coordinator.machine.state_batches import StateBatch
 PACKED_STATE_BATCHES_LIMIT = 4
 """Of one state; a longer one shares its runs with the state that it becomes, which is quicker than packing them."""
 
-_HEAD = Struct("7q")
+_HEAD = Struct("7qq")
+"""The numbers of a state, and the length of its leader epoch history, which follows."""
 _STATE_BATCH = Struct("4q")
 
 _Kept = bytes | ShareGroupOffset | None
@@ -58,7 +59,8 @@ class StateCache:
             self._states[key] = None
             return
         count = len(state.state_batches)
-        self._states[key] = _packed(state) if count <= PACKED_STATE_BATCHES_LIMIT else state
+        is_packed = count <= PACKED_STATE_BATCHES_LIMIT and state.truncation is None
+        self._states[key] = _packed(state) if is_packed else state
         self._state_batches += count
 
     def forget(self, key: SharePartitionKey) -> None:
@@ -82,19 +84,31 @@ class StateCache:
 
 
 def _packed(state: ShareGroupOffset) -> bytes:
-    head = _HEAD.pack(*state[:5], state.update_count, state.create_timestamp_ms)
-    return b"".join([head, *[_STATE_BATCH.pack(*batch) for batch in state.state_batches]])
+    leader_epochs = state.leader_epochs
+    head = _HEAD.pack(*state[:5], state.update_count, state.create_timestamp_ms, len(leader_epochs))
+    return b"".join([head, leader_epochs, *[_STATE_BATCH.pack(*batch) for batch in state.state_batches]])
 
 
 def _unpacked(kept: bytes) -> ShareGroupOffset:
     snapshot_epoch, state_epoch, leader_epoch, start_offset, complete_count, *rest = _HEAD.unpack_from(kept)
-    state_batches = list(map(StateBatch._make, _STATE_BATCH.iter_unpack(kept[_HEAD.size :])))
+    update_count, create_timestamp_ms, length = rest
+    end = _HEAD.size + length
+    state_batches = list(map(StateBatch._make, _STATE_BATCH.iter_unpack(kept[end:])))
     return ShareGroupOffset(
-        snapshot_epoch, state_epoch, leader_epoch, start_offset, complete_count, state_batches, *rest
+        snapshot_epoch,
+        state_epoch,
+        leader_epoch,
+        start_offset,
+        complete_count,
+        state_batches,
+        update_count,
+        create_timestamp_ms,
+        kept[_HEAD.size : end],
     )
 
 
 def _state_batch_count(kept: bytes | ShareGroupOffset) -> int:
     if isinstance(kept, bytes):
-        return (len(kept) - _HEAD.size) // _STATE_BATCH.size
+        length: int = _HEAD.unpack_from(kept)[-1]
+        return (len(kept) - _HEAD.size - length) // _STATE_BATCH.size
     return len(kept.state_batches)

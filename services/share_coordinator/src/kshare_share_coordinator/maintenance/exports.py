@@ -7,7 +7,8 @@ it was stored as), and the last line says how many there were, so that a file th
     {"group": "orders", "topic_id": "…", "partition": 0, "state_partition": 38, "snapshot_epoch": 3, …}
     {"share_partitions": 1, "left_out": 0}
 
-A state batch is [first offset, last offset, delivery state by name, delivery count].
+A state batch is [first offset, last offset, delivery state by name, delivery count]. `leader_epochs` is the history of
+the log that the state is about, each entry [leader epoch, start offset]; exports of older versions have none.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from struct import error as StructError
 from typing import Any
 
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey, parse_topic_id, state_partition_of, topic_id_text
+from kshare_core.leader_epochs import EpochEntry, decode_leader_epochs, encode_leader_epochs
 from kshare_core.states import PERSISTED_STATES, RecordState
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import (
@@ -127,6 +130,7 @@ def _as_dict(key: SharePartitionKey, state_partition: int, state: ShareGroupOffs
             [first, last, _NAMES[delivery_state], delivery_count]
             for first, last, delivery_state, delivery_count in state.state_batches
         ],
+        "leader_epochs": decode_leader_epochs(state.leader_epochs),
     }
 
 
@@ -197,7 +201,19 @@ def _read_snapshot(found: dict[str, Any], now_ms: int) -> ShareSnapshot:
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
         state_batches=batches,
+        leader_epochs=_read_leader_epochs(found.get("leader_epochs", [])),
     )
+
+
+def _read_leader_epochs(found: object) -> bytes:
+    try:
+        if not isinstance(found, list):
+            raise ValueError("it is not a list")
+        data = encode_leader_epochs([EpochEntry(*entry) for entry in found])
+        decode_leader_epochs(data)
+    except (ValueError, TypeError, StructError) as error:
+        raise BadExport(f"the leader_epochs {found!r} cannot be read: {error}") from None
+    return data
 
 
 def _read_key(found: dict[str, Any]) -> SharePartitionKey:

@@ -137,16 +137,22 @@ class RegisterNodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_FIELD_NUMBER: _builtins.int
+    HIGHEST_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    highest_leader_epoch: _builtins.int
+    """Of a leader: the highest leader epoch in which a batch on its disk was written. The node's epoch is above it, also
+    where the coordinator's store is an older copy that does not know it.
+    """
     @_builtins.property
     def node(self) -> Global___Node: ...
     def __init__(
         self,
         *,
         node: Global___Node | None = ...,
+        highest_leader_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["highest_leader_epoch", b"highest_leader_epoch", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -529,7 +529,7 @@ class ShareFetchRequest(_message.Message):
         @_builtins.property
         def acknowledgement_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___AcknowledgementBatch]: ...
         @_builtins.property
-        def cached(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.OffsetRange]:
+        def cached(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareFetchRequest.CachedRun]:
             """Runs of offsets whose whole batches the gateway holds already; the leader leaves their bytes out."""
 
         def __init__(
@@ -539,11 +539,35 @@ class ShareFetchRequest(_message.Message):
             partition: _builtins.int = ...,
             fetch: _builtins.bool = ...,
             acknowledgement_batches: _abc.Iterable[Global___AcknowledgementBatch] | None = ...,
-            cached: _abc.Iterable[_common_pb2.OffsetRange] | None = ...,
+            cached: _abc.Iterable[Global___ShareFetchRequest.CachedRun] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
         _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgement_batches", b"acknowledgement_batches", "cached", b"cached", "fetch", b"fetch", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CachedRun(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+        LAST_OFFSET_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        first_offset: _builtins.int
+        last_offset: _builtins.int
+        leader_epoch: _builtins.int
+        """Of all batches of the run: an offset is another record in another leader epoch, after a disk was lost."""
+        def __init__(
+            self,
+            *,
+            first_offset: _builtins.int = ...,
+            last_offset: _builtins.int = ...,
+            leader_epoch: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "last_offset", b"last_offset", "leader_epoch", b"leader_epoch"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -639,11 +663,14 @@ class ShareFetchResponse(_message.Message):
         LAST_OFFSET_FIELD_NUMBER: _builtins.int
         LENGTH_FIELD_NUMBER: _builtins.int
         INLINE_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: _builtins.int
         base_offset: _builtins.int
         last_offset: _builtins.int
         length: _builtins.int
         inline: _builtins.bool
         """Its bytes are in the payload; otherwise the gateway named it as cached."""
+        leader_epoch: _builtins.int
+        """The leader epoch in which it was written."""
         def __init__(
             self,
             *,
@@ -651,10 +678,11 @@ class ShareFetchResponse(_message.Message):
             last_offset: _builtins.int = ...,
             length: _builtins.int = ...,
             inline: _builtins.bool = ...,
+            leader_epoch: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "inline", b"inline", "last_offset", b"last_offset", "length", b"length"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "inline", b"inline", "last_offset", b"last_offset", "leader_epoch", b"leader_epoch", "length", b"length"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -224,12 +224,20 @@ class ReadShareGroupStateResponse(_message.Message):
         STATE_EPOCH_FIELD_NUMBER: _builtins.int
         START_OFFSET_FIELD_NUMBER: _builtins.int
         STATE_BATCHES_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCHS_FIELD_NUMBER: _builtins.int
+        TRUNCATION_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         error_code: _builtins.int
         error_message: _builtins.str
         state_epoch: _builtins.int
         start_offset: _builtins.int
+        leader_epochs: _builtins.bytes
+        """The leader epoch history of the log that the state is about: for each epoch, oldest first, its number (int32, big
+        endian) and the offset from which on it wrote (int64). Empty: not known.
+        """
+        truncation_leader_epoch: _builtins.int
+        """The leader epoch of the newest truncation since the state was initialized (TruncateShareGroupState); 0: none."""
         @_builtins.property
         def state_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateBatch]: ...
         def __init__(
@@ -242,10 +250,12 @@ class ReadShareGroupStateResponse(_message.Message):
             state_epoch: _builtins.int = ...,
             start_offset: _builtins.int = ...,
             state_batches: _abc.Iterable[Global___StateBatch] | None = ...,
+            leader_epochs: _builtins.bytes = ...,
+            truncation_leader_epoch: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader_epochs", b"leader_epochs", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "truncation_leader_epoch", b"truncation_leader_epoch"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -282,6 +292,7 @@ class WriteShareGroupStateRequest(_message.Message):
         START_OFFSET_FIELD_NUMBER: _builtins.int
         DELIVERY_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
         STATE_BATCHES_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCHS_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         state_epoch: _builtins.int
@@ -290,6 +301,8 @@ class WriteShareGroupStateRequest(_message.Message):
         """-1: unchanged."""
         delivery_complete_count: _builtins.int
         """Records in a terminal state at or after the start offset (KIP-1226); -1: not known."""
+        leader_epochs: _builtins.bytes
+        """As in ReadShareGroupStateResponse, ending with `leader_epoch`. Empty, as from Kafka's key 85: not known."""
         @_builtins.property
         def state_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateBatch]: ...
         def __init__(
@@ -302,10 +315,11 @@ class WriteShareGroupStateRequest(_message.Message):
             start_offset: _builtins.int = ...,
             delivery_complete_count: _builtins.int = ...,
             state_batches: _abc.Iterable[Global___StateBatch] | None = ...,
+            leader_epochs: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "leader_epoch", b"leader_epoch", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "leader_epoch", b"leader_epoch", "leader_epochs", b"leader_epochs", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -349,6 +363,98 @@ class WriteShareGroupStateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WriteShareGroupStateResponse: _TypeAlias = WriteShareGroupStateResponse  # noqa: Y015
+
+@_typing.final
+class TruncateShareGroupStateRequest(_message.Message):
+    """Nothing happens, with error code 0, where this leader epoch is the newest of the stored leader epoch history: then the
+    request is one that was delayed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SharePartition(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        STATE_EPOCH_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        START_OFFSET_FIELD_NUMBER: _builtins.int
+        DELIVERY_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
+        STATE_BATCHES_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCHS_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        state_epoch: _builtins.int
+        leader_epoch: _builtins.int
+        offset: _builtins.int
+        """The first offset whose record is not the one that the state knew, or that the log does not have."""
+        start_offset: _builtins.int
+        """What the state is from now on; all of it lies below `offset`."""
+        delivery_complete_count: _builtins.int
+        leader_epochs: _builtins.bytes
+        """As in WriteShareGroupStateRequest; not empty."""
+        @_builtins.property
+        def state_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateBatch]: ...
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            state_epoch: _builtins.int = ...,
+            leader_epoch: _builtins.int = ...,
+            offset: _builtins.int = ...,
+            start_offset: _builtins.int = ...,
+            delivery_complete_count: _builtins.int = ...,
+            state_batches: _abc.Iterable[Global___StateBatch] | None = ...,
+            leader_epochs: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "leader_epoch", b"leader_epoch", "leader_epochs", b"leader_epochs", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TruncateShareGroupStateRequest.SharePartition]: ...
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___TruncateShareGroupStateRequest.SharePartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TruncateShareGroupStateRequest: _TypeAlias = TruncateShareGroupStateRequest  # noqa: Y015
+
+@_typing.final
+class TruncateShareGroupStateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SharePartitionResult]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___SharePartitionResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TruncateShareGroupStateResponse: _TypeAlias = TruncateShareGroupStateResponse  # noqa: Y015
 
 @_typing.final
 class DeleteShareGroupStateRequest(_message.Message):

@@ -1,0 +1,71 @@
+"""The leader epoch history of a log: from which offset on each leader epoch wrote (Kafka's LeaderEpochFileCache).
+
+A record is identified by its leader epoch and its offset, because an epoch belongs to one leader that opened one log
+once (KIP-101, KIP-320). So two histories tell up to which offset two copies of a log have the same records:
+`common_end_offset`. The share coordinator keeps the history beside a share-partition's state, and the leader compares
+it with that of its log: a log whose disk was lost, or is older than the state, has other records from there on.
+
+Encoded, an entry has 12 bytes (int32 leader epoch, int64 start offset, big endian); entries ascend. Nothing: not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+LEADER_EPOCHS_LIMIT = 32
+"""Entries that are stored beside a share-partition's state: the newest ones."""
+UNKNOWN_LEADER_EPOCH = -1
+
+_ENTRY = Struct(">iq")
+_EPOCH = Struct(">i")
+
+
+class EpochEntry(NamedTuple):
+    """`leader_epoch` wrote the records from `start_offset` to the next entry's start offset."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+def encode_leader_epochs(entries: Sequence[EpochEntry]) -> bytes:
+    """The newest LEADER_EPOCHS_LIMIT entries."""
+    return b"".join([_ENTRY.pack(*entry) for entry in entries[-LEADER_EPOCHS_LIMIT:]])
+
+
+def decode_leader_epochs(data: bytes) -> list[EpochEntry]:
+    """The inverse; ValueError where the bytes are no history."""
+    if len(data) % _ENTRY.size or len(data) > LEADER_EPOCHS_LIMIT * _ENTRY.size:
+        raise ValueError(f"a leader epoch history of {len(data)} bytes")
+    entries = [EpochEntry(*fields) for fields in _ENTRY.iter_unpack(data)]
+    previous = EpochEntry(-1, 0)
+    for entry in entries:
+        if entry.leader_epoch <= previous.leader_epoch or entry.start_offset < previous.start_offset:
+            raise ValueError(f"a leader epoch history in which {entry} follows {previous}")
+        previous = entry
+    return entries
+
+
+def newest_leader_epoch(data: bytes) -> int:
+    """Of an encoded history; -1 where it is not known."""
+    if not data:
+        return UNKNOWN_LEADER_EPOCH
+    (leader_epoch,) = _EPOCH.unpack_from(data, len(data) - _ENTRY.size)
+    return int(leader_epoch)
+
+
+def common_end_offset(known: Sequence[EpochEntry], log: Sequence[EpochEntry], log_end_offset: int) -> int:
+    """Behind the last offset up to which a log has the records that a copy with the history `known` had.
+
+    The newest epoch that both have wrote the same records in both, as far as both go. 0 where they have none in common.
+    """
+    known_end = log_end_offset
+    in_log = {entry.leader_epoch: index for index, entry in enumerate(log)}
+    for entry in reversed(known):
+        index = in_log.get(entry.leader_epoch)
+        if index is not None:
+            ends_at = log[index + 1].start_offset if index + 1 < len(log) else log_end_offset
+            return min(known_end, ends_at)
+        known_end = entry.start_offset
+    return 0

@@ -1,0 +1,45 @@
+"""TruncateShareGroupState: a leader replaces a state that knows records which its log does not have."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kshare_core.identifiers import key_to_keep
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.network import Handler
+from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_share_coordinator.handlers.results import share_partition_results
+from kshare_share_coordinator.machine.operations import TruncateState
+from kshare_share_coordinator.machine.state_batches import StateBatch
+
+
+def truncate_share_group_state(service: OperationService) -> Handler:
+    """The handler of TruncateShareGroupState."""
+
+    def handle(
+        request: messages.TruncateShareGroupStateRequest, payload: memoryview
+    ) -> asyncio.Future[messages.TruncateShareGroupStateResponse]:
+        operations = [
+            TruncateState(
+                key=key_to_keep(request.group_id, partition.topic_id, partition.partition),
+                state_epoch=partition.state_epoch,
+                leader_epoch=partition.leader_epoch,
+                offset=partition.offset,
+                start_offset=partition.start_offset,
+                delivery_complete_count=partition.delivery_complete_count,
+                state_batches=[
+                    StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+                    for batch in partition.state_batches
+                ],
+                leader_epochs=partition.leader_epochs,
+            )
+            for partition in request.partitions
+        ]
+        return service.execute(
+            operations,
+            lambda results: messages.TruncateShareGroupStateResponse(
+                results=share_partition_results(operations, results)
+            ),
+        )
+
+    return handle
