@@ -15,8 +15,13 @@ from typer.testing import CliRunner
 from kshare.failure import CommandFailed
 from kshare.main import app
 from kshare_core.identifiers import state_partition_of
+from kshare_core.leader_epochs import EpochEntry, encode_leader_epochs
 from kshare_runtime.rocks_store import RocksStore
 from kshare_runtime.store_files import examine
+from kshare_share_coordinator.checksummed_store import ChecksummedStore
+from kshare_share_coordinator.machine.operations import ReadState, TruncateState
+from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
+from kshare_share_coordinator.state_store import StateStore
 from support.damaged_files import content_of_files, scratch_directory
 from support.many_states import build_store, many_keys
 
@@ -71,6 +76,26 @@ def test_a_whole_store(node: Path) -> None:
     code, text = kshare_state("export", "--data-dir", node, "--output", export)
     assert code == 2 and "is there already" in text
     assert content_of_files(node / "share-coordinator") == before
+
+
+def test_a_state_that_was_cut_is_named(node: Path) -> None:
+    """Its log had lost records; `kshare state verify` says which offsets the state knew."""
+    key = next(iter(many_keys(1)))
+    store = RocksStore(node / "share-coordinator")
+    state_store = StateStore(store=ChecksummedStore(store), state_partition_of=lambda key: state_partition_of(key, 50))
+    machine = ShareCoordinatorMachine(load=state_store.load, snapshot_update_records_per_snapshot=500)
+    state = machine.decide(ReadState(key, -1), 0).response.state
+    assert state is not None
+    leader_epochs = encode_leader_epochs([EpochEntry(99, 0)])
+    cut = TruncateState(key, state.state_epoch, 99, 3, 1, 0, (), leader_epochs)
+    decision = machine.decide(cut, 1_700_000_000_000)
+    assert decision.response.error_code == 0, decision.response
+    state_store.append(decision.records)
+    store.close()
+    code, text = kshare_state("verify", "--data-dir", node)
+    assert code == 0
+    assert "was cut at offset 3 in leader epoch 99, at 2023-11-14T22:13:20+00:00" in text
+    assert f"it had start offset {state.start_offset}" in text
 
 
 def test_a_damaged_state_partition_is_found_and_restored(built: Path, node: Path) -> None:

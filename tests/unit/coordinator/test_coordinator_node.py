@@ -147,6 +147,26 @@ def test_newer_state_is_kept_and_taken_over() -> None:
     run_virtually(main)
 
 
+def test_state_above_which_no_group_can_go_on_does_no_harm_to_the_others() -> None:
+    """As an older version stored it for a client: the group's epochs would not fit into their fields."""
+
+    async def main() -> None:
+        cluster = CoordinatorCluster()
+        await cluster.start()
+        fake = await cluster.add_share_coordinator(1)
+        topic = await cluster.create_topic("t", 2)
+        fake.state["group", topic.topic_id, 1] = (2**31 - 1, 1234)
+        await cluster.heartbeat("m", 0, ["t"])
+        await asyncio.sleep(0.1)
+        assert assigned(await cluster.heartbeat("m", 2)) == {"t": [0]}
+        del fake.state["group", topic.topic_id, 1]
+        await asyncio.sleep(40)
+        answer = await cluster.heartbeat("m", (await cluster.describe()).group_epoch)
+        assert assigned(answer) == {"t": [0, 1]}
+
+    run_virtually(main)
+
+
 def test_the_state_of_a_deleted_topic_is_deleted() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()

@@ -138,12 +138,12 @@ def test_a_partition_whose_log_began_anew_is_forgotten_and_cached_again() -> Non
     cache.put(P1, batch(0))
     cache.pin(P0)
     cache.drop_partition(P0)
-    assert cache.get(P0, 0) is None and cache.get(P1, 0) is not None
+    assert cache.get(P0, 0, NO_EPOCH) is None and cache.get(P1, 0, NO_EPOCH) is not None
     cache.unpin(P0)
     assert cache.pin(P0) == []
     cache.unpin(P0)
     cache.put(P0, batch(0))
-    assert cache.get(P0, 0) is not None
+    assert cache.get(P0, 0, NO_EPOCH) is not None
 
 
 @given(sizes=st.lists(st.tuples(st.integers(61, 200), st.integers(1, 9)), max_size=6), cut=st.integers(0, 60))

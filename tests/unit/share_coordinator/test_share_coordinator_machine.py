@@ -6,6 +6,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.states import MAX_STATE_EPOCH
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_share_coordinator.machine.operations import (
     GROUP_ID_BYTES_LIMIT,
@@ -60,6 +61,14 @@ def refused(shell: ShareCoordinatorShell, operation: Operation) -> Result:
     assert shell.newest_records == []
     assert result.error_message
     return result
+
+
+@pytest.mark.parametrize("state_epoch", [MAX_STATE_EPOCH + 1, 2**31 - 1])
+def test_a_state_epoch_above_which_no_group_could_go_on_is_refused(state_epoch: int) -> None:
+    shell = new_shell()
+    assert refused(shell, initialize(state_epoch=state_epoch)).error_code == ErrorCode.INVALID_REQUEST
+    assert shell.run(initialize(state_epoch=MAX_STATE_EPOCH)).error_code == ErrorCode.NONE
+    assert refused(shell, write(state_epoch=state_epoch)).error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("start_offset", [-1, 0, 42])

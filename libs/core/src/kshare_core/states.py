@@ -34,3 +34,7 @@ class AcknowledgeType(IntEnum):
 
 
 PERSISTED_STATES = frozenset(RecordState) - {RecordState.ACQUIRED}
+
+MAX_STATE_EPOCH = 1 << 30
+"""The highest state epoch that a share coordinator stores: half of what the field can carry. A group goes on above the
+state epochs that it finds, so there must be room above them."""

@@ -28,6 +28,7 @@ from kshare_coordinator.machine.share_group_offsets import leader_address, share
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition
+from kshare_core.states import MAX_STATE_EPOCH
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb
 from kshare_rpc.methods import (
@@ -352,6 +353,12 @@ class GroupStateKeeper:
             key = (result.topic_id, result.partition)
             if result.error_code or key not in epochs:
                 problems.append(_refusal(result))
+                continue
+            if result.state_epoch > MAX_STATE_EPOCH:  # an older version stored it for a client (key 83)
+                problems.append(
+                    f"partition {result.partition}: its state has state epoch {result.state_epoch}, above which no "
+                    f"group can go on (at most {MAX_STATE_EPOCH}). Delete the state, with key 86 or with its group"
+                )
                 continue
             log.warning(
                 "group %s takes over state of partition %d with state epoch %d, newer than its own %d",

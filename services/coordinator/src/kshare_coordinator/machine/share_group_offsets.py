@@ -4,7 +4,8 @@ Rules (GroupCoordinatorService of Kafka 4.3.1, KIP-1226):
 - Without topics it is about all share-partitions of the group that are initialized and whose topics exist; a group that
   has none, or does not exist, has an empty answer.
 - lag = end offset of the log - start offset - records from there on that are delivered to their end. It is -1, not
-  known, while the start offset or that number of records is -1.
+  known, while the start offset or that number of records is -1. Where the start offset lies beyond the log's end (an
+  administrator set it there, or the log lost records, and no member came since) it is 0; Kafka's is below 0 then.
 - What was never initialized, and a topic that does not exist, has the start offset -1, and that is no error.
 - Where Kafka answers -1 because it could not reach the share coordinator, the share-partition gets that error here.
 """
@@ -144,5 +145,5 @@ def answer_of(entry: Described, summary: Summary, end: EndOffset | None) -> Resu
         answer.start_offset, answer.leader_epoch = UNKNOWN_START_OFFSET, NO_LEADER_EPOCH
         answer.error_code, answer.error_message = failure.error_code, failure.error_message
     elif end is not None:
-        answer.lag = end.offset - summary.start_offset - summary.delivery_complete_count
+        answer.lag = max(0, end.offset - summary.start_offset - summary.delivery_complete_count)
     return answer

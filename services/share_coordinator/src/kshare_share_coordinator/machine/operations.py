@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
 from kshare_core.leader_epochs import decode_leader_epochs, newest_leader_epoch
-from kshare_core.states import PERSISTED_STATES
+from kshare_core.states import MAX_STATE_EPOCH, PERSISTED_STATES
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
 from kshare_share_coordinator.machine.state_batches import StateBatch, is_canonical
 
@@ -121,8 +121,8 @@ def key_problem(key: SharePartitionKey) -> str | None:
 
 def initialize_problem(operation: InitializeState) -> str | None:
     """What is wrong with an InitializeShareGroupState, None where nothing is."""
-    if operation.state_epoch < 0:
-        return f"the state epoch is {operation.state_epoch}; it must be 0 or more"
+    if not 0 <= operation.state_epoch <= MAX_STATE_EPOCH:
+        return f"the state epoch is {operation.state_epoch}; it must be from 0 to {MAX_STATE_EPOCH}"
     if operation.start_offset < -1:
         return f"the start offset is {operation.start_offset}; it must be -1 (not known yet) or more"
     return None
@@ -130,6 +130,8 @@ def initialize_problem(operation: InitializeState) -> str | None:
 
 def write_problem(operation: WriteState) -> str | None:
     """What is wrong with a WriteShareGroupState, None where nothing is."""
+    if operation.state_epoch > MAX_STATE_EPOCH:
+        return f"the state epoch is {operation.state_epoch}; at most {MAX_STATE_EPOCH} is allowed"
     if operation.start_offset < -1:
         return f"the start offset is {operation.start_offset}; it must be -1 (unchanged) or more"
     if operation.delivery_complete_count < -1:

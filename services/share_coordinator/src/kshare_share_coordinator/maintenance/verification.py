@@ -6,16 +6,28 @@ looked at all the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kshare_core.errors import StorageFailure
-from kshare_core.identifiers import state_partition_of
+from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
+from kshare_share_coordinator.machine.share_group_offset import LogTruncation, Record, ShareGroupOffset, apply
 from kshare_share_coordinator.maintenance.exports import SLICE_ROWS, state_partitions_of
 from kshare_share_coordinator.state_store import END_OF_SHARE_PARTITIONS, METADATA_FAMILY, StateStore, family_of
 
 PROBLEMS_LIMIT = 100
 """Listed for each state partition."""
+
+
+class VerifiedState(NamedTuple):
+    """What a state says of its log: offsets below `end_offset`, and where it was cut because the log had others."""
+
+    key: SharePartitionKey
+    start_offset: int
+    end_offset: int
+    truncation: LogTruncation | None
 
 
 @dataclass(slots=True)
@@ -27,6 +39,8 @@ class Verified:
     updates: int = 0
     problems: list[str] = field(default_factory=list)
     problem_count: int = 0
+    states: list[VerifiedState] = field(default_factory=list)
+    """Of the share-partitions whose records can be read."""
 
     def add_problem(self, text: str) -> None:
         self.problem_count += 1
@@ -57,14 +71,25 @@ def _verify(store: ChecksummedStore, state_store: StateStore, state_partition: i
             for key, records, problem in found:
                 verified.share_partitions += 1
                 verified.updates += max(0, len(records) - 1)
-                if problem is not None:
-                    verified.add_problem(problem)
-                elif count and key is not None and state_partition_of(key, count) != state_partition:
+                if problem is not None or key is None:
+                    verified.add_problem(problem or "a share-partition has no name")
+                    continue
+                verified.states.append(_state_of(key, records))
+                if count and state_partition_of(key, count) != state_partition:
                     verified.add_problem(f"share-partition {key} lies here, but it belongs elsewhere")
         _check_rows(store, family, END_OF_SHARE_PARTITIONS, verified)
     except StorageFailure as failure:
         verified.add_problem(str(failure))
     return verified
+
+
+def _state_of(key: SharePartitionKey, records: Sequence[Record]) -> VerifiedState:
+    state: ShareGroupOffset | None = None
+    for record in records:
+        state = apply(state, record)
+    assert state is not None, f"share-partition {key} has no records"
+    end_offset = state.state_batches[-1].last_offset + 1 if state.state_batches else state.start_offset
+    return VerifiedState(key, state.start_offset, max(end_offset, state.start_offset), state.truncation)
 
 
 def _check_rows(store: ChecksummedStore, family: str, start: bytes, verified: Verified) -> None:

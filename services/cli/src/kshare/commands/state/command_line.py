@@ -117,9 +117,25 @@ def state_backup(
 
 
 @state_app.command("verify")
-def state_verify(data_dir: StoreDir, node: NodeId = 1, share_coordinator: ShareCoordinator = None) -> None:
-    """Reads every row of a store with all checksums, stopped or serving; exit code 1 where something is damaged."""
-    verify_state(store_place(data_dir, node), share_coordinator, typer.echo)
+def state_verify(
+    data_dir: StoreDir,
+    node: NodeId = 1,
+    share_coordinator: ShareCoordinator = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Also hold the states against the logs of this cluster."),
+    ] = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Reads every row of a store with all checksums, stopped or serving, and names states that were cut because a log
+    lost records; exit code 1 where something is damaged, or a state disagrees with its log (--bootstrap)."""
+    verify_state(
+        store_place(data_dir, node),
+        share_coordinator,
+        typer.echo,
+        bootstrap=bootstrap,
+        properties=read_properties(command_config),
+    )
 
 
 @state_app.command("export")

@@ -3,22 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
+from kshare.client_properties import NO_PROPERTIES, Properties
+from kshare.commands.state.log_comparison import beyond_the_logs
 from kshare.commands.state.state_store_place import StorePlace, readable_store
 from kshare.failure import CommandFailed
+from kshare_core.identifiers import SharePartitionKey
+from kshare_share_coordinator.machine.share_group_offset import LogTruncation
 from kshare_share_coordinator.maintenance.verification import Verified, verify
 
 
-def verify_state(place: StorePlace, told_address: str | None, show: Callable[[str], None]) -> None:
-    """Shows what is there; CommandFailed where something is damaged, with what to do."""
+def verify_state(
+    place: StorePlace,
+    told_address: str | None,
+    show: Callable[[str], None],
+    *,
+    bootstrap: str | None = None,
+    properties: Properties = NO_PROPERTIES,
+) -> None:
+    """Shows what is there; CommandFailed where something is damaged, with what to do.
+
+    With `bootstrap` the states are held against the logs, and it is a failure where they disagree.
+    """
     with readable_store(place, told_address) as store:
-        problems = report(verify(store), show)
+        found = verify(store)
+    problems = report(found, show)
+    states = [state for verified in found for state in verified.states]
+    disagreements = [] if bootstrap is None else beyond_the_logs(bootstrap, states, properties)
+    for text in disagreements:
+        show(text)
+    if bootstrap is not None and not disagreements:
+        show("no state knows offsets beyond the end of its log")
+    if disagreements and not problems:
+        raise CommandFailed(f"{len(disagreements)} states disagree with their logs")
     if problems:
         raise CommandFailed(
             f"{problems} problems. A share-partition can be deleted (its group's state begins anew); a whole state "
             "partition is restored with kshare state import --replace N from an export of a backup, while its share "
             "coordinator is stopped"
         )
+
+
+def truncation_text(key: SharePartitionKey, truncation: LogTruncation) -> str:
+    """What a leader had to give up because the log did not have the records."""
+    at = datetime.fromtimestamp(truncation.timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+    return (
+        f"the state of share-partition {key} was cut at offset {truncation.offset} in leader epoch "
+        f"{truncation.leader_epoch}, at {at}: it had start offset {truncation.start_offset} and knew offsets up to "
+        f"{truncation.end_offset - 1}, whose records the log does not have"
+    )
 
 
 def report(found: Sequence[Verified], show: Callable[[str], None]) -> int:
@@ -32,5 +66,9 @@ def report(found: Sequence[Verified], show: Callable[[str], None]) -> int:
             show(f"{verified.name}: {problem}")
         if verified.problem_count > len(verified.problems):
             show(f"{verified.name}: and {verified.problem_count - len(verified.problems)} more")
+    for verified in found:
+        for state in verified.states:
+            if state.truncation is not None:
+                show(f"{verified.name}: {truncation_text(state.key, state.truncation)}")
     show("all rows are as they were written" if not problems else f"{problems} problems")
     return problems

@@ -1,0 +1,91 @@
+"""Holds stored states against the logs that they are about, and names those that know offsets beyond a log's end.
+
+A leader cuts such a state when it loads the share-partition, which is when a member next fetches there; until then the
+two disagree. Metadata (key 3) names the topics, ListOffsets (key 2) says where their logs end.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v7 import request as ends
+from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+from kio.schema.metadata.v12.request import MetadataRequest
+from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i32, i64
+
+from kshare.addresses import parse_address
+from kshare.client_properties import NO_PROPERTIES, Properties
+from kshare.kafka_connection import KafkaConnection
+from kshare_core.identifiers import TopicPartition
+from kshare_share_coordinator.maintenance.verification import VerifiedState
+
+LATEST = i64(-1)
+PARTITIONS_ASKED_AT_ONCE = 1_000
+
+
+def beyond_the_logs(
+    bootstrap: str, states: Sequence[VerifiedState], properties: Properties = NO_PROPERTIES
+) -> list[str]:
+    """One sentence for each state that knows offsets beyond its log's end, or whose log cannot be asked."""
+    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
+        names = _topic_names(connection)
+        found = dict.fromkeys(state.key.topic_partition for state in states if state.key.topic_id in names)
+        log_ends = _log_ends(connection, list(found), names)
+    return [text for state in states if (text := _disagreement(state, names, log_ends))]
+
+
+def _disagreement(state: VerifiedState, names: dict[bytes, str], log_ends: dict[TopicPartition, int]) -> str | None:
+    key = state.key
+    if key.topic_id not in names:
+        return None  # the topic is deleted; so will be its state
+    name = f"group {key.group_id}, {names[key.topic_id]}-{key.partition}"
+    log_end = log_ends.get(key.topic_partition, -1)
+    if log_end < 0:
+        return f"{name}: nobody says where the log ends"
+    if state.end_offset <= log_end:
+        return None
+    return (
+        f"{name}: the state knows offsets up to {state.end_offset - 1} (start offset {state.start_offset}), and the "
+        f"log ends at {log_end}. It is cut there when a member of the group next fetches"
+    )
+
+
+def _topic_names(connection: KafkaConnection) -> dict[bytes, str]:
+    answer = connection.call(MetadataRequest(topics=None, include_topic_authorized_operations=False), MetadataResponse)
+    return {_bytes(topic.topic_id): str(topic.name) for topic in answer.topics if topic.name is not None}
+
+
+def _log_ends(
+    connection: KafkaConnection, keys: Sequence[TopicPartition], names: dict[bytes, str]
+) -> dict[TopicPartition, int]:
+    ids = {name: topic_id for topic_id, name in names.items()}
+    log_ends: dict[TopicPartition, int] = {}
+    for start in range(0, len(keys), PARTITIONS_ASKED_AT_ONCE):
+        request = _request(keys[start : start + PARTITIONS_ASKED_AT_ONCE], names)
+        for topic in connection.call(request, ListOffsetsResponse).topics:
+            for partition in topic.partitions:
+                if partition.error_code is ErrorCode.none:
+                    key = TopicPartition(ids[str(topic.name)], partition.partition_index)
+                    log_ends[key] = partition.offset
+    return log_ends
+
+
+def _request(keys: Iterable[TopicPartition], names: dict[bytes, str]) -> ends.ListOffsetsRequest:
+    by_topic: dict[str, list[ends.ListOffsetsPartition]] = {}
+    for key in keys:
+        asked = ends.ListOffsetsPartition(
+            partition_index=i32(key.partition), current_leader_epoch=i32(-1), timestamp=LATEST
+        )
+        by_topic.setdefault(names[key.topic_id], []).append(asked)
+    topics = tuple(
+        ends.ListOffsetsTopic(name=TopicName(name), partitions=tuple(asked)) for name, asked in by_topic.items()
+    )
+    return ends.ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=topics)
+
+
+def _bytes(topic_id: uuid.UUID | None) -> bytes:
+    return bytes(16) if topic_id is None else topic_id.bytes
