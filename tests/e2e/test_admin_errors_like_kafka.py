@@ -214,3 +214,52 @@ def _resources(kafka: KafkaRequests, kinds: list[int]) -> list[tuple[int, str]]:
 def test_config_resources(pair: Pair, kinds: list[int]) -> None:
     """But for internal topics: Kafka has those that were used so far."""
     assert _resources(pair.kshare.requests, kinds) == _resources(pair.kafka.requests, kinds)
+
+
+OPERATIONS: list[tuple[ApiKey, int, str, dict[str, Any]]] = [
+    (ApiKey.SHARE_GROUP_DESCRIBE, 1, "", {"group_ids": [BUSY, "nobody"]}),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, "", {"group_ids": [BUSY, "nobody"]}),
+    *((ApiKey.DESCRIBE_GROUPS, version, "", {"groups": [CLASSIC, "nobody"]}) for version in (3, 5, 6)),
+    *(
+        (ApiKey.METADATA, version, "topic_", {"topics": [{"name": TOPIC}, {"name": "missing"}, {"name": "bad name"}]})
+        for version in (8, 12)
+    ),
+    (ApiKey.METADATA, 12, "topic_", {"topics": [{"name": None, "topic_id": MISSING_ID}]}),
+    (ApiKey.METADATA, 8, "cluster_", {"topics": []}),
+    (ApiKey.METADATA, 10, "cluster_", {"topics": []}),
+    (ApiKey.DESCRIBE_CLUSTER, 1, "cluster_", {}),
+]
+
+
+def _operations(answer: Any) -> Any:
+    """All fields with authorized operations, and whose they are."""
+    if isinstance(answer, tuple):
+        return sorted((_operations(each) for each in answer), key=repr)
+    found: dict[str, Any] = {}
+    for name in getattr(answer, "__dataclass_fields__", {}):
+        value = getattr(answer, name)
+        if name.endswith("authorized_operations"):
+            found[name] = int(value)
+        elif name in ("name", "group_id"):
+            found[name] = value
+        elif name in ("groups", "topics"):
+            found[name] = _operations(value)
+    return found
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize(("api", "version", "kind", "values"), OPERATIONS)
+def test_authorized_operations_are_kafkas(
+    pair: Pair, api: ApiKey, version: int, kind: str, values: dict[str, Any], is_asked: bool
+) -> None:
+    asked = {f"include_{kind}authorized_operations": is_asked, **values}
+    if api is ApiKey.METADATA:
+        asked["allow_auto_topic_creation"] = False
+    told = pair.same_of(lambda each: _operations(each.ask(api, version, **asked)))
+    assert "authorized_operations" in repr(told)
+
+
+def test_authorized_operations_of_paged_topics(pair: Pair) -> None:
+    asked = {"topics": [{"name": TOPIC}, {"name": "missing"}], "response_partition_limit": 10}
+    pair.same_of(lambda each: _operations(each.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, **asked)))

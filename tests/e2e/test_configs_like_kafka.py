@@ -226,6 +226,29 @@ def test_refused_changes_have_kafkas_codes(
     assert ErrorCode(kshare) == ErrorCode(kafka)
 
 
+GROUP_BOUNDS = [
+    ("share.session.timeout.ms", 45_000, 60_000),
+    ("share.heartbeat.interval.ms", 200, 15_000),
+    ("share.assignment.interval.ms", 0, 15_000),
+    ("share.record.lock.duration.ms", 1_000, 60_000),
+    ("share.delivery.count.limit", 2, 10),
+    ("share.partition.max.record.locks", 100, 4_000),
+    ("consumer.session.timeout.ms", 45_000, 60_000),
+    ("consumer.heartbeat.interval.ms", 5_000, 15_000),
+    ("consumer.assignment.interval.ms", 0, 15_000),
+]
+"""What a group may set: both systems run with the same bounds, some of them lower than Kafka's defaults."""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("name", "low", "high"), GROUP_BOUNDS)
+def test_bounds_of_group_configs(pair: Pair, name: str, low: int, high: int) -> None:
+    codes = [pair.alter(GROUP, "bounded", (name, SET, str(value))) for value in (low - 1, low, high, high + 1)]
+    assert [ErrorCode(kshare) for kshare, _ in codes] == [ErrorCode(kafka) for _, kafka in codes]
+    refused, accepted = ErrorCode.INVALID_CONFIG, ErrorCode.NONE
+    assert [ErrorCode(kshare) for kshare, _ in codes] == [refused, accepted, accepted, refused]
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_alter_configs_takes_away_what_it_does_not_name(pair: Pair, version: int) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from kshare_core.configs import Configs
-from kshare_core.configs.broker import BROKER_CONFIGS
+from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_core.leader_epochs import EpochEntry
@@ -373,7 +372,7 @@ class Leader:
             view=lambda: self.view,
             channel=partial(self._channel_to, self.channel),
             node_id=NODE_ID,
-            configs=Configs(BROKER_CONFIGS, self._configs or {}),
+            configs=Configs(PROCESS_CONFIGS, self._configs or {}),
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
             measures=self._measures,

@@ -97,6 +97,9 @@ def test_kafkas_names_and_our_own_do_not_meet() -> None:
         ("log.cleanup.policy", "delete,keep"),
         ("log.cleaner.min.cleanable.ratio", "1.5"),
         ("group.consumer.migration.policy", "sideways"),
+        ("group.share.assignors", "uniform"),
+        ("group.share.assignors", "simple,org.example.Assignor"),
+        ("group.share.assignors", ""),
     ],
 )
 def test_a_bad_value_is_refused_by_name(name: str, text: str) -> None:

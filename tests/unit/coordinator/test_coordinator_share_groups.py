@@ -6,7 +6,7 @@ import pytest
 
 from kshare_coordinator.machine import commands, group_administration, group_queries, records
 from kshare_coordinator.machine.groups import InitializingPartitions
-from kshare_coordinator.machine.share_groups import INITIALIZATION_HEARTBEAT_INTERVAL_MS, SUBSCRIPTION_LIMIT
+from kshare_coordinator.machine.share_groups import INITIALIZATION_HEARTBEAT_INTERVAL_MS
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -44,7 +44,7 @@ def epoch_of(driver: CoordinatorDriver, member_id: str) -> int:
         ("m", 0, None, "group", E.INVALID_REQUEST),
         ("m", 0, [], "group", E.INVALID_REQUEST),
         ("m", -2, None, "group", E.INVALID_REQUEST),
-        ("m", 0, [f"t{n}" for n in range(SUBSCRIPTION_LIMIT + 1)], "group", E.INVALID_REQUEST),
+        ("m", 0, [f"t{n}" for n in range(1_001)], "group", E.INVALID_REQUEST),
         ("m", 1, None, "no-such-group", E.GROUP_ID_NOT_FOUND),
         ("m", -1, None, "no-such-group", E.GROUP_ID_NOT_FOUND),
         ("stranger", 1, None, "group", E.UNKNOWN_MEMBER_ID),
@@ -76,6 +76,14 @@ def test_limits_of_members_and_groups(driver: CoordinatorDriver) -> None:
     with pytest.raises(KafkaError) as refusal:
         driver.heartbeat("d", 0, ["t"], "third")
     assert refusal.value.code is E.GROUP_MAX_SIZE_REACHED
+
+
+def test_how_many_topics_a_member_may_subscribe_to_is_configured() -> None:
+    driver = CoordinatorDriver({"kshare.share.max.subscribed.topics": "2"})
+    assert driver.heartbeat("m", 0, ["t", "u"]).member_epoch == 2
+    with pytest.raises(KafkaError) as refusal:
+        driver.heartbeat("m", 2, ["t", "u", "v"])
+    assert refusal.value.code is E.INVALID_REQUEST and "kshare.share.max.subscribed.topics" in refusal.value.message
 
 
 def test_creation_flow(driver: CoordinatorDriver) -> None:

@@ -517,15 +517,13 @@ def test_stop_answers_those_who_wait() -> None:
     run(test)
 
 
-def test_one_share_partition_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "SHARE_PARTITIONS_LIMIT", 1)
-
+def test_one_share_partition_more_than_the_limit_is_refused() -> None:
     async def test() -> None:
-        leader = ready()
+        leader = ready(configs={"kshare.leader.max.share.partitions": "1"})
         response, _ = await leader.fetch("m1", fetch_partition(0), fetch_partition(1))
         assert entries(response.partitions[0]) == [(0, 9, 1)]
         assert response.partitions[1].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert "limit" in response.partitions[1].error_message
+        assert "kshare.leader.max.share.partitions" in response.partitions[1].error_message
         await leader.service.stop()
 
     run(test)

@@ -89,7 +89,7 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         text="How long a share group's target assignment stands at least before it is computed anew.",
         dynamic=True,
     ),
-    listing("group.share.assignors", ("simple",)),
+    listing("group.share.assignors", ("simple",), choices=("simple",), check=empty_list_problem),
     integer(
         "group.share.delivery.count.limit",
         5,

@@ -139,6 +139,21 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "refused with GROUP_MAX_SIZE_REACHED, whatever group.max.size says.",
     ),
     integer(
+        "kshare.share.max.subscribed.topics",
+        1_000,
+        low=1,
+        high=100_000,
+        text="Topic names in the subscription of one member of a share group; more are refused with INVALID_REQUEST.",
+    ),
+    integer(
+        "kshare.leader.max.share.partitions",
+        20_000,
+        low=1,
+        high=MAX_INT,
+        text="Share-partitions that one leader serves; a fetch of one more is answered with UNKNOWN_SERVER_ERROR for "
+        "the partition, and clients repeat it.",
+    ),
+    integer(
         "kshare.max.committed.offsets",
         1_000_000,
         low=1,

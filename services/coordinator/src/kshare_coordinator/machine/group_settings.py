@@ -13,6 +13,7 @@ class GroupSettings:
     def __init__(self, configs: Configs) -> None:
         self.max_members = configs.integer("group.share.max.size")
         self.max_groups = configs.integer("kshare.max.groups")
+        self.max_subscribed_topics = configs.integer("kshare.share.max.subscribed.topics")
         self._intervals = GroupIntervals(configs, "share")
 
     def session_timeout_ms(self, state: CoordinatorState, group_id: str) -> int:

@@ -47,10 +47,6 @@ INITIAL_EPOCH = 1
 INITIALIZATION_HEARTBEAT_INTERVAL_MS = 200
 """Asked of members while one of their topics is being initialized."""
 MEMBER_ID_LENGTH_LIMIT = 255
-SUBSCRIPTION_LIMIT = 1_000
-"""Topic names in one member's subscription."""
-SUBSCRIPTION_LENGTH_LIMIT = SUBSCRIPTION_LIMIT * NAME_LENGTH_LIMIT
-"""Characters of all names in one member's subscription."""
 
 HeartbeatDecision = Decision[Record, pb.ShareGroupHeartbeatResponse, Effect]
 QuietDecision = Decision[Record, None, Effect]
@@ -61,7 +57,7 @@ def decide_heartbeat(
 ) -> HeartbeatDecision:
     """Joins, stays or leaves; KafkaError where the request is refused."""
     request = command.request
-    _check_request(request)
+    _check_request(request, settings.max_subscribed_topics)
     if request.member_epoch == LEAVE_EPOCH:
         return _leave(state, request, settings, now_ms)
     group = _group_for(state, request, settings)
@@ -118,9 +114,10 @@ def draft_of(state: CoordinatorState, group: ShareGroup, settings: GroupSettings
     return draft
 
 
-def _check_request(request: pb.ShareGroupHeartbeatRequest) -> None:
+def _check_request(request: pb.ShareGroupHeartbeatRequest, max_subscribed_topics: int) -> None:
     """What can be refused without looking at the group (throwIfShareGroupHeartbeatRequestIsInvalid)."""
     problem = None
+    max_length = max_subscribed_topics * NAME_LENGTH_LIMIT
     if not request.member_id:
         problem = "MemberId must not be empty: a member of a share group chooses its own id, a uuid"
     elif len(request.member_id) > MEMBER_ID_LENGTH_LIMIT:
@@ -131,12 +128,12 @@ def _check_request(request: pb.ShareGroupHeartbeatRequest) -> None:
         problem = "MemberEpoch is invalid."
     elif request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
         problem = "SubscribedTopicNames must be set in first request."
-    elif len(request.subscribed_topic_names) > SUBSCRIPTION_LIMIT:
-        count = len(request.subscribed_topic_names)
-        problem = f"SubscribedTopicNames has {count} names; at most {SUBSCRIPTION_LIMIT} are allowed"
-    elif (length := sum(map(len, request.subscribed_topic_names))) > SUBSCRIPTION_LENGTH_LIMIT:
-        limit = SUBSCRIPTION_LENGTH_LIMIT
-        problem = f"SubscribedTopicNames has names of {length} characters together; at most {limit} are allowed"
+    elif (count := len(request.subscribed_topic_names)) > max_subscribed_topics:
+        problem = (
+            f"SubscribedTopicNames has {count} names; kshare.share.max.subscribed.topics allows {max_subscribed_topics}"
+        )
+    elif (length := sum(map(len, request.subscribed_topic_names))) > max_length:
+        problem = f"SubscribedTopicNames has names of {length} characters together; at most {max_length} are allowed"
     if problem:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 

@@ -10,9 +10,6 @@ from kshare_rpc.catalog import client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.messages import Body
 
-AUTHORIZED_OPERATIONS_UNKNOWN = -(1 << 31)
-"""Kafka's way to say that authorized operations were not asked for or are not known."""
-
 
 def client_gateways(context: RequestContext) -> list[coordinator_pb2.Node]:
     """The gateways that this client can reach, by node id."""

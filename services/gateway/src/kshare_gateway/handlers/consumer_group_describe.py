@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69), versions 0 and 1: handed to the coordinator. Authorized operations are not given."""
+"""ConsumerGroupDescribe (key 69), versions 0 and 1: handed to the coordinator."""
 
 from __future__ import annotations
 

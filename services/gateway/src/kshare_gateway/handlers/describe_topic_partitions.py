@@ -4,7 +4,7 @@ Rules (DescribeTopicPartitionsRequestHandler and KRaftMetadataCache of Kafka 4.3
 cursor skips what sorts before its topic and the partitions before its index; it must be one of the names asked for. A
 page has at most the partitions that the client wants, and never more than max.request.partition.size.limit. The next
 cursor is null when nothing is left. Topics that do not exist are errors only where they are asked for by name. There
-are no eligible leader replicas beside the in-sync ones. Authorized operations are not given.
+are no eligible leader replicas beside the in-sync ones. Authorized operations are always given.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.internal_topics import INTERNAL_TOPICS
 from kshare_gateway.gateway import Gateway
-from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN
+from kshare_gateway.handlers import authorized_operations
 from kshare_gateway.handlers.internal_topics import all_topics, topic_named
 from kshare_gateway.handlers.metadata import is_valid_topic_name, partition_broker
 from kshare_gateway.request_context import RequestContext
@@ -50,7 +50,7 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
             "error_code": error.code,
             "name": topic.name,
             "topic_id": ZERO_ID,
-            "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+            "topic_authorized_operations": authorized_operations.UNKNOWN,
         }
         for topic in request.topics
     ]
@@ -80,7 +80,7 @@ def _unknown(name: str) -> Body:
         "name": name,
         "topic_id": ZERO_ID,
         "is_internal": name in INTERNAL_TOPICS,
-        "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "topic_authorized_operations": authorized_operations.ALL_OF_TOPIC,
     }
 
 
@@ -108,5 +108,5 @@ def _described(context: RequestContext, topic: coordinator_pb2.Topic, indexes: r
         "topic_id": topic.topic_id,
         "is_internal": topic.internal,
         "partitions": partitions,
-        "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "topic_authorized_operations": authorized_operations.ALL_OF_TOPIC,
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
-from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN
+from kshare_gateway.handlers import authorized_operations
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Method
@@ -35,7 +35,8 @@ async def describe_groups(
             ),
             timeout_ms=CALL_TIMEOUT_MS,
         )
-    return {"groups": [_group(group, member) for group in groups]}
+    is_asked = request.include_authorized_operations
+    return {"groups": [_group(group, member, with_operations=is_asked) for group in groups]}
 
 
 def refused_groups(request: Message, error: KafkaError) -> Body:
@@ -45,7 +46,7 @@ def refused_groups(request: Message, error: KafkaError) -> Body:
             "error_code": error.code,
             "error_message": error.message,
             "group_id": group_id,
-            "authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+            "authorized_operations": authorized_operations.UNKNOWN,
         }
         for group_id in request.group_ids
     ]
@@ -62,7 +63,8 @@ def assignment(topics: Iterable[coordinator_pb2.TopicPartitions]) -> Body:
     }
 
 
-def _group(group: Any, member: Callable[[Any], Body]) -> Body:
+def _group(group: Any, member: Callable[[Any], Body], *, with_operations: bool) -> Body:
+    is_known = with_operations and not group.error_code
     return {
         "error_code": group.error_code,
         "error_message": group.error_message or None,
@@ -72,5 +74,5 @@ def _group(group: Any, member: Callable[[Any], Body]) -> Body:
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor_name,
         "members": [member(found) for found in group.members],
-        "authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "authorized_operations": authorized_operations.ALL_OF_GROUP if is_known else authorized_operations.UNKNOWN,
     }

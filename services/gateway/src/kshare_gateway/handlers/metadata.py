@@ -3,9 +3,9 @@
 All topics (null; in version 0 an empty list), by name, or by id (from version 10 on). An unknown name is created where
 the request (version 4 on; before, always) and auto.create.topics.enable allow it, and answered when this gateway knows
 it. A partition without a live leader has LEADER_NOT_AVAILABLE. The leader that clients are told is a gateway
-(`ClientBrokers`); replicas and in-sync replicas are that one gateway. Authorized operations are not given. For
-internal topics see `internal_topics`. All topics, and topics with many partitions, are encoded once for each version of
-the catalog (`metadata_fragments`).
+(`ClientBrokers`); replicas and in-sync replicas are that one gateway. Authorized operations are given
+from version 8 on where they are asked for. For internal topics see `internal_topics`. All topics, and topics with many
+partitions, are encoded once for each version of the catalog (`metadata_fragments`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID, STATE_TOPIC_ID
 from kshare_core.work_slices import SLICE_ELEMENTS, portions
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, ClientBrokers, Gateway, log
-from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN, controller_id, metadata_brokers
+from kshare_gateway.handlers import authorized_operations
+from kshare_gateway.handlers.brokers import controller_id, metadata_brokers
 from kshare_gateway.handlers.catalog_changes import change_catalog
 from kshare_gateway.handlers.internal_topics import (
     all_topics,
@@ -32,6 +33,9 @@ from kshare_wire.api_versions import ApiKey
 from kshare_wire.messages import ZERO_ID, Body, EncodedArray, Message
 from kshare_wire.sliced_messages import encode_array_in_slices
 
+FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS = 8
+VERSIONS_WITH_OPERATIONS_OF_CLUSTER = range(8, 11)
+"""Later ones leave them to DescribeCluster."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -43,15 +47,30 @@ def is_valid_topic_name(name: str) -> bool:
 async def handle(context: RequestContext, request: Message) -> Body:
     gateway = context.gateway
     asked = request.topics
+    operations = _operations_of_topics(context, request)
     if asked is None or (context.version == 0 and not asked):
-        return _body(context, await _all_topics(context))
+        return _body(context, await _all_topics(context, operations), _operations_of_cluster(context, request))
     may_create = context.version < 4 or request.allow_auto_topic_creation
     if may_create and gateway.configs.boolean("auto.create.topics.enable"):
         await _create_missing(context, asked)
-    return _body(context, await _asked_topics(context, asked))
+    topics = await _asked_topics(context, asked, operations)
+    return _body(context, topics, _operations_of_cluster(context, request))
 
 
-async def _all_topics(context: RequestContext) -> EncodedArray:
+def _operations_of_topics(context: RequestContext, request: Message) -> int:
+    """What a client may do with any topic, where it asks."""
+    knows = context.version >= FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS
+    is_asked = knows and request.include_topic_authorized_operations
+    return authorized_operations.ALL_OF_TOPIC if is_asked else authorized_operations.UNKNOWN
+
+
+def _operations_of_cluster(context: RequestContext, request: Message) -> int:
+    knows = context.version in VERSIONS_WITH_OPERATIONS_OF_CLUSTER
+    is_asked = knows and request.include_cluster_authorized_operations
+    return authorized_operations.ALL_OF_CLUSTER if is_asked else authorized_operations.UNKNOWN
+
+
+async def _all_topics(context: RequestContext, operations: int) -> EncodedArray:
     """Every topic, encoded; by an unchanged catalog always the same bytes."""
     gateway, view = context.gateway, context.gateway.view
 
@@ -59,17 +78,17 @@ async def _all_topics(context: RequestContext) -> EncodedArray:
         codes: list[int] = []
         brokers = gateway.client_brokers(context.listener)
         described = (
-            {**_topic_fields(topic), "partitions": _Partitions(context, topic, brokers, codes)}
+            {**_topic_fields(topic, operations), "partitions": _Partitions(context, topic, brokers, codes)}
             for topic in all_topics(gateway)
         )
         steps = encode_array_in_slices(ApiKey.METADATA, context.version, ("topics",), described)
         encoded = await gateway.slices.run(steps)
         return EncodedArray(len(encoded), encoded.data, codes)
 
-    return await gateway.metadata_fragments.get((context.version, context.listener), view, build)
+    return await gateway.metadata_fragments.get((context.version, context.listener, operations), view, build)
 
 
-async def _asked_topics(context: RequestContext, asked: list[Message]) -> list[Body]:
+async def _asked_topics(context: RequestContext, asked: list[Message], operations: int) -> list[Body]:
     """A topic that is asked for twice is described once."""
     count = context.count_elements()
     last: dict[tuple[str | None, bytes], Message] = {}
@@ -81,15 +100,23 @@ async def _asked_topics(context: RequestContext, asked: list[Message]) -> list[B
     for entry in reversed(last.values()):
         topic, missing = _asked_topic(context.gateway, entry)
         if topic is None:
-            topics.append({"error_code": missing, "name": entry.name, "topic_id": entry.topic_id})
+            topics.append(_missing_topic(entry, missing, operations))
         elif len(topic.partitions) <= SLICE_ELEMENTS:
             brokers = context.gateway.client_brokers(context.listener)
-            topics.append({**_topic_fields(topic), "partitions": list(_Partitions(context, topic, brokers, []))})
+            partitions = list(_Partitions(context, topic, brokers, []))
+            topics.append({**_topic_fields(topic, operations), "partitions": partitions})
         else:
-            topics.append({**_topic_fields(topic), "partitions": await _many_partitions(context, topic)})
+            many = await _many_partitions(context, topic)
+            topics.append({**_topic_fields(topic, operations), "partitions": many})
         if count.add(1 if topic is None else min(len(topic.partitions), SLICE_ELEMENTS)):
             await count.next_slice()
     return topics
+
+
+def _missing_topic(entry: Message, code: ErrorCode, operations: int) -> Body:
+    """An id that is unknown has no name that a client could do anything with."""
+    known = authorized_operations.UNKNOWN if entry.name is None else operations
+    return {"error_code": code, "name": entry.name, "topic_id": entry.topic_id, "topic_authorized_operations": known}
 
 
 async def _many_partitions(context: RequestContext, topic: coordinator_pb2.Topic) -> EncodedArray:
@@ -110,16 +137,16 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
     topics: list[Body] = [
         {"error_code": error.code, "name": entry.name, "topic_id": entry.topic_id} for entry in request.topics or ()
     ]
-    return {**_body(context, topics), "error_code": error.code}
+    return {**_body(context, topics, authorized_operations.UNKNOWN), "error_code": error.code}
 
 
-def _body(context: RequestContext, topics: list[Body] | EncodedArray) -> Body:
+def _body(context: RequestContext, topics: list[Body] | EncodedArray, operations: int) -> Body:
     return {
         "brokers": metadata_brokers(context),
         "cluster_id": context.gateway.view.cluster_id,
         "controller_id": controller_id(context),
         "topics": topics,
-        "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "cluster_authorized_operations": operations,
     }
 
 
@@ -132,13 +159,13 @@ def _asked_topic(gateway: Gateway, entry: Message) -> tuple[coordinator_pb2.Topi
     return topic_named(gateway, entry.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _topic_fields(topic: coordinator_pb2.Topic) -> Body:
+def _topic_fields(topic: coordinator_pb2.Topic, operations: int) -> Body:
     """A topic without its partitions."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.internal,
-        "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "topic_authorized_operations": operations,
     }
 
 

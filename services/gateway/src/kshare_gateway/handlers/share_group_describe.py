@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77), version 1: handed to the coordinator. Authorized operations are not given."""
+"""ShareGroupDescribe (key 77), version 1: handed to the coordinator."""
 
 from __future__ import annotations
 

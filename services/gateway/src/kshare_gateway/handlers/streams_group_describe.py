@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway.handlers.brokers import AUTHORIZED_OPERATIONS_UNKNOWN
+from kshare_gateway.handlers import authorized_operations
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.messages import Body, Message
 
@@ -20,5 +20,5 @@ def _not_found(group_id: str) -> Body:
         "group_state": "Dead",
         "group_epoch": 0,
         "assignment_epoch": 0,
-        "authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "authorized_operations": authorized_operations.UNKNOWN,
     }

@@ -21,7 +21,6 @@ from kshare_leader.share.group_settings import GroupSettings, GroupSettingsSourc
 from kshare_leader.share.limits import (
     IDLE_CHECK_INTERVAL_MS,
     PROBLEMS_LIMIT,
-    SHARE_PARTITIONS_LIMIT,
     WAITING_FETCHES_LIMIT,
 )
 from kshare_leader.share.served_partition import ServedPartition, Waiter
@@ -43,6 +42,7 @@ class SharePartitionDirectory:
         node_id: int,
         wall_now_ms: Callable[[], int],
         report: Callable[[str], None],
+        max_share_partitions: int,
         dead_letters: DeadLetters | None = None,
         measures: LeaderMeasures | None = None,
         history: DeliveryHistory | None = None,
@@ -58,6 +58,7 @@ class SharePartitionDirectory:
         self._report = report
         self._dead_letters = dead_letters
         self._history = history
+        self._max_share_partitions = max_share_partitions
         self._served: dict[SharePartitionKey, ServedPartition] = {}
         self._of_group: dict[str, dict[SharePartitionKey, ServedPartition]] = {}
         self._waiting: dict[Waiter, None] = {}
@@ -111,8 +112,9 @@ class SharePartitionDirectory:
             if served.log is log and served.leader_epoch == leader_epoch:
                 return served
             served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was opened anew"))
-        if len(self._served) >= SHARE_PARTITIONS_LIMIT:
-            text = f"this leader serves {SHARE_PARTITIONS_LIMIT} share-partitions already, which is its limit"
+        if len(self._served) >= self._max_share_partitions:
+            limit = self._max_share_partitions
+            text = f"this leader serves {limit} share-partitions; kshare.leader.max.share.partitions allows no more"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         if self._stopped:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader is stopping")

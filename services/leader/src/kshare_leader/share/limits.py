@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-SHARE_PARTITIONS_LIMIT = 20_000
-"""Share-partitions served by one leader; a fetch of one more is answered with UNKNOWN_SERVER_ERROR."""
 WAITING_FETCHES_LIMIT = 10_000
 """Fetches that wait for records; one more is answered at once, without records."""
 SHARE_PARTITIONS_PER_WRITE_LIMIT = 100

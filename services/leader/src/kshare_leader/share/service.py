@@ -66,6 +66,7 @@ class ShareService:
             node_id=node_id,
             wall_now_ms=environment.clock.now_ms,
             report=report,
+            max_share_partitions=configs.integer("kshare.leader.max.share.partitions"),
             dead_letters=dead_letters,
             measures=self._measures,
             history=history,
