@@ -163,6 +163,7 @@ def _into_buffer(
         try:
             return memoryview(opened)[: decompress_into(records, opened)]
         except cramjam.DecompressionError as error:
+            del opened  # before a larger one is there, and from the tracebacks of errors
             # cramjam has one exception for all; only this text means that the buffer was too small.
             if "whole buffer" not in str(error):
                 raise

@@ -75,30 +75,18 @@ def check_records(batch: memoryview, header: BatchHeader, rules: RecordRules, li
     DecompressesTooFar instead of the latter: nothing was decided.
     """
     allowed_bytes = rules.limit_bytes if limit_bytes is None else limit_bytes
+    wrong_type = header.is_log_append_time and (rules.log_append_time or header.max_timestamp_ms == NO_TIMESTAMP)
     try:
-        records = decompressed(batch[HEADER_LENGTH : header.size], header.compression, allowed_bytes)
+        found = _walked(batch, header, rules, allowed_bytes, wrong_type)
     except CannotDecompress as error:
         code = ErrorCode.INVALID_RECORD if isinstance(error, BytesAfterStream) else ErrorCode.UNKNOWN_SERVER_ERROR
-        raise KafkaError(code, f"the records of the batch cannot be decompressed: {error}") from error
+        raise KafkaError(code, f"the records of the batch cannot be decompressed: {error}") from None
     except DecompressesTooFar as error:
         if allowed_bytes < rules.limit_bytes:
             raise
         text = f"{error} (kshare.max.decompressed.batch.bytes)"
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text) from error
-    fixed = header.is_log_append_time
-    wrong_type = fixed and (rules.log_append_time or header.max_timestamp_ms == NO_TIMESTAMP)
-    problem, index, wrong_offset, newest_ms, error_count, errors = _records.check(
-        records,
-        header.record_count,
-        header.first_timestamp_ms,
-        fixed,
-        0 if wrong_type else header.max_timestamp_ms,
-        rules.needs_keys,
-        wrong_type or not rules.log_append_time,
-        1 if wrong_type else rules.lowest_ms,
-        0 if wrong_type else rules.highest_ms,
-        RECORD_ERRORS_LIMIT,
-    )
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text) from None
+    problem, index, wrong_offset, newest_ms, error_count, errors = found
     if problem:
         raise _unreadable(header, problem, index)
     if error_count:
@@ -107,6 +95,24 @@ def check_records(batch: memoryview, header: BatchHeader, rules: RecordRules, li
         code = ErrorCode.UNKNOWN_SERVER_ERROR if header.compression else ErrorCode.INVALID_RECORD
         raise KafkaError(code, f"record {wrong_offset} of the batch must have offset delta {wrong_offset}")
     return newest_ms
+
+
+def _walked(
+    batch: memoryview, header: BatchHeader, rules: RecordRules, limit_bytes: int, wrong_type: bool
+) -> tuple[int, int, int, int, int, list[tuple[int, int, int]]]:
+    """What `_records.check` gives. Apart, so that no traceback keeps the decompressed records."""
+    return _records.check(
+        decompressed(batch[HEADER_LENGTH : header.size], header.compression, limit_bytes),
+        header.record_count,
+        header.first_timestamp_ms,
+        header.is_log_append_time,
+        0 if wrong_type else header.max_timestamp_ms,
+        rules.needs_keys,
+        wrong_type or not rules.log_append_time,
+        1 if wrong_type else rules.lowest_ms,
+        0 if wrong_type else rules.highest_ms,
+        RECORD_ERRORS_LIMIT,
+    )
 
 
 def _unreadable(header: BatchHeader, problem: int, index: int) -> KafkaError:
