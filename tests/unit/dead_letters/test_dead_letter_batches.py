@@ -184,3 +184,13 @@ def test_offsets_of_which_not_even_the_place_fits_are_named() -> None:
     batch, letters, _ = build([ArchivingRun(0, 1, 1, REJECTED), ArchivingRun(5, 5, 1, REJECTED)], limit_bytes=100)
     assert (batch.batch, batch.offsets, letters) == (b"", [], [])
     assert batch.too_large == [OffsetRun(0, 1), OffsetRun(5, 5)]
+
+
+def test_of_a_large_batch_a_thousand_records_are_opened_at_a_time() -> None:
+    """It may hold millions, each of which would be a Python object."""
+    log = LogOfBatches(stored(10, *((b"key-%d" % number, b"value", []) for number in range(2_500))))
+    records = SourceRecords(log, lambda text: None)
+    found = [records.find(offset) for offset in range(11, 2_510)]
+    assert [one.key for one in found if one is not None] == [b"key-%d" % number for number in range(1, 2_500)]
+    assert log.reads == 3
+    assert records.find(2_510) is None

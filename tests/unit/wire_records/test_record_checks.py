@@ -175,6 +175,17 @@ def test_keys_come_in_pieces(data: bytes, records_limit: int, bytes_limit: int) 
     assert taken == [(one.offset_delta, one.key, one.value is None) for one in found]
 
 
+@given(any_records(), st.integers(-3, 5), st.integers(0, 3))
+def test_a_window_begins_at_an_offset_and_has_a_few_records(data: bytes, lowest_delta: int, limit: int) -> None:
+    found = naive_records(data)
+    if found is None:
+        return  # the damage may lie behind the window
+    begins_at, ends_at, count = _records.window(data, lowest_delta, limit)
+    late = next((index for index, one in enumerate(found) if one.offset_delta >= lowest_delta), len(found))
+    assert naive_records(data[begins_at:ends_at]) == found[late : late + limit]
+    assert count == len(found[late : late + limit])
+
+
 @given(any_records(), st.data(), st.integers(-(1 << 62), 1 << 62))
 def test_kept_records_are_the_same_with_times_from_another_first_one(
     data: bytes, draw: st.DataObject, new_first_ms: int

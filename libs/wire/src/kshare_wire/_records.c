@@ -317,6 +317,39 @@ static PyObject *newest_time(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromLongLong(newest_ms);
 }
 
+/* window */
+
+static PyObject *window(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer view;
+    long long lowest_delta;
+    Py_ssize_t records_limit;
+    if (!PyArg_ParseTuple(args, "y*Ln", &view, &lowest_delta, &records_limit))
+        return NULL;
+    const uint8_t *start = view.buf;
+    cursor from = {start, start + view.len};
+    record found;
+    int problem = GOOD;
+    Py_ssize_t count = 0, index = 0, begins_at = 0, ends_at = 0;
+    PyThreadState *state = let_others_run(&view);
+    for (; from.at != from.end && count < records_limit; index++) {
+        problem = read_record(&from, &found);
+        if (problem != GOOD)
+            break;
+        if (count == 0 && found.offset_delta < lowest_delta)
+            continue;
+        if (count == 0)
+            begins_at = found.start - start;
+        ends_at = from.at - start;
+        count++;
+    }
+    go_on(state);
+    PyBuffer_Release(&view);
+    if (problem != GOOD)
+        return PyErr_Format(PyExc_ValueError, MALFORMED, index);
+    return Py_BuildValue("(nnn)", begins_at, ends_at, count);
+}
+
 /* take_keys */
 
 static PyObject *key_of(const record *found)
@@ -504,6 +537,7 @@ static PyMethodDef functions[] = {
     {"check", check, METH_VARARGS, NULL},
     {"find_time", find_time, METH_VARARGS, NULL},
     {"newest_time", newest_time, METH_VARARGS, NULL},
+    {"window", window, METH_VARARGS, NULL},
     {"take_keys", take_keys, METH_VARARGS, NULL},
     {"keep", keep, METH_VARARGS, NULL},
     {"lz4_frame_length", lz4_frame_length, METH_VARARGS, NULL},

@@ -32,6 +32,9 @@ def find_time(records: Buffer, first_timestamp_ms: int, wanted_ms: int, lowest_d
 def newest_time(records: Buffer, first_timestamp_ms: int, lowest_delta: int, /) -> int:
     """The newest timestamp of the records from `lowest_delta` on; -1 where none has one."""
 
+def window(records: Buffer, lowest_delta: int, records_limit: int, /) -> tuple[int, int, int]:
+    """Where the first record from `lowest_delta` on begins, where as many as the limit end, and how many they are."""
+
 def take_keys(
     records: Buffer, position: int, records_limit: int, bytes_limit: int, /
 ) -> tuple[int, list[tuple[int, bytes | None, bool]]]:

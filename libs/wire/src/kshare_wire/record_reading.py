@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_wire import _records
 from kshare_wire.decompression import CannotDecompress, DecompressesTooFar, decompressed
 from kshare_wire.record_batches import COMPRESSION_MASK, HEADER_LENGTH, BatchHeader, read_header
 
@@ -48,6 +50,25 @@ def open_records(batch: bytes | memoryview, *, limit_bytes: int = DECOMPRESSED_L
         except _UNREADABLE as error:
             raise _corrupt(header, str(error)) from error
         yield OpenedRecord(record.offset, record.timestamp, record.key, record.value, record.headers)
+
+
+def open_window(
+    batch: bytes | memoryview, first_offset: int, records_limit: int, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+) -> list[OpenedRecord]:
+    """The records from `first_offset` on, at most `records_limit`; KafkaError CORRUPT_MESSAGE.
+
+    Other records of the batch are passed over in C.
+    """
+    header = read_header(batch)
+    view = memoryview(batch)
+    records = memoryview(_decompressed(view[HEADER_LENGTH : header.size], header, limit_bytes))
+    try:
+        begins_at, ends_at, count = _records.window(records, first_offset - header.base_offset, records_limit)
+        reader = DefaultRecordBatch(_without_compression(view, header, records[begins_at:ends_at]))
+        found = list(islice(reader, count))
+    except _UNREADABLE as error:
+        raise _corrupt(header, str(error)) from None
+    return [OpenedRecord(one.offset, one.timestamp, one.key, one.value, one.headers) for one in found]
 
 
 def record_objects(batch: bytes | memoryview, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[Any]:

@@ -19,7 +19,7 @@ from kshare_leader.dead_letters.limits import BATCH_LIMIT_RECORDS, OPENED_BATCH_
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.machine.transitions import ArchivingReason
 from kshare_leader.ports import StoredBatch, TopicLog
-from kshare_wire.record_reading import OpenedRecord, open_records
+from kshare_wire.record_reading import OpenedRecord, open_window
 from kshare_wire.record_writing import BatchWriter, Header
 
 MESSAGE_OF_REASON = {
@@ -72,7 +72,7 @@ def context_headers(source: Source, run: ArchivingRun, offset: int) -> list[Head
 
 
 class SourceRecords:
-    """Single records of a log, by ascending offsets; each batch is opened once. The only place that opens records."""
+    """Single records of a log, by ascending offsets; a batch is opened once for BATCH_LIMIT_RECORDS of its records."""
 
     def __init__(self, log: TopicLog, report: Callable[[str], None]) -> None:
         self._log = log
@@ -96,7 +96,9 @@ class SourceRecords:
                 return
             batch = batches[0]
             self._last_offset = max(batch.last_offset, offset)
-            self._records = self._opened(batch)
+            self._records = self._opened(batch, offset)
+            if len(self._records) == BATCH_LIMIT_RECORDS:  # the batch may have more
+                self._last_offset = max(self._records)
         except (KafkaError, StorageFailure) as error:
             self._note_failure(offset, error)
 
@@ -108,10 +110,10 @@ class SourceRecords:
             place = f"offset {offset} of partition {topic_id_text(topic_id)}-{partition}"
             self._report(f"the record at {place} cannot be copied to its dead letter, nor maybe later ones: {error}")
 
-    def _opened(self, batch: StoredBatch) -> dict[int, OpenedRecord]:
+    def _opened(self, batch: StoredBatch, offset: int) -> dict[int, OpenedRecord]:
         if batch.is_control:
             return {}
-        opened = open_records(batch.data, limit_bytes=OPENED_BATCH_LIMIT_BYTES)
+        opened = open_window(batch.data, offset, BATCH_LIMIT_RECORDS, limit_bytes=OPENED_BATCH_LIMIT_BYTES)
         return {record.offset: record for record in opened}
 
 

@@ -8,7 +8,7 @@ ARCHIVING_RUNS_LIMIT = 1_000
 """Runs of Archiving records that one batch is made of at most."""
 ROUNDS_LIMIT = 32
 """Batches of dead letters that a leader has under way at once; each share-partition has one at most."""
-OPENED_BATCH_LIMIT_BYTES = 64 * 1024 * 1024
+OPENED_BATCH_LIMIT_BYTES = 16 * 1024 * 1024
 """A source batch that is larger after decompression is not opened: its dead letters say only where the records lie."""
 APPEND_TIMEOUT_MS = 10_000
 RETRY_INTERVAL_MS = 1_000

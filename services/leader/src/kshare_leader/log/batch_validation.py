@@ -71,6 +71,8 @@ def rules_of(
 class _Waiting(NamedTuple):
     batch: ProducedBatch | None
     done: Callable[[Outcome], None]
+    is_large: bool
+    """It was found to be too large for the event loop; of others that is not known yet."""
 
 
 class BatchValidation:
@@ -94,7 +96,8 @@ class BatchValidation:
         Without a batch only the order is kept.
         """
         lane = self._lanes.get(key)
-        if lane is None:
+        is_first = lane is None
+        if is_first:
             finished, outcome = self._try_inline(batch)
             if finished:
                 done(outcome)
@@ -109,7 +112,7 @@ class BatchValidation:
         if lane is None:
             lane = self._lanes[key] = deque()
             self._ready.append(key)
-        lane.append(_Waiting(batch, done))
+        lane.append(_Waiting(batch, done, is_first))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="batch-validation")
 
@@ -154,7 +157,7 @@ class BatchValidation:
 
     async def _take_one(self, lane: deque[_Waiting]) -> None:
         waiting = lane[0]
-        finished, outcome = self._try_inline(waiting.batch)
+        finished, outcome = (False, None) if waiting.is_large else self._try_inline(waiting.batch)
         if finished:
             await asyncio.sleep(0)
         else:
