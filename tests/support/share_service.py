@@ -65,6 +65,7 @@ class MemoryTopicLog:
         """Where it is set, batches are real ones, of records of this time."""
         self.reads = 0
         self.fails = False
+        self.failure = StorageFailure("the disk is gone")
         self.epochs = LeaderEpochHistory([])
         self.epochs.lead(LEADER_EPOCH, 0)
         self._open: dict[int, int] = {}
@@ -140,7 +141,7 @@ class MemoryTopicLog:
     def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:
         self.reads += 1
         if self.fails:
-            raise StorageFailure("the disk is gone")
+            raise self.failure
         found: list[StoredBatch] = []
         size = 0
         for batch in self._batches:

@@ -190,7 +190,7 @@ def test_a_damaged_batch_is_never_served_and_the_rest_is(
         assert reports == []
         for offset in (10, 12, 14):
             for _ in range(3):
-                assert await fetch(KEY, offset) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+                assert await fetch(KEY, offset) == (ErrorCode.CORRUPT_MESSAGE, 0)
         assert 1 <= len(reports) <= 3
         assert all(log.name in report and "offset 10" in report for report in reports)
         code, size_bytes = await fetch(KEY, 15)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import CorruptRecords, ErrorCode
 from kshare_leader.ports import TimestampOffset
 from kshare_leader.share import directory
 from kshare_leader.share.limits import WRITE_ATTEMPT_MIN_MS
@@ -487,6 +487,32 @@ def test_a_disk_that_fails_is_a_storage_error_and_acquires_nothing() -> None:
         assert response.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         leader.log().fails = False
         assert await leader.acquire("m1") == [(0, 9, 2)]
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_damaged_batch_is_told_as_such_and_acquires_nothing() -> None:
+    async def test() -> None:
+        leader = ready()
+        await leader.acquire("m1", max_wait_ms=10)
+        await leader.release("m1")
+        leader.log().fails, leader.log().failure = True, CorruptRecords("the batch at offset 0 is damaged")
+        response, _ = await leader.fetch("m1")
+        assert response.partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+        assert not response.partitions[0].acquired_records
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_damaged_state_is_told_as_such() -> None:
+    async def test() -> None:
+        leader = ready()
+        leader.channel.read_answers = [int(ErrorCode.CORRUPT_MESSAGE)]
+        response, _ = await leader.fetch("m1", max_wait_ms=1_000)
+        assert response.partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+        assert not response.partitions[0].acquired_records
         await leader.service.stop()
 
     run(test)

@@ -119,7 +119,15 @@ class KafkaError(Exception):
 
 
 class StorageFailure(Exception):
-    """The store could not write or read; the operation has no effect and must be answered with KAFKA_STORAGE_ERROR."""
+    """The store could not write or read; the operation has no effect and must be answered with `code`."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class CorruptRecords(StorageFailure):
+    """Records that were stored are damaged: trying again will not help."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
 
 
 class DamagedFamily(StorageFailure):

@@ -131,9 +131,9 @@ class FetchHandler:
             except KafkaError as error:
                 reading.has_error = True
                 answer = self._error(partition, error.code)
-            except StorageFailure:
+            except StorageFailure as failure:
                 reading.has_error = True
-                answer = self._error(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+                answer = self._error(partition, failure.code)
             reading.response.partitions.append(answer)
         reading.readable_bytes = reading.readable_now()
         if reading.size_bytes:

@@ -50,8 +50,8 @@ class ListOffsetsHandler:
                 leader_epoch = log.epoch_at(found.offset)
         except KafkaError as error:
             code, found = error.code, _NOTHING
-        except StorageFailure:
-            code, found = ErrorCode.KAFKA_STORAGE_ERROR, _NOTHING
+        except StorageFailure as failure:
+            code, found = failure.code, _NOTHING
         return leader_pb2.ListOffsetsResponse.Partition(
             topic_id=partition.topic_id,
             partition=partition.partition,

@@ -149,7 +149,7 @@ class ShareFetchCall:
             try:
                 fetch.taken = served.take(limits, share, at_least_one_batch=not something)
             except StorageFailure as failure:
-                fetch.error, fetch.served = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)), None
+                fetch.error, fetch.served = KafkaError(failure.code, str(failure)), None
                 something = True
                 continue
             if fetch.taken.records:

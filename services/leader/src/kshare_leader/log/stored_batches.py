@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kshare_core.errors import KafkaError, StorageFailure
+from kshare_core.errors import CorruptRecords, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.log import keys
@@ -90,8 +90,8 @@ class StoredBatches:
             base_offset, header.last_offset, data, header.is_control, header.is_transactional, header.producer_id
         )
 
-    def _damaged(self, base_offset: int, why: str) -> StorageFailure:
-        return StorageFailure(f"the batch at offset {base_offset} of partition {self._name} is damaged: {why}")
+    def _damaged(self, base_offset: int, why: str) -> CorruptRecords:
+        return CorruptRecords(f"the batch at offset {base_offset} of partition {self._name} is damaged: {why}")
 
     def indexed_offset_before(self, timestamp_ms: int) -> int:
         """An offset below which every record is older than `timestamp_ms`, as near to its record as is known."""

@@ -239,7 +239,7 @@ class ServedPartition:
             return
         except StorageFailure as failure:
             self._report(f"share-partition {self.key} cannot find its start offset: {failure}")
-            self.drop(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            self.drop(KafkaError(failure.code, str(failure)))
             return
         except Exception as bug:
             report_contained_bug(f"share-partition {self.key} failed unexpectedly while it was loaded", bug)

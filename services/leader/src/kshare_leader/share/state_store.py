@@ -206,6 +206,8 @@ class ShareStateStore:
                 try:
                     return await once(address)
                 except KafkaError as error:
+                    if error.code == ErrorCode.CORRUPT_MESSAGE:  # which ShareFetch can answer, unlike ShareAcknowledge
+                        raise
                     if error.code not in _TRANSIENT:
                         raise _for_clients(error) from error
                     problem = str(error)
