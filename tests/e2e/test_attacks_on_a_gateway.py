@@ -17,7 +17,7 @@ from support.administration import create_topic, wait_until_known
 from support.gateway_harness import build, request_frame
 from support.good_client import GoodClient, resident_bytes
 from support.kshare_cluster import KshareCluster
-from support.raw_kafka import read_frame
+from support.raw_kafka import framed, header, read_frame
 
 MEBIBYTE = 1024 * 1024
 BUDGET_BYTES = 96 * MEBIBYTE
@@ -65,7 +65,8 @@ def send_what_is_taken(connections: list[socket.socket], data: bytes, length: in
         for connection, size in left.items():
             if size:
                 try:
-                    left[connection] -= connection.send(view[: min(size, len(data))])
+                    begin = (length - size) % len(data)
+                    left[connection] -= connection.send(view[begin : begin + size])
                 except BlockingIOError:
                     continue
                 except OSError:
@@ -157,4 +158,38 @@ def test_metadata_of_many_partitions(attacked: KshareCluster, good_client: GoodC
             for _ in range(64):
                 assert read_frame(connection) is not None
     assert_bounded(attacked)
+    assert figures.p99_ms < P99_LIMIT_MS
+
+
+def names_of_topics(count: int) -> bytes:
+    """A Metadata v4 that asks for so many topics."""
+    names = b"".join(struct.pack(">h", 7) + b"t%06d" % number for number in range(count))
+    return framed(header(ApiKey.METADATA, 4) + struct.pack(">i", count) + names + b"\0")
+
+
+def offsets_to_commit(count: int) -> bytes:
+    """An OffsetCommit v2 of a group without members, of so many partitions of one topic."""
+    start = struct.pack(">h", 5) + b"group" + struct.pack(">i", -1) + struct.pack(">h", 0) + struct.pack(">q", -1)
+    topic = struct.pack(">ih", 1, 5) + b"large" + struct.pack(">i", count)
+    partitions = b"".join(struct.pack(">iqh", number, 1, -1) for number in range(count))
+    return framed(header(ApiKey.OFFSET_COMMIT, 2) + start + topic + partitions)
+
+
+@pytest.mark.quiet
+def test_arrays_of_200_000_elements(attacked: KshareCluster, good_client: GoodClient) -> None:
+    """Six clients pipeline requests of 200,000 elements; when they have gone, so has their work."""
+    names, offsets = names_of_topics(200_000), offsets_to_commit(200_000)
+    with good_client.measured() as figures:
+        with ExitStack() as stack:
+            connections = [stack.enter_context(connect(attacked)) for _ in range(6)]
+            send_what_is_taken(connections[:3], names, 4 * len(names), ATTACK_S / 2)
+            send_what_is_taken(connections[3:], offsets, 4 * len(offsets), ATTACK_S / 2)
+            time.sleep(1)
+        gone = time.monotonic()
+        with connect(attacked) as connection:
+            connection.sendall(names_of_topics(1_000))
+            assert read_frame(connection) is not None
+        answered_after_s = time.monotonic() - gone
+    assert_bounded(attacked)
+    assert answered_after_s < 2, "requests of clients that have gone are dropped"
     assert figures.p99_ms < P99_LIMIT_MS

@@ -35,8 +35,10 @@ from kshare_gateway.dispatch import HANDLERS, LONG_ANSWER_APIS, RECORD_BEARING_A
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.api_versions import unsupported_version_body
 from kshare_gateway.measures import GatewayMeasures
+from kshare_gateway.peer_state import peer_has_gone
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.request_memory import MemoryAccount, RequestMemory, unlimited_memory
+from kshare_gateway.request_parts import JoinedBody, is_splittable, parts_of
 from kshare_gateway.request_traces import RequestTraces
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
 from kshare_wire.api_versions import ApiKey, is_supported
@@ -50,6 +52,11 @@ from kshare_wire.sliced_messages import (
 
 REQUESTS_UNDER_WAY_LIMIT = 64
 REQUESTS_PER_TURN = 16
+LONG_REQUESTS_LIMIT = 1
+"""Requests of more elements than a slice that a gateway reads and answers at once: decoded, an element takes half a
+kilobyte, and with its result almost a whole one. Requests that wait for records or for other members count only while
+they are read.
+"""
 _RECORDS, _LONG_ANSWER = 1, 2
 """Lanes: of the requests of a connection that share one, one is under way at a time. Others have lane 0."""
 _LANES = {
@@ -73,11 +80,12 @@ class ConnectionEnvironment:
     admit: Callable[[ClientConnection], str | None]
     lost: Callable[[ClientConnection], None]
     context: Callable[[ClientConnection, RequestHeader], RequestContext]
-    spawn: Callable[[Coroutine[Any, Any, Any], str], object]
+    spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
     measures: GatewayMeasures = field(default_factory=GatewayMeasures)
     traces: RequestTraces | None = None
     memory: RequestMemory = field(default_factory=unlimited_memory)
     slices: WorkSlices = field(default_factory=WorkSlices)
+    long_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LONG_REQUESTS_LIMIT))
     request_id_prefix: str = "gateway"
     """What the ids of all requests of this gateway begin with; followed by connection and correlation id."""
 
@@ -255,7 +263,12 @@ class ClientConnection(asyncio.Protocol):
     def _adjust_reading(self) -> None:
         if self._is_closed or self._transport is None:
             return
-        wanted = self._may_start() and self._held_frame is None and self.account.may_receive()
+        is_at_long_work = self._is_decoding or self._lanes_in_use[_LONG_ANSWER]
+        takes_more = (self._may_start() and self._held_frame is None) or (
+            # Read on, so that the end of the connection is seen, which comes after what was sent before it.
+            is_at_long_work and not (self._is_stopping or self._writing_is_paused)
+        )
+        wanted = takes_more and self.account.may_receive()
         if wanted and self._reading_is_paused:
             self._reading_is_paused = False
             self._transport.resume_reading()
@@ -282,39 +295,51 @@ class ClientConnection(asyncio.Protocol):
         try:
             next(steps)
         except StopIteration as end:
-            self._begin(header, end.value, size, is_long=False)
+            self._begin(header, end.value, size, is_long=is_splittable(api_key))
             return
         self._is_decoding = True
         self._environment.spawn(self._decode_on(steps, header, size), "decoding")
 
     async def _decode_on(self, steps: Generator[None, None, Message], header: RequestHeader, size: int) -> None:
         """Goes on with a long request of which the first slice is decoded; the connection waits for it."""
-        try:
-            await self._environment.slices.next_slice(self.is_wanted)
-            request = await self._environment.slices.run(steps, self.is_wanted)
-            self._is_decoding = False
-            self._begin(header, request, size, is_long=True)
-        except WorkAbandoned:
-            return
-        except (MalformedRequest, ConnectionMustClose) as problem:
-            self._close(str(problem))
-            return
-        self._serve()
+        async with self._environment.long_requests:
+            try:
+                await self._environment.slices.next_slice(self.is_wanted)
+                request = await self._environment.slices.run(steps, self.is_wanted)
+                self._is_decoding = False
+                answering = self._begin(header, request, size, is_long=True)
+            except WorkAbandoned:
+                return
+            except (MalformedRequest, ConnectionMustClose) as problem:
+                self._close(str(problem))
+                return
+            self._serve()
+            is_bounded = is_splittable(header.api_key) or header.api_key in LONG_ANSWER_APIS
+            if answering is not None and is_bounded:
+                await asyncio.wait([answering])
 
-    def _begin(self, header: RequestHeader, request: Message, size: int, *, is_long: bool) -> None:
-        """Starts a request that is decoded; `size`: of its frame. `is_long`: it has more elements than a slice."""
+    def _begin(self, header: RequestHeader, request: Message, size: int, *, is_long: bool) -> asyncio.Task[Any] | None:
+        """Starts a request that is decoded; `size`: of its frame. `is_long`: it may have more elements than a slice."""
         slot = self._new_slot(header.api_key, header.version, size)
         context = self._environment.context(self, header)
         handler = _HANDLERS[header.api_key]
         if handler.answer_now is not None and not is_long:
             body = handler.answer_now(context, request)
             self._finish(slot, encode_response(header.api_key, header.version, header.correlation_id, body), body)
-            return
+            return None
         run = self._run if self._environment.traces is None else self._run_traced
-        self._environment.spawn(run(slot, header, context, request), handler.name)
+        return self._environment.spawn(run(slot, header, context, request), handler.name)
 
     def is_wanted(self) -> bool:
-        """Whether somebody waits for answers."""
+        """Whether somebody waits for answers.
+
+        While a connection is not read, its transport does not see that the client has gone: its socket is asked.
+        """
+        if not self._is_closed and self._reading_is_paused and self._transport is not None:
+            plain = self._transport.get_extra_info("socket")
+            if plain is not None and peer_has_gone(plain.fileno()):
+                self._is_closed = True
+                self._transport.abort()
         return not self._is_closed
 
     def _new_slot(self, api_key: int, version: int, request_bytes: int) -> _Slot:
@@ -339,14 +364,16 @@ class ClientConnection(asyncio.Protocol):
 
     async def _run(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
         """The answer that was made, None: there is none."""
-        if self._is_closed and header.api_key != ApiKey.PRODUCE:
+        is_costly = slot.lane == _LONG_ANSWER or slot.request_bytes >= SLICED_REQUEST_BYTES
+        is_wanted = self.is_wanted() if is_costly else not self._is_closed
+        if not is_wanted and header.api_key != ApiKey.PRODUCE:
             return None
         buffers: list[Buffer] = []
         body: Body | None = None
         prefix = self._environment.request_id_prefix
         current_request_id.set(f"{prefix}-{self.connection_id}-{header.correlation_id}")
         try:
-            body = await self._answer(header, context, request)
+            body = await self._answer_in_parts(slot, header, context, request)
             if body is not None and not self._is_closed:
                 buffers = await self._encoded(slot, header, body)
         except WorkAbandoned:
@@ -371,23 +398,51 @@ class ClientConnection(asyncio.Protocol):
         with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
             log.debug("%s version %d of %s was answered", name, header.version, self.client_host)
 
+    async def _answer_in_parts(
+        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message
+    ) -> Body | None:
+        """As `_answer`; a long request whose elements do not depend on each other is answered part by part."""
+        if slot.request_bytes < SLICED_REQUEST_BYTES or not is_splittable(header.api_key):
+            return await self._answer(header, context, request)
+        joined, handler = JoinedBody(header.api_key), _HANDLERS[header.api_key]
+        error: KafkaError | None = None
+        for number, part in enumerate(parts_of(header.api_key, request)):
+            if number:
+                await self._environment.slices.next_slice(self.is_wanted)
+            if error is None:
+                body, error = await self._answer_or_fail(header, context, part)
+            else:  # whoever gave no answer to one part is not asked about the others
+                assert handler.failed is not None
+                body = handler.failed(context, part, error)
+            assert body is not None, "every part of a request that is split has an answer"
+            joined.add(body)
+        return joined.body()
+
     async def _answer(self, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
+        body, _ = await self._answer_or_fail(header, context, request)
+        return body
+
+    async def _answer_or_fail(
+        self, header: RequestHeader, context: RequestContext, request: Message
+    ) -> tuple[Body | None, KafkaError | None]:
+        """The answer, and the error where it is that of the whole request."""
         handler = _HANDLERS[header.api_key]
         if handler.answer_now is not None:
-            return handler.answer_now(context, request)
+            return handler.answer_now(context, request), None
         assert handler.handle is not None and handler.failed is not None
         try:
-            return await handler.handle(context, request)
-        except KafkaError as error:
+            return await handler.handle(context, request), None
+        except KafkaError as failure:
+            error = failure
             with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
                 log.info("%s of %s: %s", handler.name, self.client_host, error)
-            return handler.failed(context, request, error)
         except (ConnectionMustClose, WorkAbandoned):
             raise
         except Exception:
             log.exception("%s failed unexpectedly", handler.name)
             text = "The gateway could not process the request; see its log"
-            return handler.failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+        return handler.failed(context, request, error), error
 
     async def _encoded(self, slot: _Slot, header: RequestHeader, body: Body) -> list[Buffer]:
         """The answer's bytes, written in slices where there may be many elements."""
