@@ -65,6 +65,8 @@ class _Asked:
 
     topics = None
     endpoint_type = 1
+    include_topic_authorized_operations = False
+    include_cluster_authorized_operations = False
     key_type = 0
     key = "group"
     coordinator_keys = ("group",)
