@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kshare_core.errors import ErrorCode
 from kshare_wire.api_versions import ApiKey
 from support.delivery import RELEASE, Reader, new_topic, produce, set_group, values_of, wait_for
 from support.kafka_requests import KafkaRequests
@@ -79,6 +80,24 @@ def test_after_a_lost_disk_all_new_records_come_and_what_was_released_comes_agai
     assert code == 0, text
     assert "was cut at offset 0 in leader epoch" in text
     assert "no state knows offsets beyond the end of its log" in text
+
+
+@pytest.mark.timeout(120)
+def test_a_state_epoch_that_leaves_no_room_is_refused_and_the_group_works(cluster: KshareCluster) -> None:
+    topic = new_topic(cluster.bootstrap)
+    produce(cluster.bootstrap, topic, numbered("early", 10))
+    with KafkaRequests(cluster.bootstrap) as requests:
+        metadata = requests.ask(ApiKey.METADATA, 12, topics=[{"topic_id": bytes(16), "name": topic}])
+        partition = {"partition": 0, "state_epoch": 2**31 - 1, "start_offset": 0}
+        answer = requests.ask(
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            0,
+            group_id=GROUP,
+            topics=[{"topic_id": metadata.topics[0].topic_id, "partitions": [partition]}],
+        )
+    assert int(answer.results[0].partitions[0].error_code) == ErrorCode.INVALID_REQUEST
+    with Reader(cluster.bootstrap, GROUP, topic) as reader:
+        assert len(reader.accept(10)) == 10
 
 
 @pytest.mark.timeout(120)

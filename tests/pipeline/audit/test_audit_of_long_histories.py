@@ -174,6 +174,24 @@ def test_a_new_state_epoch_begins_anew() -> None:
     assert audit.offsets == {"accepted": 13, "reset": 2}
 
 
+def test_a_state_that_was_cut_because_its_log_lost_records_begins_anew() -> None:
+    """Other records lie at the offsets that were accepted. Later loads tell of the same cut, which is nothing new."""
+    teller = Teller()
+    teller.tell("loaded", start_offset=5)
+    teller.tell("acquired", 5, 9)
+    teller.tell("accepted", 5, 9)
+    teller.tell("unloaded")
+    teller.tell("loaded", start_offset=0, reason="log_truncated:6")
+    teller.tell("acquired", 0, 9)
+    teller.tell("accepted", 0, 9)
+    teller.tell("unloaded")
+    teller.tell("loaded", start_offset=10, reason="log_truncated:6")
+    assert teller.audit().findings == []
+    teller.tell("unloaded")
+    teller.tell("loaded", start_offset=0, reason="log_truncated:6")
+    assert faults_of(teller.audit())
+
+
 def test_a_delivery_that_nobody_saw_does_not_count() -> None:
     teller = Teller()
     teller.tell("loaded", start_offset=0)

@@ -178,3 +178,18 @@ def test_who_is_too_far_behind_or_ahead_gets_everything() -> None:
     assert catalog_answer(driver.state, driver.state.version - 1).full, "a restart forgets the changes"
     same = catalog_answer(driver.state, driver.state.version)
     assert (same.full, same.nodes_changed, len(same.topics)) == (False, False, 0)
+
+
+def test_a_leader_gets_an_epoch_above_all_that_its_disk_has_seen() -> None:
+    """The coordinator's store is an older copy: its counter would give epochs again that records have already."""
+    driver = CoordinatorDriver()
+    node = pb.Node(role=pb.ROLE_LEADER, node_id=1, incarnation="one", rpc_address="host:1")
+    request = pb.RegisterNodeRequest(node=node, highest_leader_epoch=41)
+    assert driver.run(commands.RegisterNode(request=request)).node_epoch == 42
+    assert driver.register(pb.ROLE_GATEWAY, 2).node_epoch == 43
+    node.incarnation = "two"
+    lower = pb.RegisterNodeRequest(node=node, highest_leader_epoch=7)
+    assert driver.run(commands.RegisterNode(request=lower)).node_epoch == 44
+    for hostile in (-1, 2**31 - 1):
+        with pytest.raises(KafkaError, match="the highest leader epoch"):
+            driver.run(commands.RegisterNode(request=pb.RegisterNodeRequest(node=node, highest_leader_epoch=hostile)))

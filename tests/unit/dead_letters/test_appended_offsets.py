@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 
 import pytest
@@ -19,6 +20,7 @@ from kshare_leader.dead_letters.appended import (
     row_of_epoch,
 )
 from kshare_leader.dead_letters.letters import OffsetRun
+from kshare_leader.share.start_offset import Truncation
 
 
 def offsets_of(runs: Iterable[OffsetRun]) -> list[int]:
@@ -55,6 +57,15 @@ def test_a_row_agrees_with_a_set_of_offsets(history: list[tuple[set[int], int]],
 
 def test_a_higher_state_epoch_begins_a_new_history_and_a_lower_one_is_fenced() -> None:
     row = AppendedOffsets(5, 100, 1, (OffsetRun(100, 110),))
+    cut = row_of_epoch(row, 5, Truncation(7, 105))
+    assert cut == AppendedOffsets(5, 100, 1, (OffsetRun(100, 104),), 7)
+    assert cut.appended([OffsetRun(100, 120)]) == [OffsetRun(100, 104)], "from 105 on the log has other records"
+    assert decode_row(encode_row(cut)) == cut
+    assert row_of_epoch(row, 5, Truncation(7, 40)) == AppendedOffsets(5, 40, 1, (), 7)
+    with pytest.raises(KafkaError, match="was cut in leader epoch 7"):
+        row_of_epoch(cut, 5, Truncation(6, 90))
+    of_an_older_version = struct.pack(">iqq", 5, 100, 1) + struct.pack(">qq", 100, 110)
+    assert decode_row(of_an_older_version) == row
     assert row_of_epoch(row, 5) is row
     assert row_of_epoch(row, 6).appended([OffsetRun(0, 200)]) == []
     with pytest.raises(KafkaError) as caught:

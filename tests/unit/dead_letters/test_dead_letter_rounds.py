@@ -18,6 +18,7 @@ from kshare_leader.dead_letters.service import DeadLetters, DeadLetterSettings
 from kshare_leader.machine.share_partition import ArchivingRun, SharePartition
 from kshare_leader.machine.state_write import StateBatch
 from kshare_leader.ports import TopicLog
+from kshare_leader.share.start_offset import NOT_TRUNCATED
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2, leader_pb2
 from kshare_rpc.methods import APPEND_DEAD_LETTERS, CREATE_TOPICS
@@ -38,6 +39,8 @@ class HeldPartition:
     state_epoch = 4
     no_dead_letters_before_ms = 0
     is_at_rest = False
+
+    truncation = NOT_TRUNCATED
 
     def __init__(self, letters: DeadLetters, partition: int = 0) -> None:
         self.key = SharePartitionKey("g", SOURCE, partition)

@@ -17,8 +17,10 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey, TopicPartition
 from kshare_leader.dead_letters.letters import OffsetRun
 from kshare_leader.log import keys
+from kshare_leader.share.start_offset import NOT_TRUNCATED, Truncation
 
-_FIXED = struct.Struct(">iqq")
+_FIXED = struct.Struct(">iqqi")
+_FIXED_BEFORE_TRUNCATIONS = struct.Struct(">iqq")
 _RUN = struct.Struct(">qq")
 _NUMBER_LENGTH = 4
 
@@ -30,6 +32,18 @@ class AppendedOffsets(NamedTuple):
     start_offset: int
     last_append_ms: int
     runs: tuple[OffsetRun, ...]
+    truncation_leader_epoch: int = 0
+    """In which the source's state was cut last, as far as `runs` know; 0: it was not."""
+
+    def cut_at(self, truncation: Truncation) -> AppendedOffsets:
+        """What is still true of a source whose log has other records from an offset on."""
+        kept = [
+            OffsetRun(first, min(last, truncation.offset - 1)) for first, last in self.runs if first < truncation.offset
+        ]
+        start_offset = min(self.start_offset, truncation.offset)
+        return self._replace(
+            start_offset=start_offset, runs=tuple(kept), truncation_leader_epoch=truncation.leader_epoch
+        )
 
     def appended(self, asked: Iterable[OffsetRun]) -> list[OffsetRun]:
         """The part of `asked`, which ascends, that is appended already or lies below the source's start offset."""
@@ -56,19 +70,26 @@ class AppendedOffsets(NamedTuple):
                 joined[-1] = OffsetRun(joined[-1].first_offset, max(joined[-1].last_offset, run.last_offset))
             else:
                 joined.append(run)
-        return AppendedOffsets(self.state_epoch, start_offset, now_ms, tuple(joined))
+        return self._replace(start_offset=start_offset, last_append_ms=now_ms, runs=tuple(joined))
 
 
 def _last_offset(run: OffsetRun) -> int:
     return run.last_offset
 
 
-def row_of_epoch(row: AppendedOffsets | None, state_epoch: int) -> AppendedOffsets:
+def row_of_epoch(
+    row: AppendedOffsets | None, state_epoch: int, truncation: Truncation = NOT_TRUNCATED
+) -> AppendedOffsets:
     """The row that a request of `state_epoch` is held against; KafkaError FENCED_STATE_EPOCH for an older epoch."""
     if row is None or row.state_epoch < state_epoch:
-        return AppendedOffsets(state_epoch, 0, 0, ())
+        return AppendedOffsets(state_epoch, 0, 0, (), truncation.leader_epoch)
     if row.state_epoch > state_epoch:
         text = f"state epoch {state_epoch} is over; dead letters of epoch {row.state_epoch} came already"
+        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, text)
+    if row.truncation_leader_epoch < truncation.leader_epoch:
+        return row.cut_at(truncation)
+    if row.truncation_leader_epoch > truncation.leader_epoch:
+        text = f"the source was cut in leader epoch {row.truncation_leader_epoch}, which the sender does not know"
         raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, text)
     return row
 
@@ -90,13 +111,15 @@ def _parse_partition(prefix: bytes) -> TopicPartition:
 
 
 def encode_row(row: AppendedOffsets) -> bytes:
-    """State epoch (4 bytes), start offset (8), time of the last append (8); for each run its offsets (8 each)."""
-    fixed = _FIXED.pack(row.state_epoch, row.start_offset, row.last_append_ms)
+    """State epoch (4 bytes), start offset (8), time of the last append (8), leader epoch of the newest truncation (4);
+    for each run its offsets (8 each). Rows of older versions have no truncation, which their length tells."""
+    fixed = _FIXED.pack(row.state_epoch, row.start_offset, row.last_append_ms, row.truncation_leader_epoch)
     return fixed + b"".join([_RUN.pack(*run) for run in row.runs])
 
 
 def decode_row(value: bytes) -> AppendedOffsets:
     """The inverse of `encode_row`; struct.error where the bytes are none."""
-    state_epoch, start_offset, last_append_ms = _FIXED.unpack_from(value)
-    runs = tuple(OffsetRun(*fields) for fields in _RUN.iter_unpack(value[_FIXED.size :]))
-    return AppendedOffsets(state_epoch, start_offset, last_append_ms, runs)
+    fixed = _FIXED if len(value) % _RUN.size == _FIXED.size % _RUN.size else _FIXED_BEFORE_TRUNCATIONS
+    state_epoch, start_offset, last_append_ms, *truncation = fixed.unpack_from(value)
+    runs = tuple(OffsetRun(*fields) for fields in _RUN.iter_unpack(value[fixed.size :]))
+    return AppendedOffsets(state_epoch, start_offset, last_append_ms, runs, *truncation)

@@ -58,6 +58,7 @@ from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLog
+from kshare_leader.share.start_offset import Truncation
 from kshare_leader.topic_creation import CreatableTopic, TopicNotCreated, create_topic
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
@@ -80,6 +81,8 @@ class ArchivingPartition(Protocol):
     def key(self) -> SharePartitionKey: ...
     @property
     def state_epoch(self) -> int: ...
+    @property
+    def truncation(self) -> Truncation: ...
     @property
     def log(self) -> TopicLog: ...
     @property
@@ -408,6 +411,8 @@ class DeadLetters:
             source_topic_id=served.key.topic_id,
             source_partition=served.key.partition,
             source_start_offset=served.start_offset,
+            source_truncation_leader_epoch=served.truncation.leader_epoch,
+            source_truncation_offset=served.truncation.offset,
             topic_id=destination.partition.topic_id,
             partition=destination.partition.partition,
         )

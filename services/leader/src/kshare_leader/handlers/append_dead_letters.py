@@ -26,6 +26,7 @@ from kshare_leader.dead_letters.letters import OffsetRun
 from kshare_leader.dead_letters.limits import APPENDED_RUNS_LIMIT, ROW_KEPT_MS, ROWS_REMOVED_LIMIT
 from kshare_leader.log import keys
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.share.start_offset import Truncation
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import common_pb2, leader_pb2
 from kshare_runtime.ports import Clock, KeyValueStore, Write
@@ -73,7 +74,8 @@ class AppendDeadLettersHandler:
         destination = TopicPartition(request.topic_id, request.partition)
         self._logs.lookup(destination)
         asked = _asked_offsets(request, payload)
-        row = row_of_epoch(self._row(key), request.state_epoch)
+        truncation = Truncation(request.source_truncation_leader_epoch, request.source_truncation_offset)
+        row = row_of_epoch(self._row(key), request.state_epoch, truncation)
         already = row.appended(asked)
         if already:
             return already

@@ -54,6 +54,7 @@ from kshare_leader.share.limits import (
 from kshare_leader.share.log_slices import readable_end
 from kshare_leader.share.pending_writes import PendingWrites, Stored
 from kshare_leader.share.start_offset import (
+    NOT_TRUNCATED,
     SharePartitionState,
     diverging_offset,
     find_start_offset,
@@ -102,7 +103,6 @@ class ServedPartition:
         "_settings",
         "_store",
         "_timer",
-        "_truncation_epoch",
         "_used_at_ms",
         "_waiters",
         "_wake_handle",
@@ -117,6 +117,7 @@ class ServedPartition:
         "log",
         "machine",
         "state_epoch",
+        "truncation",
     )
 
     def __init__(
@@ -166,8 +167,8 @@ class ServedPartition:
         self._scan_handle: asyncio.Handle | None = None
         self._initial: SharePartition | None = None
         """The machine while its start offset is being stored."""
-        self._truncation_epoch = 0
-        """The leader epoch of the newest truncation of the state; 0: none."""
+        self.truncation = NOT_TRUNCATED
+        """The newest one of the state."""
         self._write_problem: str | None = None
         self._made_at_ms = self._used_at_ms = self._now_ms()
         self._remove_listener = log.add_listener(self._schedule_wake)
@@ -257,7 +258,7 @@ class ServedPartition:
         while True:
             state = await self._store.read(self.key, self.leader_epoch)
             self.state_epoch = state.state_epoch
-            self._truncation_epoch = state.truncation_leader_epoch
+            self.truncation = state.truncation
             offset = diverging_offset(state, self.log)
             if offset is None:
                 return state
@@ -288,7 +289,7 @@ class ServedPartition:
 
     def _serve(self, machine: SharePartition, reset: str = "") -> None:
         self.machine = machine
-        self._history.loaded(machine, self.state_epoch, reset, self._truncation_epoch)
+        self._history.loaded(machine, self.state_epoch, reset, self.truncation.leader_epoch)
         self._loading = None
         self._after_change()
         self._schedule_wake()

@@ -17,6 +17,16 @@ from kshare_leader.machine.state_write import StateBatch
 from kshare_leader.ports import TopicLog
 
 
+class Truncation(NamedTuple):
+    """In which leader epoch a state was cut, and from which offset on its log has other records."""
+
+    leader_epoch: int
+    offset: int
+
+
+NOT_TRUNCATED = Truncation(0, 0)
+
+
 class SharePartitionState(NamedTuple):
     """What ReadShareGroupState returned; `state_batches` ascend."""
 
@@ -25,8 +35,8 @@ class SharePartitionState(NamedTuple):
     state_batches: list[StateBatch]
     leader_epochs: Sequence[EpochEntry] = ()
     """The leader epoch history of the log that the state is about; empty where it is not known."""
-    truncation_leader_epoch: int = 0
-    """Of the newest truncation of the state; 0: none."""
+    truncation: Truncation = NOT_TRUNCATED
+    """The newest one of the state."""
 
 
 async def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: int) -> int:

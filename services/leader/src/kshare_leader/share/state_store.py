@@ -41,7 +41,7 @@ from kshare_leader.share.limits import (
     STATE_CALL_TIMEOUT_MS,
     WRITE_ATTEMPT_MIN_MS,
 )
-from kshare_leader.share.start_offset import SharePartitionState, TruncatedState
+from kshare_leader.share.start_offset import SharePartitionState, TruncatedState, Truncation
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.methods import READ_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
@@ -409,9 +409,8 @@ def _state_of(result: messages.ReadShareGroupStateResponse.Result) -> ShareParti
     except ValueError as error:
         text = f"the share coordinator returned {error}"
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error
-    return SharePartitionState(
-        result.state_epoch, result.start_offset, batches, leader_epochs, result.truncation_leader_epoch
-    )
+    truncation = Truncation(result.truncation_leader_epoch, result.truncation_offset)
+    return SharePartitionState(result.state_epoch, result.start_offset, batches, leader_epochs, truncation)
 
 
 def _state_batch(batch: messages.StateBatch) -> StateBatch:

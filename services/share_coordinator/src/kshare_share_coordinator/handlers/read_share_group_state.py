@@ -47,6 +47,7 @@ def _answer(key: SharePartitionKey, result: Result) -> messages.ReadShareGroupSt
         answer.leader_epochs = result.state.leader_epochs
         if result.state.truncation is not None:
             answer.truncation_leader_epoch = result.state.truncation.leader_epoch
+            answer.truncation_offset = result.state.truncation.offset
         for first_offset, last_offset, delivery_state, delivery_count in result.state.state_batches:
             answer.state_batches.add(
                 first_offset=first_offset,

@@ -1411,6 +1411,8 @@ class AppendDeadLettersRequest(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
+    SOURCE_TRUNCATION_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    SOURCE_TRUNCATION_OFFSET_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """The source: share group, state epoch (an administrator's new start makes a new history), topic, partition."""
@@ -1422,6 +1424,11 @@ class AppendDeadLettersRequest(_message.Message):
     topic_id: _builtins.bytes
     """The destination."""
     partition: _builtins.int
+    source_truncation_leader_epoch: _builtins.int
+    """The leader epoch in which the source's state was cut last, because its log has other records now, and the offset
+    from which on (TruncateShareGroupState); 0: it was not. What was appended from there on was of other records.
+    """
+    source_truncation_offset: _builtins.int
     payload: _builtins.bytes
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.OffsetRange]:
@@ -1438,11 +1445,13 @@ class AppendDeadLettersRequest(_message.Message):
         offsets: _abc.Iterable[_common_pb2.OffsetRange] | None = ...,
         topic_id: _builtins.bytes = ...,
         partition: _builtins.int = ...,
+        source_truncation_leader_epoch: _builtins.int = ...,
+        source_truncation_offset: _builtins.int = ...,
         payload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "offsets", b"offsets", "partition", b"partition", "payload", b"payload", "source_partition", b"source_partition", "source_start_offset", b"source_start_offset", "source_topic_id", b"source_topic_id", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "offsets", b"offsets", "partition", b"partition", "payload", b"payload", "source_partition", b"source_partition", "source_start_offset", b"source_start_offset", "source_topic_id", b"source_topic_id", "source_truncation_leader_epoch", b"source_truncation_leader_epoch", "source_truncation_offset", b"source_truncation_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -226,6 +226,7 @@ class ReadShareGroupStateResponse(_message.Message):
         STATE_BATCHES_FIELD_NUMBER: _builtins.int
         LEADER_EPOCHS_FIELD_NUMBER: _builtins.int
         TRUNCATION_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        TRUNCATION_OFFSET_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         error_code: _builtins.int
@@ -238,6 +239,8 @@ class ReadShareGroupStateResponse(_message.Message):
         """
         truncation_leader_epoch: _builtins.int
         """The leader epoch of the newest truncation since the state was initialized (TruncateShareGroupState); 0: none."""
+        truncation_offset: _builtins.int
+        """And the offset at which it was cut."""
         @_builtins.property
         def state_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateBatch]: ...
         def __init__(
@@ -252,10 +255,11 @@ class ReadShareGroupStateResponse(_message.Message):
             state_batches: _abc.Iterable[Global___StateBatch] | None = ...,
             leader_epochs: _builtins.bytes = ...,
             truncation_leader_epoch: _builtins.int = ...,
+            truncation_offset: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader_epochs", b"leader_epochs", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "truncation_leader_epoch", b"truncation_leader_epoch"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader_epochs", b"leader_epochs", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id", "truncation_leader_epoch", b"truncation_leader_epoch", "truncation_offset", b"truncation_offset"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
