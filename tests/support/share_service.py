@@ -21,7 +21,12 @@ from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
-from kshare_rpc.methods import READ_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.methods import (
+    LIST_STATE_SUMMARIES,
+    READ_SHARE_GROUP_STATE,
+    TRUNCATE_SHARE_GROUP_STATE,
+    WRITE_SHARE_GROUP_STATE,
+)
 from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
@@ -198,6 +203,10 @@ class StateChannel:
         """Of each write."""
         self.is_cut_off = False
         """Nothing reaches it, as if the leader's process had ended."""
+        self.list_answers: list[int | Exception] = []
+        """Taken first by ListStateSummaries: an error code, or an exception."""
+        self.lists = 0
+        """Pages of ListStateSummaries that were asked for; each has one share-partition."""
 
     def initialize(
         self, partition: int, start_offset: int, *batches: tuple[int, int, int, int], state_epoch: int = 3
@@ -256,6 +265,8 @@ class StateChannel:
             answer: Any = self._read(cast(state_pb2.ReadShareGroupStateRequest, request))
         elif method is TRUNCATE_SHARE_GROUP_STATE:
             answer = self._truncate(cast(state_pb2.TruncateShareGroupStateRequest, request))
+        elif method is LIST_STATE_SUMMARIES:
+            answer = self._list(cast(state_pb2.ListStateSummariesRequest, request))
         else:
             assert method is WRITE_SHARE_GROUP_STATE
             self.timeouts_ms.append(timeout_ms)
@@ -263,6 +274,28 @@ class StateChannel:
                 await self.gate.wait()
             answer = self._write(cast(state_pb2.WriteShareGroupStateRequest, request))
         return cast(Response, answer), memoryview(b"")
+
+    def _list(self, request: state_pb2.ListStateSummariesRequest) -> state_pb2.ListStateSummariesResponse:
+        self.lists += 1
+        error = self.list_answers.pop(0) if self.list_answers else 0
+        if isinstance(error, Exception):
+            raise error
+        response = state_pb2.ListStateSummariesResponse(error_code=error)
+        number = int(request.position or b"0")
+        found = sorted(self.states.items())[number : number + 1] if not error else []
+        for (topic_id, partition), state in found:
+            done = [batch for batch in state.state_batches if batch.delivery_state in (2, 4)]
+            if state.start_offset >= 0:
+                response.results.add(
+                    group_id="group",
+                    topic_id=topic_id,
+                    partition=partition,
+                    start_offset=state.start_offset,
+                    delivery_complete_count=sum(batch.last_offset - batch.first_offset + 1 for batch in done),
+                )
+        if not error and number + 1 < len(self.states):
+            response.next_position = b"%d" % (number + 1)
+        return response
 
     def _read(self, request: state_pb2.ReadShareGroupStateRequest) -> state_pb2.ReadShareGroupStateResponse:
         self.reads += 1

@@ -43,6 +43,8 @@ class SingleShareCoordinator:
         self._open_store = open_store
         self._network = InProcessNetwork()
         self._nodes: list[coordinator_pb2.Node] = []
+        self.topics: list[coordinator_pb2.Topic] = []
+        """Of the catalog; to be set before the start."""
         self._is_stopped = True
         self.node = self._new_node()
 
@@ -81,10 +83,17 @@ class SingleShareCoordinator:
         answer, _ = await self.channel.call(INITIALIZE_SHARE_GROUP_STATE, request, timeout_ms=TIMEOUT_MS)
         return answer.results[0].error_code
 
-    async def write(self, key: SharePartitionKey, runs: Sequence[tuple[int, int, int, int]]) -> int:
+    async def write(
+        self, key: SharePartitionKey, runs: Sequence[tuple[int, int, int, int]], *, delivery_complete_count: int = 0
+    ) -> int:
         request = messages.WriteShareGroupStateRequest(group_id=key.group_id)
         partition = request.partitions.add(
-            topic_id=key.topic_id, partition=key.partition, state_epoch=1, leader_epoch=0, start_offset=-1
+            topic_id=key.topic_id,
+            partition=key.partition,
+            state_epoch=1,
+            leader_epoch=0,
+            start_offset=-1,
+            delivery_complete_count=delivery_complete_count,
         )
         for first, last, state, count in runs:
             partition.state_batches.add(
@@ -132,6 +141,7 @@ class SingleShareCoordinator:
             full=True,
             nodes_changed=True,
             nodes=self._nodes,
+            topics=self.topics,
             state_partition_count=STATE_PARTITIONS,
             state_partition_owners=[
                 coordinator_pb2.StatePartitionOwner(state_partition=number, node_id=1, owner_epoch=1)

@@ -47,6 +47,12 @@ READ_SHARE_GROUP_STATE_SUMMARY = Method(
     share_coordinator.ReadShareGroupStateSummaryRequest,
     share_coordinator.ReadShareGroupStateSummaryResponse,
 )
+LIST_STATE_SUMMARIES = Method(
+    SHARE_COORDINATOR,
+    "ListStateSummaries",
+    share_coordinator.ListStateSummariesRequest,
+    share_coordinator.ListStateSummariesResponse,
+)
 TRANSFER_STATE_PARTITION = Method(
     SHARE_COORDINATOR,
     "TransferStatePartition",

@@ -10,6 +10,7 @@ What was acknowledged counts when it is durable.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import add
@@ -151,6 +152,7 @@ class ShareCounts:
 
     __slots__ = (
         "_in_flight",
+        "_next_moment",
         "_now",
         "_pending",
         "acknowledged",
@@ -161,6 +163,7 @@ class ShareCounts:
         "ended",
         "group_topic",
         "progress",
+        "progress_moment",
         "taken_back",
         "topic",
         "truncated",
@@ -172,6 +175,7 @@ class ShareCounts:
         group_topic: GroupTopicCounts,
         append_times: AppendTimes | None,
         now: Callable[[], float],
+        next_moment: Callable[[], int],
     ) -> None:
         self.topic = topic
         self.group_topic = group_topic
@@ -186,7 +190,10 @@ class ShareCounts:
         self.dead_letters_given_up = 0
         self.truncated = 0
         self.progress: Progress | None = None
-        """When it left memory; None while it is there, or where nothing is known."""
+        """When it left memory last, or as it was stored; None: nothing is known. Out of date while it is loaded."""
+        self.progress_moment = 0
+        """Of `LeaderMeasures.next_moment`, when `progress` was known."""
+        self._next_moment = next_moment
         self._pending: _Acknowledged | None = None
         self._in_flight: _Acknowledged | None = None
 
@@ -238,9 +245,10 @@ class ShareCounts:
             self.ended = self.ended.and_also(**ended._asdict())
 
     def note_dropped(self, progress: Progress | None) -> None:
-        """It leaves memory; what was not durable did not happen."""
+        """It leaves memory; what was not durable did not happen. None: it was not loaded."""
         self._pending = self._in_flight = None
-        self.progress = progress
+        if progress is not None:
+            self.progress, self.progress_moment = progress, self._next_moment()
 
     def _count(self, carried: _Acknowledged) -> None:
         self.acknowledged = list(map(add, self.acknowledged, carried.records))
@@ -268,6 +276,11 @@ class LeaderMeasures:
         self._append_times: dict[TopicPartition, AppendTimes] = {}
         self.is_kept: Callable[[SharePartitionKey], bool] = lambda key: False
         """Whether a share-partition is in memory, so that its counts must stay."""
+        self.next_moment = itertools.count(1).__next__
+        """Numbers of moments, to tell what was known first."""
+        self._forgotten_moment = 0
+        self.on_forgotten: Callable[[], None] = lambda: None
+        """Called when the state of a share-partition is another one now."""
 
     # Logs
 
@@ -319,15 +332,34 @@ class LeaderMeasures:
         if counts is None:
             self._make_room()
             group_topic = self.of_group_topic(key.group_id, key.topic_id)
-            counts = ShareCounts(self.of_topic(key.topic_id), group_topic, append_times, self.now)
+            counts = ShareCounts(self.of_topic(key.topic_id), group_topic, append_times, self.now, self.next_moment)
             self.share_partitions[key] = counts
         counts.append_times = append_times
-        counts.progress = None
         return counts
 
     def forget_share_partition(self, key: SharePartitionKey) -> None:
         """Its state is another one now: what is known of it is not true any more."""
         self.share_partitions.pop(key, None)
+        self._forgotten_moment = self.next_moment()
+        self.on_forgotten()
+
+    def note_stored(self, key: SharePartitionKey, progress: Progress, log_end_offset: int, asked_moment: int) -> bool:
+        """A share-partition is stored with this progress; False where what is known of it is at least as new.
+
+        `asked_moment` is of `next_moment`, before the share coordinator was asked. There is no room for more than
+        SHARE_PARTITIONS_KEPT_LIMIT.
+        """
+        counts = self.share_partitions.get(key)
+        if asked_moment < self._forgotten_moment:
+            return False
+        if counts is None:
+            if len(self.share_partitions) >= SHARE_PARTITIONS_KEPT_LIMIT:
+                return False
+            counts = self.of_share_partition(key, log_end_offset)
+        elif asked_moment < counts.progress_moment:
+            return False
+        counts.progress, counts.progress_moment = progress, asked_moment
+        return True
 
     def dead_letters(self, key: SharePartitionKey, *, stored: int = 0, given_up: int = 0) -> None:
         """Dead letters of a share-partition are stored, or its records are given up without one."""

@@ -10,7 +10,7 @@ _SHARE = ("group", "topic", "partition")
 SHARE_LAG = gauge(
     "leader_share_lag_records",
     "Records from the share-partition's start offset to the end of the log that are neither done nor given up (Kafka: "
-    "share lag). Of a share-partition that nobody uses now, by its state when it was used last.",
+    "share lag). Of a share-partition that nobody uses now, by its stored state.",
     *_SHARE,
 )
 SHARE_IN_FLIGHT = gauge(

@@ -35,6 +35,7 @@ from kshare_leader.moving.rows import PartitionRows
 from kshare_leader.moving.sender import PartitionSender
 from kshare_leader.settings import LeaderSettings
 from kshare_leader.share.service import ShareService
+from kshare_leader.share.stored_progress import StoredProgress
 from kshare_rpc.catalog import CatalogView, alter_configs
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -87,6 +88,7 @@ class LeaderNode:
         self._moves: PartitionMoves | None = None
         self._server: Server | None = None
         self._mending: StoreMending | None = None
+        self._stored_progress: StoredProgress | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._measures = LeaderMeasures()
 
@@ -132,6 +134,7 @@ class LeaderNode:
             measures=self._measures,
             history=self._new_history(),
         )
+        self._stored_progress = self._new_stored_progress(self._logs)
         self._moves = self._new_moves(self._logs, rows, dead_letters)
         receiver = AppendDeadLettersHandler(self._logs, self._store, self._environment.clock)
         sender = PartitionSender(
@@ -151,6 +154,7 @@ class LeaderNode:
             ),
             highest_leader_epoch=self._logs.highest_leader_epoch,
         )
+        self._stored_progress.start()
         maintenance = self._maintain(self._logs, receiver)
         self._maintenance = asyncio.get_running_loop().create_task(maintenance, name="log-maintenance")
 
@@ -162,10 +166,9 @@ class LeaderNode:
         if self._maintenance is not None:
             self._maintenance.cancel()
             await asyncio.gather(self._maintenance, return_exceptions=True)
-        if self._mending is not None:
-            await self._mending.stop()
-        if self._moves is not None:
-            await self._moves.stop()
+        for part in (self._mending, self._stored_progress, self._moves):
+            if part is not None:
+                await part.stop()
         if self._share is not None:
             await self._share.stop(grace_ms)
         if self._publisher is not None:
@@ -244,6 +247,18 @@ class LeaderNode:
             wall_now_ms=self._environment.clock.now_ms,
         )
 
+    def _new_stored_progress(self, logs: PartitionLogs) -> StoredProgress:
+        stored_progress = StoredProgress(
+            view=lambda: self._follower.view,
+            channel=self._follower.channel,
+            logs=logs,
+            measures=self._measures,
+            node_id=self._settings.node_id,
+            report=_logger.warning,
+        )
+        self._measures.on_forgotten = stored_progress.wake
+        return stored_progress
+
     def _new_moves(self, logs: PartitionLogs, rows: PartitionRows, dead_letters: DeadLetters) -> PartitionMoves:
         return PartitionMoves(
             rows=rows,
@@ -290,6 +305,8 @@ class LeaderNode:
             self._logs.refresh_settings()
         self._share.on_view(old, new)
         self._moves.on_view(old, new)
+        if self._stored_progress is not None:
+            self._stored_progress.on_view(old, new)
         self._catalog_problem = None
 
     def _has_lease(self) -> bool:

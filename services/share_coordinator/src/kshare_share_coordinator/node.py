@@ -19,6 +19,7 @@ from kshare_rpc.methods import (
     DELETE_SHARE_GROUP_STATE,
     FETCH_STATE_TOPIC,
     INITIALIZE_SHARE_GROUP_STATE,
+    LIST_STATE_SUMMARIES,
     LIST_STATE_TOPIC_OFFSETS,
     READ_SHARE_GROUP_STATE,
     READ_SHARE_GROUP_STATE_SUMMARY,
@@ -35,6 +36,7 @@ from kshare_servicekit.metrics import Metrics
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.handlers.delete_share_group_state import delete_share_group_state
 from kshare_share_coordinator.handlers.initialize_share_group_state import initialize_share_group_state
+from kshare_share_coordinator.handlers.list_state_summaries import StateSummaries, list_state_summaries
 from kshare_share_coordinator.handlers.operation_service import OperationService
 from kshare_share_coordinator.handlers.read_share_group_state import read_share_group_state
 from kshare_share_coordinator.handlers.read_share_group_state_summary import read_share_group_state_summary
@@ -219,7 +221,8 @@ class ShareCoordinatorNode:
     def _service(
         self, operations: OperationService, sender: StatePartitionSender, state_topic: StateTopicService
     ) -> Service:
-        assert self._store is not None
+        assert self._store is not None and self._state_store is not None and self._ownership is not None
+        summaries = StateSummaries(self._state_store, self._ownership)
         return Service(
             name=SHARE_COORDINATOR,
             handlers={
@@ -229,6 +232,7 @@ class ShareCoordinatorNode:
                 TRUNCATE_SHARE_GROUP_STATE: truncate_share_group_state(operations),
                 DELETE_SHARE_GROUP_STATE: delete_share_group_state(operations),
                 READ_SHARE_GROUP_STATE_SUMMARY: read_share_group_state_summary(operations),
+                LIST_STATE_SUMMARIES: list_state_summaries(summaries),
                 TRANSFER_STATE_PARTITION: transfer_state_partition(sender),
                 FETCH_STATE_TOPIC: fetch_state_topic(state_topic),
                 BACKUP_STATE: backup_state(BackupService(self._store)),

@@ -76,6 +76,16 @@ class Ownership:
         """Why this node does not answer for the share-partition, None where it does."""
         return self._refusal_of_everything() or self._refusal_of_place(state_partition_of(key, self._count), key)
 
+    def node_refusal(self) -> Result | None:
+        """Why this node answers for no state partition now, None where it does for those that it owns."""
+        return self._refusal_of_everything()
+
+    def owned_state_partitions(self) -> list[int]:
+        """Those that the catalog says this node owns, moving ones too, in order."""
+        return sorted(
+            number for number, owner in self._lease.view.state_partition_owners.items() if owner == self.node_id
+        )
+
     def state_partition_refusal(self, state_partition: int) -> Result | None:
         """Why this node does not answer for a state partition as a whole, None where it does."""
         return self._refusal_of_everything() or self._refusal_of_place(state_partition, None)

@@ -636,6 +636,99 @@ class ReadShareGroupStateSummaryResponse(_message.Message):
 Global___ReadShareGroupStateSummaryResponse: _TypeAlias = ReadShareGroupStateSummaryResponse  # noqa: Y015
 
 @_typing.final
+class ListStateSummariesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_NODE_ID_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    CATALOG_VERSION_FIELD_NUMBER: _builtins.int
+    leader_node_id: _builtins.int
+    """Only share-partitions of topic partitions that this node leads, by the share coordinator's catalog."""
+    position: _builtins.bytes
+    """`next_position` of the page before; empty: the first page."""
+    catalog_version: _builtins.int
+    """The leader's version of the catalog: one that has not heard of it answers COORDINATOR_LOAD_IN_PROGRESS, because it may
+    not know yet what the leader leads.
+    """
+    def __init__(
+        self,
+        *,
+        leader_node_id: _builtins.int = ...,
+        position: _builtins.bytes = ...,
+        catalog_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog_version", b"catalog_version", "leader_node_id", b"leader_node_id", "position", b"position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStateSummariesRequest: _TypeAlias = ListStateSummariesRequest  # noqa: Y015
+
+@_typing.final
+class ListStateSummariesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Result(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        START_OFFSET_FIELD_NUMBER: _builtins.int
+        DELIVERY_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
+        group_id: _builtins.str
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        start_offset: _builtins.int
+        """Share-partitions without a start offset are left out."""
+        delivery_complete_count: _builtins.int
+        def __init__(
+            self,
+            *,
+            group_id: _builtins.str = ...,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            start_offset: _builtins.int = ...,
+            delivery_complete_count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "group_id", b"group_id", "partition", b"partition", "start_offset", b"start_offset", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    NEXT_POSITION_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    """COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16), INVALID_REQUEST (42): a
+    position that is none. State partitions that this node does not serve now are left out.
+    """
+    error_message: _builtins.str
+    next_position: _builtins.bytes
+    """Empty: there are no more pages."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListStateSummariesResponse.Result]: ...
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        results: _abc.Iterable[Global___ListStateSummariesResponse.Result] | None = ...,
+        next_position: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "next_position", b"next_position", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStateSummariesResponse: _TypeAlias = ListStateSummariesResponse  # noqa: Y015
+
+@_typing.final
 class TransferStatePartitionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -1,0 +1,137 @@
+"""The stored progress of share-partitions that nobody has fetched since this leader started, or since it leads them.
+
+It gives their lag. Progress is in memory only while somebody uses a share-partition, so the share coordinators are
+asked for what is stored of all share-partitions of this leader, without loading any: when it starts, when it gains
+partitions, when state partitions change their owners, after an administrator replaced state, and every
+REFRESH_INTERVAL_S. Pages are asked for one after the other, PAUSE_S apart: 10,000 share-partitions take about two
+seconds, and 0.2 s of the share coordinators' processor time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import SharePartitionKey
+from kshare_leader.measures import LeaderMeasures, Progress
+from kshare_leader.ports import TopicLogs
+from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.methods import LIST_STATE_SUMMARIES
+from kshare_rpc.network import CallFailed, Channel
+
+REFRESH_INTERVAL_S = 60.0
+RETRY_INTERVAL_S = 2.0
+SETTLE_S = 0.2
+"""After a change, before the share coordinators are asked: they hear of it, too, and several come together."""
+PAUSE_S = 0.05
+CALL_TIMEOUT_MS = 2_000
+PAGES_LIMIT = 100_000
+"""Of one share coordinator; more are an answer without end."""
+
+
+class StoredProgress:
+    """See the module's text. `view` is the newest catalog, `channel` gives the channel to an address."""
+
+    def __init__(
+        self,
+        *,
+        view: Callable[[], CatalogView],
+        channel: Callable[[str], Channel],
+        logs: TopicLogs,
+        measures: LeaderMeasures,
+        node_id: int,
+        report: Callable[[str], None],
+    ) -> None:
+        self._view = view
+        self._channel = channel
+        self._logs = logs
+        self._measures = measures
+        self._node_id = node_id
+        self._report = report
+        self._is_due = asyncio.Event()
+        self._problems: list[str] = []
+        self._is_reported = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="stored-progress")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Something changed: what is stored is asked for soon."""
+        self._is_due.set()
+
+    def on_view(self, old: CatalogView, new: CatalogView) -> None:
+        """To be called for each new view of the catalog."""
+        if old.state_partition_owners != new.state_partition_owners or self._gains(old, new):
+            self.wake()
+
+    def _gains(self, old: CatalogView, new: CatalogView) -> bool:
+        if old.topics_by_id is new.topics_by_id:
+            return False
+        return any(
+            partition.leader_node_id == self._node_id
+            for topic_id, topic in new.topics_by_id.items()
+            if topic is not old.topics_by_id.get(topic_id)
+            for partition in topic.partitions
+        )
+
+    async def _run(self) -> None:
+        while True:
+            wait_s = REFRESH_INTERVAL_S if await self._ask_all() else RETRY_INTERVAL_S
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._is_due.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(SETTLE_S)
+
+    async def _ask_all(self) -> bool:
+        """Whether every share coordinator answered."""
+        self._is_due.clear()
+        view = self._view()
+        addresses = [node.rpc_address for node in view.nodes if node.role == coordinator_pb2.ROLE_SHARE_COORDINATOR]
+        problems = [problem for address in addresses if (problem := await self._ask(address)) is not None]
+        if problems and problems == self._problems and not self._is_reported:  # not one that is only behind
+            self._report(f"lag of share-partitions that nobody uses may be missing, asking again: {problems[0]}")
+        self._is_reported = problems == self._problems
+        self._problems = problems
+        return bool(view.version) and not problems
+
+    async def _ask(self, address: str) -> str | None:
+        """What went wrong with one share coordinator; None: nothing."""
+        position = b""
+        for _ in range(PAGES_LIMIT):
+            request = messages.ListStateSummariesRequest(
+                leader_node_id=self._node_id, position=position, catalog_version=self._view().version
+            )
+            asked_moment = self._measures.next_moment()
+            try:
+                answer, _ = await self._channel(address).call(LIST_STATE_SUMMARIES, request, timeout_ms=CALL_TIMEOUT_MS)
+            except CallFailed as failure:
+                return f"{address}: {failure}"
+            if answer.error_code:
+                return f"{address}: {ErrorCode(answer.error_code).name} {answer.error_message}"
+            self._note(answer, asked_moment)
+            position = answer.next_position
+            if not position:
+                return None
+            await asyncio.sleep(PAUSE_S)
+        return f"{address} has no last page"
+
+    def _note(self, answer: messages.ListStateSummariesResponse, asked_moment: int) -> None:
+        view = self._view()
+        for result in answer.results:
+            key = SharePartitionKey(result.group_id, result.topic_id, result.partition)
+            partition, log = view.partition(key.topic_partition), self._logs.find(key.topic_partition)
+            if partition is None or partition.leader_node_id != self._node_id or log is None:
+                continue
+            progress = Progress(result.start_offset, result.delivery_complete_count)
+            self._measures.note_stored(key, progress, log.high_watermark, asked_moment)

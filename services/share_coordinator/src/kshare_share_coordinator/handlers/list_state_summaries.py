@@ -1,0 +1,98 @@
+"""ListStateSummaries: what is stored of the share-partitions of one leader, for its lag metrics.
+
+Pages go through the state partitions that this node owns, in order of their numbers and of the stored keys. They are
+read from the store, so that nothing takes room in the machine's memory for it; one page reads PAGE_ROWS rows, a few
+milliseconds. State partitions that this node does not serve now, or cannot read, are left out.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.network import Handler
+from kshare_share_coordinator.machine.share_group_offset import UNINITIALIZED_START_OFFSET, apply
+from kshare_share_coordinator.ownership import Ownership
+from kshare_share_coordinator.state_store import Found, StateStore, family_of
+
+PAGE_ROWS = 300
+_STATE_PARTITION = struct.Struct(">i")
+
+Response = messages.ListStateSummariesResponse
+
+
+class StateSummaries:
+    """See the module's text."""
+
+    def __init__(self, state_store: StateStore, ownership: Ownership) -> None:
+        self._state_store = state_store
+        self._ownership = ownership
+
+    def page(self, leader_node_id: int, position: bytes, catalog_version: int) -> Response:
+        """The page from `position` on, for a leader that has the catalog of this version."""
+        refusal = self._refusal(position, catalog_version)
+        if refusal is not None:
+            return refusal
+        first, start = 0, b""
+        if position:
+            (first,), start = _STATE_PARTITION.unpack_from(position), position[_STATE_PARTITION.size :]
+        response = Response()
+        left = PAGE_ROWS
+        for number in self._ownership.owned_state_partitions():
+            if number < first or self._ownership.state_partition_refusal(number) is not None:
+                continue
+            if left <= 0:
+                response.next_position = _STATE_PARTITION.pack(number)
+                break
+            start = start if number == first else b""
+            try:
+                found, following = self._state_store.share_partitions(family_of(number), start, left)
+            except StorageFailure:  # the pass over all rows says so
+                continue
+            for each in found:
+                left -= max(1, len(each.records))
+                self._add(response, each, leader_node_id)
+            if following is not None:
+                response.next_position = _STATE_PARTITION.pack(number) + following
+                break
+        return response
+
+    def _refusal(self, position: bytes, catalog_version: int) -> Response | None:
+        refusal = self._ownership.node_refusal()
+        if refusal is not None:
+            return Response(error_code=refusal.error_code, error_message=refusal.error_message)
+        version = self._ownership.view.version
+        if version < catalog_version:
+            text = f"the catalog's version {catalog_version} is not here yet, only {version}"
+            return Response(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error_message=text)
+        if position and len(position) < _STATE_PARTITION.size:
+            return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=f"{position!r} is no position")
+        return None
+
+    def _add(self, response: Response, found: Found, leader_node_id: int) -> None:
+        if found.key is None or found.problem is not None:
+            return
+        partition = self._ownership.view.partition(found.key.topic_partition)
+        if partition is None or partition.leader_node_id != leader_node_id:
+            return
+        state = None
+        for record in found.records:
+            state = apply(state, record)
+        if state is not None and state.start_offset != UNINITIALIZED_START_OFFSET:
+            response.results.add(
+                group_id=found.key.group_id,
+                topic_id=found.key.topic_id,
+                partition=found.key.partition,
+                start_offset=state.start_offset,
+                delivery_complete_count=max(0, state.delivery_complete_count),
+            )
+
+
+def list_state_summaries(summaries: StateSummaries) -> Handler:
+    """The handler of ListStateSummaries."""
+
+    async def handle(request: messages.ListStateSummariesRequest, payload: memoryview) -> Response:
+        return summaries.page(request.leader_node_id, request.position, request.catalog_version)
+
+    return handle
