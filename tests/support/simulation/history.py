@@ -227,7 +227,7 @@ class SessionReleased(NamedTuple):
 
 
 class GatewaysSeen(NamedTuple):
-    """The catalog's answer to a leader named these gateways: node id and incarnation."""
+    """A catalog that reached a leader named these gateways: node id and incarnation."""
 
     time: float
     leader: str

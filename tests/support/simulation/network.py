@@ -41,6 +41,8 @@ request arrives, and again when the handler has answered."""
 
 CallTap = Callable[["SimulatedCall", Any, "Message | None"], None]
 """As a Tap, with the call itself: it knows which life of a host sent it, and which one answers."""
+AnswerTap = Callable[["SimulatedCall", bytes], None]
+"""Called when an answer reaches its caller."""
 EndTap = Callable[["SimulatedCall", "CallFailed"], None]
 """Called when a caller learns that its call failed."""
 
@@ -75,6 +77,7 @@ class SimulatedFabric:
         self.conditions = Conditions()
         self.taps: list[Tap] = []
         self.call_taps: list[CallTap] = []
+        self.answer_taps: list[AnswerTap] = []
         self.end_taps: list[EndTap] = []
         self.bugs: list[str] = []
         """Exceptions that left a handler without being one that callers expect."""
@@ -329,6 +332,8 @@ class SimulatedCall:
             return
         fabric.note(f"{target} -> {source} answer [{self.call_id}] {len(response)}+{len(payload)} bytes")
         self.forget()
+        for tap in fabric.answer_taps:
+            tap(self, response)
         if not self.answer.done():
             self.answer.set_result((response, payload))
 

@@ -1,7 +1,8 @@
 """What passes between gateways, leaders, share coordinators and the coordinator, written into the history.
 
 A request is noted when it reaches its handler and an answer when the handler gives it, so that the times are those of
-the role that decides; each event names the life of the leader that it belongs to.
+the role that decides; a catalog is noted when it reaches the leader that follows it. Each event names the life of the
+leader that it belongs to.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class ClusterTap:
         self._shared_topics: dict[bytes, None] = {}
         """Ids of the topics of which a share-partition was loaded."""
         fabric.call_taps.append(self._seen)
+        fabric.answer_taps.append(self._delivered)
         fabric.end_taps.append(self._failed)
 
     def _seen(self, call: SimulatedCall, request: Any, answer: Message | None) -> None:
@@ -94,9 +96,14 @@ class ClusterTap:
     def _watched(self, call: SimulatedCall, request: Any, answer: Any) -> None:
         if not answer.nodes_changed:
             return
-        # A leader releases what the members of a gateway hold that is gone from the catalog.
         self._add(FaultEvent(self._loop.time(), "sees other nodes", (call.source.host,), ""))
-        if call.source.host.startswith("leader"):
+
+    def _delivered(self, call: SimulatedCall, response: bytes) -> None:
+        """A leader knows a catalog when its answer arrives, which may be long after it was given."""
+        if call.method != WATCH_CATALOG or not call.source.host.startswith("leader"):
+            return
+        answer: Any = call.method.response_type.FromString(response)
+        if answer.nodes_changed:
             gateways = tuple(
                 f"{node.node_id} {node.incarnation}"
                 for node in answer.nodes

@@ -20,7 +20,7 @@ from kshare_runtime.ports import Write
 
 
 class MemoryDiskFailure(StorageFailure):
-    """A write that the disk was told to refuse (`MemoryDisk.fail_next_writes`)."""
+    """A write that the disk was told to refuse (`MemoryDisk.fail_next_writes`), or a later one to an unmended store."""
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ class MemoryStore:
 
     def _check_writable(self) -> None:
         if self._write_failure is not None:
-            raise StorageFailure(
+            raise MemoryDiskFailure(
                 f"cannot write the store {self._name}: an earlier write failed ({self._write_failure})"
             )
         try:
