@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kshare_core.identifiers import SharePartitionKey
-from kshare_share_coordinator.machine.share_group_offset import CorruptRecord, ShareSnapshot, ShareUpdate
+from kshare_core.leader_epochs import EpochEntry, encode_leader_epochs
+from kshare_share_coordinator.machine.share_group_offset import CorruptRecord, LogTruncation, ShareSnapshot, ShareUpdate
 from kshare_share_coordinator.machine.state_batches import StateBatch, combine_state_batches
 from kshare_share_coordinator.records import (
     SHARE_SNAPSHOT,
@@ -104,6 +105,27 @@ def test_a_list_of_more_than_126_batches_has_a_long_length() -> None:
     encoded = encode_snapshot(snapshot(state_batches=many))
     assert encoded[38:40] == bytes((301 & 0x7F | 0x80, 301 >> 7))
     assert decode_snapshot(KEY, encoded).state_batches == many
+
+
+def test_what_a_leader_knows_of_its_log_is_in_tagged_fields_behind_kafkas() -> None:
+    """Kafka's readers pass over tags that they do not know (10000 and 10001)."""
+    leader_epochs = encode_leader_epochs([EpochEntry(3, 0), EpochEntry(7, 90)])
+    truncation = LogTruncation(7, 90, 100, 140, 1_700_000_000_000)
+    plain = encode_snapshot(snapshot())
+    cases: list[dict[str, object]] = [
+        {"leader_epochs": leader_epochs},
+        {"truncation": truncation},
+        {"leader_epochs": leader_epochs, "truncation": truncation},
+        {"leader_epochs": leader_epochs, "truncation": truncation, "delivery_complete_count": -1},
+    ]
+    for changes in cases:
+        record = snapshot(**changes)
+        value = encode_snapshot(record)
+        assert decode_snapshot(KEY, value) == record
+        assert len(value) > len(plain)
+    bad = encode_snapshot(snapshot(leader_epochs=leader_epochs[4:]))
+    with pytest.raises(CorruptRecord, match="a leader epoch history of 20 bytes"):
+        decode_snapshot(KEY, bad)
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
