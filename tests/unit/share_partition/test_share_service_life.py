@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kshare_core.errors import ErrorCode
 from support.share_service import TOPIC, Leader, fetch_partition, run
 
 ACCEPT, RELEASE, REJECT = b"\x01", b"\x02", b"\x03"
@@ -196,5 +197,19 @@ def test_a_log_that_was_deleted_up_to_its_end_goes_on_at_the_end() -> None:
         await asyncio.sleep(0.1)
         assert leader.channel.states[TOPIC, 0].start_offset == 10
         await leader.service.stop()
+
+    run(test)
+
+
+def test_a_leader_that_stops_does_not_call_a_lock_invalid() -> None:
+    """It has dropped its share-partitions, so that it does not know who holds what: somebody else is to be asked."""
+
+    async def test() -> None:
+        leader = Leader(partitions=1)
+        leader.channel.initialize(0, 0)
+        leader.log().append(10)
+        await leader.fetch()
+        await leader.service.stop()
+        assert await leader.acknowledge("m1", 0, 9, b"\x01") == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(test)

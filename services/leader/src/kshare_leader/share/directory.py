@@ -72,6 +72,8 @@ class SharePartitionDirectory:
 
     def check_leadership(self, key: TopicPartition) -> int:
         """The partition's leader epoch; KafkaError where it does not exist or this node does not lead it."""
+        if self._stopped:  # what is held here is not known any more: the client asks again, elsewhere or later
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader is stopping")
         view = self._view()
         partition = view.partition(key)
         if partition is None:
