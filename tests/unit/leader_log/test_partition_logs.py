@@ -12,7 +12,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys, verifications
 from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.log.partition_logs import QUEUED_APPENDS_LIMIT, PartitionLogs
+from kshare_leader.log.partition_logs import LOGS_OPENED_IN_A_TURN, QUEUED_APPENDS_LIMIT, PartitionLogs
 from kshare_leader.log.pending_appends import Appended
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
@@ -48,6 +48,40 @@ async def refused(logs: PartitionLogs, records: bytes, key: TopicPartition = KEY
         await logs.append(key, memoryview(records))
     assert caught.value.message
     return caught.value.code
+
+
+def test_thousands_of_logs_are_opened_in_many_turns_of_the_event_loop() -> None:
+    count = 5 * LOGS_OPENED_IN_A_TURN
+
+    async def test() -> None:
+        logs = open_logs(store(), topic(leaders=[1] * count))
+        last = TopicPartition(TOPIC, count - 1)
+        opened = [len(logs.all_logs())]
+        assert logs.lookup(last) is logs.lookup(last), "asked for before its turn, it is opened at once"
+        while opened[-1] < count:
+            await asyncio.sleep(0)
+            opened.append(len(logs.all_logs()))
+        steps = [after - before for before, after in zip([0, *opened], opened, strict=False)]
+        assert max(steps) <= LOGS_OPENED_IN_A_TURN + 1, f"others wait while a turn opens {max(steps)} logs"
+        assert (await logs.append(last, memoryview(build_batch([b"a"])))).base_offset == 0
+
+    run(test())
+
+
+def test_logs_that_are_not_led_any_more_are_not_opened_later() -> None:
+    async def test() -> None:
+        before = view_of(topic(leaders=[1] * (3 * LOGS_OPENED_IN_A_TURN)))
+        logs = open_logs(store(), *before.topics_by_id.values())
+        moved = view_of(topic(leaders=[1] + [2] * (3 * LOGS_OPENED_IN_A_TURN - 1)), version=2)
+        logs.on_view(before, moved)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [log.topic_partition for log in logs.all_logs()] == [KEY]
+        with pytest.raises(KafkaError) as caught:
+            logs.lookup(TopicPartition(TOPIC, 3 * LOGS_OPENED_IN_A_TURN - 1))
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(test())
 
 
 def test_one_turn_is_one_write_and_listeners_see_what_is_durable() -> None:

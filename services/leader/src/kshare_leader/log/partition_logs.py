@@ -11,6 +11,10 @@ removes the records of topics that are gone. What a crash left behind of a delet
 store belongs to one cluster, whose id is kept in it: a catalog of another cluster (the coordinator's disk is new, or an
 address is wrong) opens nothing and removes nothing.
 
+Opening a log reads a few rows. Each turn of the event loop opens a few hundred logs at most, so that topics of many
+thousand partitions delay neither the lease nor other clients. A log that is asked for before its turn is opened at
+once.
+
 A partition that moves to another leader is led here until it is fenced; then its log is closed, and opened again where
 the move is taken back. The new leader opens it when the catalog names it.
 
@@ -22,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from kshare_core.configs import Configs
@@ -42,7 +47,7 @@ from kshare_leader.log.pending_appends import Appended, PendingAppends
 from kshare_leader.log.producer_state import TransactionalAppend
 from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.tail import TailCache
-from kshare_leader.log.topic_settings import topic_settings
+from kshare_leader.log.topic_settings import TopicSettings, topic_settings
 from kshare_leader.log.transactions import EndTransaction
 from kshare_leader.measures import LeaderMeasures
 from kshare_rpc.catalog import CatalogView
@@ -51,6 +56,8 @@ from kshare_runtime.ports import Clock, KeyValueStore, Write
 
 QUEUED_APPENDS_LIMIT = 10_000
 """Appends that wait for the disk; more get KAFKA_STORAGE_ERROR."""
+LOGS_OPENED_IN_A_TURN = 200
+"""At some 0.1 ms each."""
 WRITE_LIMIT_BYTES = 64 * 1024 * 1024
 """A write ends with the append that goes beyond this; the rest of the queue is the next turn's."""
 
@@ -125,6 +132,9 @@ class PartitionLogs:
         self._tails = tails or TailCache(node_limit_bytes=configs.integer("kshare.leader.tail.bytes"))
         self._view = CatalogView()
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._unopened: dict[TopicPartition, TopicSettings] = {}
+        """Partitions that are led here and whose logs are opened in one of the next turns."""
+        self._opening: asyncio.Handle | None = None
         self._offline: dict[TopicPartition, str] = {}
         self._topics_to_remove: dict[bytes, str] = {}
         self._cluster_id: str | None = None
@@ -145,7 +155,14 @@ class PartitionLogs:
 
     def find(self, key: TopicPartition) -> PartitionLog | None:
         """The log, None where this node does not lead the partition (any more) or cannot open its log."""
-        return self._logs.get(key) if self._has_lease() else None
+        return self._opened(key) if self._has_lease() else None
+
+    def _opened(self, key: TopicPartition) -> PartitionLog | None:
+        log = self._logs.get(key)
+        if log is None and key in self._unopened:
+            self._open(key)
+            log = self._logs.get(key)
+        return log
 
     def lookup(self, key: TopicPartition) -> PartitionLog:
         """The log, else KafkaError.
@@ -182,8 +199,8 @@ class PartitionLogs:
         return self._foreign_cluster is not None
 
     def end_offset(self, key: TopicPartition) -> int:
-        """The end of a log that is open, -1 of others."""
-        log = self._logs.get(key)
+        """The end of a log that is led here, -1 of others."""
+        log = self._opened(key)
         return -1 if log is None else log.high_watermark
 
     def topic_name(self, topic_id: bytes) -> str | None:
@@ -363,18 +380,21 @@ class PartitionLogs:
         self._measures.logs_closed(closed)
         for log in closed.values():
             log.close()
-        for key in [key for key in self._offline if not self._leads(key)]:
-            del self._offline[key]
+        for key in [key for key in (*self._offline, *self._unopened) if not self._leads(key)]:
+            self._offline.pop(key, None)
+            self._unopened.pop(key, None)
         self._remove_topics()
         for topic_id, topic in new.topics_by_id.items():
             if was_foreign or topic is not old.topics_by_id.get(topic_id):
-                self._open_topic(topic)
+                self._follow_topic(topic)
+        self._open_some()
 
     def refresh_settings(self) -> None:
         """Broker configs changed, which topics take their defaults from."""
         if self._foreign_cluster is None:
             for topic in self._view.topics_by_id.values():
-                self._open_topic(topic)
+                self._follow_topic(topic)
+            self._open_some()
 
     def retry_and_expire(self) -> None:
         """What is due from time to time: expired producers, and removals that failed before."""
@@ -422,6 +442,10 @@ class PartitionLogs:
         self._close_all()
 
     def _close_all(self) -> None:
+        self._unopened.clear()
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
         logs, self._logs = self._logs, {}
         for log in logs.values():
             log.close()
@@ -433,37 +457,55 @@ class PartitionLogs:
     def _serves(self, partition: coordinator_pb2.Topic.Partition) -> bool:
         return partition.leader_node_id == self._node_id and not partition.is_fenced
 
-    def _open_topic(self, topic: coordinator_pb2.Topic) -> None:
+    def _follow_topic(self, topic: coordinator_pb2.Topic) -> None:
+        """Brings the topic's open logs in line with the catalog; others are opened in the next turns."""
         settings = topic_settings({entry.name: entry.value for entry in topic.configs}, self._configs)
         for partition in topic.partitions:
             if not self._serves(partition):
                 continue
             key = TopicPartition(topic.topic_id, partition.partition)
             log = self._logs.get(key)
-            if log is not None:
-                log.settings = settings
-                if partition.leader_epoch < log.leader_epoch:
-                    self._close_behind(key, log, topic.name, partition.leader_epoch)
-                    continue
-                log.leader_epoch = partition.leader_epoch
-                log.is_moving = partition.is_moving
+            if log is None:
+                self._unopened[key] = settings
                 continue
-            try:
-                self._before_open(key, partition.given_up_epoch)
-                log = self._logs[key] = PartitionLog(
-                    key=key,
-                    store=self._store,
-                    tails=self._tails,
-                    settings=settings,
-                    leader_epoch=partition.leader_epoch,
-                    report=self._report,
-                    reader=self.reader,
-                )
-                log.is_moving = partition.is_moving
-                self._offline.pop(key, None)
-            except StorageFailure as failure:
-                self._offline[key] = f"partition {partition.partition} of topic {topic.name} is offline: {failure}"
-                self._report(self._offline[key])
+            log.settings = settings
+            if partition.leader_epoch < log.leader_epoch:
+                self._close_behind(key, log, topic.name, partition.leader_epoch)
+                continue
+            log.leader_epoch = partition.leader_epoch
+            log.is_moving = partition.is_moving
+
+    def _open_some(self) -> None:
+        """Opens as many logs as one turn may; the next turn goes on."""
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+        for key in list(islice(self._unopened, LOGS_OPENED_IN_A_TURN)):
+            self._open(key)
+        if self._unopened:
+            self._opening = asyncio.get_running_loop().call_soon(self._open_some)
+
+    def _open(self, key: TopicPartition) -> None:
+        """Opens a log that is led here, as the newest view of the catalog has it; what is wrong makes it offline."""
+        settings = self._unopened.pop(key)
+        topic, partition = self._view.topics_by_id[key.topic_id], self._view.partition(key)
+        assert partition is not None, f"{key} is not in the catalog, and was not taken out of what is to be opened"
+        try:
+            self._before_open(key, partition.given_up_epoch)
+            log = self._logs[key] = PartitionLog(
+                key=key,
+                store=self._store,
+                tails=self._tails,
+                settings=settings,
+                leader_epoch=partition.leader_epoch,
+                report=self._report,
+                reader=self.reader,
+            )
+            log.is_moving = partition.is_moving
+            self._offline.pop(key, None)
+        except StorageFailure as failure:
+            self._offline[key] = f"partition {key.partition} of topic {topic.name} is offline: {failure}"
+            self._report(self._offline[key])
 
     def _close_behind(self, key: TopicPartition, log: PartitionLog, topic_name: str, leader_epoch: int) -> None:
         """The catalog went back in time: no record may be written in an epoch that another record has already."""
