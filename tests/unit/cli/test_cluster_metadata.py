@@ -42,7 +42,6 @@ COMMANDS = [
     ["state", "drain", "1"],
     ["state", "dump", "g"],
     ["redrive", "dlq.t"],
-    ["audit"],
 ]
 
 

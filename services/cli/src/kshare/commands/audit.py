@@ -11,6 +11,7 @@ import typer
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.failure import BAD_USE, CommandFailed
+from kshare.kafka_connection import ConnectionFailed
 
 if TYPE_CHECKING:
     from kshare_pipeline.audit.command import AuditRequest
@@ -62,15 +63,15 @@ def audit(
     except ModuleNotFoundError as missing:
         text = f"kshare audit needs the package kshare-pipeline with PySpark, and {missing.name} is not installed"
         raise CommandFailed(text, BAD_USE) from missing
-    properties = read_properties(command_config)
+    properties = {"log_level": "0", **read_properties(command_config), **_pairs("--kafka", kafka)}
     if bootstrap is not None:
-        reach(bootstrap, properties)
+        check_cluster(bootstrap, properties)
     run_request(
         AuditRequest(
             tables=tables,
             lines=lines,
             bootstrap=bootstrap,
-            kafka_properties={"log_level": "0", **properties, **_pairs("--kafka", kafka)},
+            kafka_properties=properties,
             stretch=Stretch(_day(since), _day(until), tuple(group or ())),
             limits=DeliveryCountLimits(delivery_count_limit, _limits(group_limit)),
             output=output,
@@ -79,6 +80,17 @@ def audit(
             show=show,
         )
     )
+
+
+def check_cluster(bootstrap: str, properties: dict[str, str]) -> None:
+    """CommandFailed where a property is wrong, or nothing answers; Spark takes seconds to start and to give up."""
+    from kshare_pipeline.kafka.properties import InvalidOption, open_consumer, reader_properties
+
+    try:
+        open_consumer(reader_properties({**properties, "bootstrap.servers": bootstrap})).close()
+        reach(bootstrap, properties)
+    except (InvalidOption, ConnectionFailed) as problem:
+        raise CommandFailed(f"the history of {bootstrap} cannot be read: {problem}", BAD_USE) from problem
 
 
 def run_request(request: AuditRequest) -> None:

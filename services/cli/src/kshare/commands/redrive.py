@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kshare.addresses import parse_address
 from kshare.client_properties import Properties, read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import LOCAL, Bootstrap, CommandConfig
@@ -82,7 +83,7 @@ def redrive(
 ) -> None:
     """Moves records that nobody could process back to their topic, each once, however often it is run."""
     _check_reasons(reason or [])
-    reach(bootstrap, read_properties(command_config))
+    parse_address(bootstrap, what="--bootstrap")
     try:
         from kshare_pipeline.redrive.request import RedriveRequest, Selection
     except ModuleNotFoundError as missing:
@@ -104,21 +105,35 @@ def redrive(
         rate=rate,
         dry_run=dry_run,
     )
+    check_redrive(request, engine)
+    reach(bootstrap, read_properties(command_config))
     account = run_redrive(request, engine, master)
     show_account(account, Console(), dry_run=dry_run)
     if account.problem_count:
         raise CommandFailed(f"{account.problem_count} records could not be moved")
 
 
+def check_redrive(request: RedriveRequest, engine: str) -> None:
+    """CommandFailed for what is wrong with the command line, whatever the cluster is."""
+    from kshare_pipeline.kafka.properties import InvalidOption
+    from kshare_pipeline.redrive.engine import Engine, check
+    from kshare_pipeline.redrive.request import BadRequest
+
+    if engine not in list(Engine):
+        raise CommandFailed(f"--engine must be one of {', '.join(Engine)}, found {engine!r}", BAD_USE)
+    try:
+        check(request, Engine(engine))
+    except (BadRequest, InvalidOption) as problem:
+        raise CommandFailed(str(problem), BAD_USE) from problem
+
+
 def run_redrive(request: RedriveRequest, engine: str, master: str) -> Account:
-    """CommandFailed for whatever ends it."""
+    """Of a request that was checked; CommandFailed for whatever ends it."""
     from kshare_pipeline.kafka.properties import InvalidOption
     from kshare_pipeline.kafka.topics import KafkaUnavailable, UnknownTopic
     from kshare_pipeline.redrive.engine import Engine, redrive
     from kshare_pipeline.redrive.request import BadRequest, RedriveFailed
 
-    if engine not in list(Engine):
-        raise CommandFailed(f"--engine must be one of {', '.join(Engine)}, found {engine!r}", BAD_USE)
     try:
         return redrive(request, Engine(engine), master=master)
     except (BadRequest, InvalidOption, UnknownTopic) as problem:

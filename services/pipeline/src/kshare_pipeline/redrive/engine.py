@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from importlib.util import find_spec
 
+from kshare_pipeline.kafka.properties import open_consumer, reader_properties
 from kshare_pipeline.kafka.range_reader import RangeReader
 from kshare_pipeline.redrive.direct import redrive_directly
 from kshare_pipeline.redrive.request import Account, BadRequest, RedriveRequest
@@ -26,13 +27,9 @@ def redrive(request: RedriveRequest, engine: Engine = Engine.AUTO, *, master: st
 
     BadRequest, RedriveFailed, KafkaUnavailable, InvalidOption.
     """
-    request.check()
-    if engine is Engine.DIRECT and request.where is not None:
-        raise BadRequest("an SQL expression needs the engine spark")
+    check(request, engine)
     if not _needs_spark(request, engine):
         return redrive_directly(request)
-    if not has_spark():
-        raise BadRequest(NO_SPARK)
     from kshare_pipeline.redrive.spark import redrive_with_spark
     from kshare_pipeline.session import spark_session
 
@@ -41,6 +38,16 @@ def redrive(request: RedriveRequest, engine: Engine = Engine.AUTO, *, master: st
         return redrive_with_spark(request, spark)
     finally:
         spark.stop()
+
+
+def check(request: RedriveRequest, engine: Engine) -> None:
+    """Everything that can be known without a cluster; BadRequest, InvalidOption."""
+    request.check()
+    if engine is Engine.DIRECT and request.where is not None:
+        raise BadRequest("an SQL expression needs the engine spark")
+    if (engine is Engine.SPARK or request.where is not None) and not has_spark():
+        raise BadRequest(NO_SPARK)
+    open_consumer(reader_properties(request.properties)).close()
 
 
 def has_spark() -> bool:
