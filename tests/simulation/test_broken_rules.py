@@ -49,7 +49,11 @@ SIGNS = {
     "the share coordinator forgets writes": ("a confirmed state was not stored",),
     "an exception is taken for a failing disk": ("a bug came to light",),
     "an unexpected error is only logged": ("a bug came to light",),
-    "the leader epoch of a write is not compared": ("state went back", "delivered after its confirmation"),
+    "the leader epoch of a write is not compared": (
+        "a write of an older leader epoch was stored",
+        "state went back",
+        "delivered after its confirmation",
+    ),
     "read_committed groups get all records": ("an aborted record was delivered", "delivered before it was committed"),
     "some transactions end the other way": (
         "aborted, and yet committed",

@@ -269,3 +269,32 @@ def test_a_new_state_epoch_begins_with_nothing() -> None:
         loaded(3.1, arrived_at=3.0)._replace(state_epoch=2),
     ]
     assert not list(StoredStateRules(evidence_of(events)).violations())
+
+
+@pytest.mark.parametrize(
+    ("answered_at", "answered_epoch", "arrived_at", "write_epoch", "broken"),
+    [
+        (2.0, 3, 2.5, 2, True),
+        (2.0, 3, 2.5, 3, False),
+        (2.0, 3, 2.5, 4, False),
+        (2.0, 3, 1.9, 2, False),  # side by side: the write may have taken effect first
+        (2.0, -1, 2.5, 2, False),  # a read without a leader epoch fences nobody
+        (2.0, 3, 2.5, -1, False),  # an initialization
+    ],
+)
+@pytest.mark.parametrize("by", ["read", "write"])
+def test_a_write_of_an_older_leader_epoch_is_refused_once_a_newer_one_was_answered(
+    by: str, answered_at: float, answered_epoch: int, arrived_at: float, write_epoch: int, broken: bool
+) -> None:
+    answered: Event = loaded(answered_at, epoch=answered_epoch, arrived_at=1.0)
+    if by == "write":
+        answered = StateWritten(answered_at, 0.9, "g1", 0, 1, answered_epoch, 0, ())
+    events: list[Event] = [
+        StateWritten(0.5, 0.4, "g1", 0, 1, -1, 0, ()),
+        answered,
+        StateWriteArrived(arrived_at, 7, LEADER, "g1", 0, 1, 0, ()),
+        StateWritten(3.0, 0.8, "g1", 0, 1, write_epoch, 0, (), 7),
+    ]
+    events.sort(key=lambda event: event.time)
+    found = [violation.rule for violation in StoredStateRules(evidence_of(events)).violations()]
+    assert found == (["a write of an older leader epoch was stored"] if broken else [])

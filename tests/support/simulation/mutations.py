@@ -21,6 +21,7 @@ from kshare_rpc.methods import (
     APPEND_DEAD_LETTERS,
     DELETE_RECORDS,
     DROP_SHARE_PARTITIONS,
+    READ_SHARE_GROUP_STATE,
     RELEASE_SHARE_SESSION,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
@@ -192,17 +193,41 @@ class _OldWrites:
 
 
 class _NoFencing:
-    """Every write of share-partition state passes for one of the newest leader."""
+    """Every write of share-partition state passes for one of the newest leader that wrote or read the state.
+
+    Its leader epoch and its leader epoch history are replaced: the share coordinator refuses a history that does not
+    end with the write's leader epoch as malformed, whether or not it compares leader epochs.
+    """
 
     def __init__(self) -> None:
-        self._newest: dict[tuple[str, bytes, int], int] = {}
+        self._newest: dict[tuple[str, bytes, int], tuple[int, bytes]] = {}
+        """Leader epoch, and the history that came with it; empty while its leader has only read."""
 
-    def __call__(self, handler: Handler) -> Handler:
+    def handlers(self) -> Mapping[Method[Any, Any], WrapHandler]:
+        return {READ_SHARE_GROUP_STATE: self._keep_reads, WRITE_SHARE_GROUP_STATE: self._pass_writes}
+
+    def _keep_reads(self, handler: Handler) -> Handler:
+        async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+            answer = await handler(request, payload)
+            message: Any = answer[0] if isinstance(answer, tuple) else answer
+            for partition, result in zip(request.partitions, message.results, strict=True):
+                key = (request.group_id, partition.topic_id, partition.partition)
+                if result.error_code == 0 and partition.leader_epoch > self._newest.get(key, (-1, b""))[0]:
+                    self._newest[key] = (partition.leader_epoch, b"")
+            return answer
+
+        return changed
+
+    def _pass_writes(self, handler: Handler) -> Handler:
         async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
             copy = share_coordinator_pb2.WriteShareGroupStateRequest.FromString(request.SerializeToString())
             for partition in copy.partitions:
                 key = (copy.group_id, partition.topic_id, partition.partition)
-                partition.leader_epoch = self._newest[key] = max(partition.leader_epoch, self._newest.get(key, -1))
+                newest_epoch, newest_history = self._newest.get(key, (-1, b""))
+                if partition.leader_epoch < newest_epoch:
+                    partition.leader_epoch, partition.leader_epochs = newest_epoch, newest_history
+                else:
+                    self._newest[key] = (partition.leader_epoch, partition.leader_epochs)
             return await handler(copy, payload)
 
         return changed
@@ -438,7 +463,9 @@ BROKEN_RULES: Mapping[str, Callable[[], Mutation]] = {
     "the share coordinator forgets writes": lambda: _at_share_coordinator(_forget_writes),
     "an exception is taken for a failing disk": lambda: _at_leader(SHARE_ACKNOWLEDGE, _fail_without_a_reason),
     "an unexpected error is only logged": lambda: _at_leader(SHARE_FETCH, _log_an_error),
-    "the leader epoch of a write is not compared": lambda: _at_share_coordinator(_NoFencing()),
+    "the leader epoch of a write is not compared": lambda: Mutation(
+        handlers={"share-coordinator": _NoFencing().handlers}
+    ),
     "read_committed groups get all records": lambda: Mutation(
         calls={"leader": {WATCH_CATALOG: _hide_isolation_levels}}
     ),

@@ -26,12 +26,15 @@ class _State:
     """By offset: when a write was confirmed, its number in order of arrival, and what it said."""
     arrived: dict[int, list[tuple[int, Stored]]] = field(default_factory=lambda: defaultdict(list))
     """By offset: number and content of every write that arrived, with or without an answer."""
+    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
+    """Number of an event, and the leader epoch of the read or write that was answered without an error then."""
 
 
 class StoredStateRules:
     """A state that was confirmed before a read arrived is what the read finds, or something that was written later.
 
-    Writes take effect in the order in which they arrive; one without an answer may have taken effect or not.
+    Writes take effect in the order in which they arrive; one without an answer may have taken effect or not. A read or
+    write that was answered fences the leaders of older epochs: a write of theirs that arrives afterwards is refused.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -53,7 +56,12 @@ class StoredStateRules:
                 arrival = self._numbers.get((event.call, event.partition), number)
                 for offset, stored in _by_offset(event.batches):
                     state.confirmed[offset].append((event.time, arrival, stored))
+                yield from _fenced(state, event, arrival)
+                state.leader_epochs.append((number, event.leader_epoch))
             elif isinstance(event, StateLoaded):
+                self._state(event.group, event.partition, event.state_epoch).leader_epochs.append(
+                    (number, event.leader_epoch)
+                )
                 yield from self._compare(event)
 
     def _state(self, group: str, partition: int, state_epoch: int) -> _State:
@@ -83,6 +91,14 @@ class StoredStateRules:
                 text = f"state and count {confirmed} were confirmed, {found.get(offset)} was read: {describe(event)}"
                 yield self._evidence.violation("a confirmed state was not stored", key, text)
                 return
+
+
+def _fenced(state: _State, event: StateWritten, arrival: int) -> Iterator[Violation]:
+    """An initialization has the leader epoch -1 and is not fenced."""
+    newest = max((epoch for number, epoch in state.leader_epochs if number < arrival), default=-1)
+    if -1 < event.leader_epoch < newest:
+        text = f"{event.group}/{event.partition}: leader epoch {newest} was answered before the write arrived"
+        yield Violation("a write of an older leader epoch was stored", text, [describe(event)])
 
 
 def _by_offset(batches: Batches) -> Iterator[tuple[int, Stored]]:
