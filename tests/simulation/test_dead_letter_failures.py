@@ -14,6 +14,7 @@ import pytest
 
 from kshare_core.states import AcknowledgeType
 from kshare_rpc.methods import APPEND_DEAD_LETTERS
+from kshare_runtime.store_mending import CHECK_INTERVAL_S
 from support.simulation.admin import Admin
 from support.simulation.cluster import Cluster, Shape
 from support.simulation.history import StateLoaded, StateWritten
@@ -182,7 +183,8 @@ def test_a_disk_that_fails_at_the_topics_leader_delays_dead_letters(caplog: pyte
         await scene.configure({TOPIC_NAME: DEAD_LETTERS, **COPY})
         await scene.reject("v0")
         await asyncio.sleep(2)
-        scene.cluster.hosts[LETTERS_LEADER].disk.fail_next_writes(3)
+        # The first append, and each attempt to mend the store until 4 s later.
+        scene.cluster.hosts[LETTERS_LEADER].disk.fail_next_writes(5)
         await scene.reject("v1")
         await asyncio.sleep(30)
         assert scene.start_offset() == 2
@@ -206,6 +208,7 @@ def test_archiving_is_not_asked_for_while_the_leaders_own_disk_cannot_remember_i
         scene.cluster.hosts[SOURCE_LEADER].disk.fail_next_writes(1)
         code = await scene._consumer.acknowledge((1, 1), AcknowledgeType.REJECT)
         assert code == 56, "KAFKA_STORAGE_ERROR: not confirmed"
+        await asyncio.sleep(2 * CHECK_INTERVAL_S)  # the store takes writes again
         assert await scene._consumer.acknowledge((1, 1), AcknowledgeType.REJECT) == 0
         await asyncio.sleep(2)
         assert scene.start_offset() == 2

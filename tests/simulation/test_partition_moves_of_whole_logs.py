@@ -248,9 +248,15 @@ def test_a_move_that_is_cancelled_leaves_nothing(when: str) -> None:
         assert code == 0 and offset == (await scene.fetch(1, 450))[0].high_watermark - 1
         await scene.until(lambda: scene.stored(2) == {})
         assert scene.mark(1) is None and scene.mark(2) is None
-        assert {family: rows for family, rows in scene.stored(1).items() if family != keys.LOG} == {
-            family: rows for family, rows in before.items() if family != keys.LOG
+        stored = scene.stored(1)
+        grows = (keys.LOG, keys.LEADER_EPOCHS)
+        assert {family: rows for family, rows in stored.items() if family not in grows} == {
+            family: rows for family, rows in before.items() if family not in grows
         }
+        # The partition is led in a new epoch since the move was taken back, and a record was appended in it.
+        epochs = stored[keys.LEADER_EPOCHS]
+        assert before[keys.LEADER_EPOCHS].items() <= epochs.items()
+        assert [keys.number_of(key) for key in epochs][-1] == after.leader_epoch and len(epochs) == 2
 
     TwoLeaders().run(body)
 
@@ -266,6 +272,7 @@ def test_a_disk_that_refuses_ends_the_move(number: int) -> None:
         assert after.leader_node_id == 1
         assert watch.requests[-1].step == pb.AdvancePartitionMoveRequest.GIVE_UP
         scene.host(number).disk.fail_next_writes(0)
+        await scene.until(lambda: scene.store(number).write_failure is None)
         assert (await scene.produce(1))[0] == 0
         await scene.until(lambda: scene.stored(2) == {})
 

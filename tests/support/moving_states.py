@@ -285,10 +285,10 @@ class MovingStates:
 
     async def _wait_until_settled(self) -> None:
         deadline = self.loop.time() + HEALED_WITHIN_S
-        for number in range(len(NODES)):
-            await self._ask_to_drain(number + 1, undo=True)
         while problem := await self._unsettled():
             assert self.loop.time() < deadline, f"after {HEALED_WITHIN_S} s without faults {problem}"
+            for number in range(len(NODES)):  # again and again: the coordinator's disk may take no writes yet
+                await self._ask_to_drain(number + 1, undo=True)
             await asyncio.sleep(0.2)
 
     async def _unsettled(self) -> str | None:
