@@ -34,6 +34,7 @@ def stack() -> Iterator[Stack]:
 def test_the_containers_may_do_no_more_than_they_must(stack: Stack) -> None:
     for service in ("coordinator", "share-coordinator", "leader", "gateway-1"):
         container = stack.containers(service)[0]
+        stack.wait_until_healthy(container)  # the test before may have just started it again
         (described,) = json.loads(docker("inspect", container, environment=stack.environment))
         assert described["Config"]["User"] == "10001:10001"
         assert described["HostConfig"]["ReadonlyRootfs"] is True

@@ -48,11 +48,15 @@ class Stack:
         began = time.monotonic()
         docker("restart", "--time", "30", container, environment=self.environment)
         away_s = time.monotonic() - began
+        self.wait_until_healthy(container)
+        return away_s
+
+    def wait_until_healthy(self, container: str) -> None:
+        """As `up --wait` does: Docker says "starting" until the first health check, 5 s after each start."""
         health = ("inspect", "--format", "{{.State.Health.Status}}", container)
         wait_for(
             lambda: docker(*health, environment=self.environment).strip() == "healthy", f"{container} is healthy", 60
         )
-        return away_s
 
     def kshare(self, *arguments: str) -> str:
         return self.compose("run", "--rm", "--no-deps", "-T", "kshare", *arguments)
