@@ -183,7 +183,8 @@ def test_a_disk_that_fails_at_the_topics_leader_delays_dead_letters(caplog: pyte
         await scene.configure({TOPIC_NAME: DEAD_LETTERS, **COPY})
         await scene.reject("v0")
         await asyncio.sleep(2)
-        # The first append, and each attempt to mend the store until 4 s later.
+        # The write, and four looks whether the disk takes writes again, one each second: the store is mended after 4 s
+        # to 5 s, after the third try (at most 3.9 s) and before the fourth (at least 5.6 s).
         scene.cluster.hosts[LETTERS_LEADER].disk.fail_next_writes(5)
         await scene.reject("v1")
         await asyncio.sleep(30)
@@ -208,7 +209,10 @@ def test_archiving_is_not_asked_for_while_the_leaders_own_disk_cannot_remember_i
         scene.cluster.hosts[SOURCE_LEADER].disk.fail_next_writes(1)
         code = await scene._consumer.acknowledge((1, 1), AcknowledgeType.REJECT)
         assert code == 56, "KAFKA_STORAGE_ERROR: not confirmed"
-        await asyncio.sleep(2 * CHECK_INTERVAL_S)  # the store takes writes again
+        code = await scene._consumer.acknowledge((1, 1), AcknowledgeType.REJECT)
+        assert code == 56, "the store takes no writes until it is mended"
+        await asyncio.sleep(CHECK_INTERVAL_S)
+        assert scene.start_offset() == 1 and len(scene.sent) == 1, "nothing was archived, and no dead letter sent"
         assert await scene._consumer.acknowledge((1, 1), AcknowledgeType.REJECT) == 0
         await asyncio.sleep(2)
         assert scene.start_offset() == 2
