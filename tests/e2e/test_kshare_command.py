@@ -160,7 +160,10 @@ def test_the_first_interrupt_ends_a_consumer_whose_cluster_is_gone(tmp_path: Pat
         consumer = subprocess.Popen(consume, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         _wait_for_member(cluster, "g", "jobs")
     consumer.send_signal(signal.SIGINT)
-    consumer.communicate(timeout=10)  # far below librdkafka's own limits
+    try:
+        consumer.communicate(timeout=10)  # far below librdkafka's own limits
+    finally:
+        consumer.kill()
 
 
 def _wait_for_member(cluster: KshareCluster, group: str, topic: str = "orders") -> None:

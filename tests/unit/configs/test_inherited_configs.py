@@ -145,11 +145,18 @@ def test_durations_are_read_as_java_reads_them(text: str, expected: int) -> None
         {"group.share.heartbeat.interval.ms": "4000"},
         {"group.share.min.session.timeout.ms": "3000", "group.share.session.timeout.ms": "5000"},
         {"group.share.max.size": "1000", "group.share.max.share.sessions": "999"},
+        {"socket.request.max.bytes": "1000", "queued.max.request.bytes": "999"},
     ],
 )
 def test_broker_values_that_contradict_each_other_are_refused(texts: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig, match=list(texts)[-1]):
         check_broker_configs(Configs(BROKER_CONFIGS, texts))
+
+
+@pytest.mark.parametrize("queued", ["1000", "0", "-1"])
+def test_one_request_fits_in_what_may_be_queued(queued: str) -> None:
+    texts = {"socket.request.max.bytes": "1000", "queued.max.request.bytes": queued}
+    check_broker_configs(Configs(BROKER_CONFIGS, texts))
 
 
 def test_the_defaults_do_not_contradict_each_other() -> None:

@@ -253,6 +253,20 @@ def test_a_retention_time_in_the_request(retention_time_ms: int, expires_at_ms: 
         assert expire(driver) == 1
 
 
+@pytest.mark.parametrize(("retention_time_ms", "expire_timestamp_ms"), [(-99, 1), (-100, 1), (-1000, 1), (-98, 2)])
+def test_a_retention_time_before_the_epoch_is_not_stored_as_none(
+    retention_time_ms: int, expire_timestamp_ms: int
+) -> None:
+    """An expire timestamp of 0 means that there is none, and that offset would never expire by it."""
+    driver = CoordinatorDriver({"offsets.retention.minutes": "1"})
+    driver.create_topic("t")
+    driver.now_ms = 100
+    fields = {"has_retention_time": True, "retention_time_ms": retention_time_ms}
+    assert commit(driver, {("t", 0): 1}, api_version=2, **fields) == [0]
+    stored = driver.state.offsets.get("group", TopicPartition(driver.state.topic_ids["t"], 0))
+    assert stored is not None and stored.expire_timestamp_ms == expire_timestamp_ms
+
+
 def test_the_largest_retention_time_does_not_break_the_record(driver: CoordinatorDriver) -> None:
     driver.now_ms = 100
     fields = {"has_retention_time": True, "retention_time_ms": (1 << 63) - 1}

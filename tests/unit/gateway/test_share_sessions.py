@@ -9,7 +9,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_gateway.sessions import MAXIMUM_EPOCH, ListedPartition, ShareSessionKey, ShareSessionTable, next_epoch
+from kshare_gateway.sessions import (
+    MAXIMUM_EPOCH,
+    MAXIMUM_PARTITIONS_PER_SESSION,
+    ListedPartition,
+    ShareSessionKey,
+    ShareSessionTable,
+    next_epoch,
+)
 
 TOPIC = bytes(range(16))
 P0, P1, P2 = (TopicPartition(TOPIC, index) for index in range(3))
@@ -42,6 +49,20 @@ def test_epochs_go_on_by_one() -> None:
             ErrorCode.INVALID_SHARE_SESSION_EPOCH
         )
     assert table.update(KEY, 5, [], [], HERE).next_epoch == 6
+
+
+def test_a_session_has_at_most_so_many_partitions() -> None:
+    """When it opens, and when partitions join; a refused request changes nothing."""
+    table = ShareSessionTable(10)
+    most = [TopicPartition(TOPIC, index) for index in range(MAXIMUM_PARTITIONS_PER_SESSION)]
+    one_more = TopicPartition(TOPIC, MAXIMUM_PARTITIONS_PER_SESSION)
+    assert code_of(lambda: opened(table, *most, one_more)) == ErrorCode.INVALID_REQUEST
+    assert len(table) == 0
+    opened(table, *most)
+    assert code_of(lambda: table.update(KEY, 1, fetched(one_more), [], HERE)) == ErrorCode.INVALID_REQUEST
+    assert table.update(KEY, 1, fetched(most[0]), [], HERE).next_epoch == 2
+    opened(table, *most[:-1])
+    assert len(table.update(KEY, 1, fetched(most[-1]), [], HERE).partitions) == MAXIMUM_PARTITIONS_PER_SESSION
 
 
 def test_epochs_wrap_to_one() -> None:

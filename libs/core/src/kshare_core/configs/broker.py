@@ -72,3 +72,9 @@ def check_broker_configs(broker: Configs) -> None:
     for name, less in _GREATER:
         if broker.integer(name) <= broker.integer(less):
             raise InvalidConfig(f"{name} must be greater than {less}; they are {broker[name]} and {broker[less]}")
+    queued, largest = broker.integer("queued.max.request.bytes"), broker.integer("socket.request.max.bytes")
+    if 0 < queued < largest:
+        raise InvalidConfig(
+            "queued.max.request.bytes must be greater than or equal to socket.request.max.bytes, or not above 0 for no "
+            f"limit; they are {queued} and {largest}"
+        )
