@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import struct
+import subprocess
+import sys
 import uuid
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
@@ -266,3 +268,17 @@ def test_garbage_is_read_or_refused_and_nothing_else(which: tuple[int, int], bod
         decode_request(*which, memoryview(body), 0)
     except MalformedRequest as refusal:
         assert str(refusal)
+
+
+def test_only_the_version_that_is_asked_for_is_imported() -> None:
+    """The modules of all versions of an API take 100 ms, in which a gateway's event loop would stand still."""
+    script = (
+        "import sys\n"
+        "from kshare_wire.messages import decode_request, encode_response\n"
+        "decode_request(18, 3, memoryview(bytes([2, 0x61, 2, 0x62, 0])), 0)\n"
+        "encode_response(18, 3, 1, {})\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('kio.schema.api_versions.')))\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    versions = {name.split(".")[3] for name in printed}
+    assert versions == {"v3"}

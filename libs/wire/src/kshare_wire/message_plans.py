@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
+from enum import IntEnum
 from functools import cache
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
+from kio.index import load_request_schema
 from kio.serial._introspect import (  # no public way to ask a kio class for its fields' types
     classify_field,
     get_field_tag,
@@ -64,6 +64,8 @@ class FieldPlan:
         default = None if field.default is MISSING else field.default
         if isinstance(default, timedelta):
             return round(default / timedelta(milliseconds=1))
+        if isinstance(default, IntEnum):
+            return int(default)
         if default is not None and not is_dataclass(default):
             return default
         if self.is_array:
@@ -78,29 +80,6 @@ class FieldPlan:
 def plans_of(struct_type: type) -> list[FieldPlan]:
     flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
     return [FieldPlan(field, flexible) for field in fields(struct_type)]
-
-
-def _versions(api_key: int, request: bool) -> Iterator[type]:
-    load = load_request_schema if request else load_response_schema
-    for version in sorted(schema_name_map[api_key_map[api_key]]):
-        yield load(api_key, version)
-
-
-@cache
-def field_defaults(api_key: int, request: bool) -> dict[str, dict[str, Any]]:
-    """Of each struct's name: its fields in any version with the default of the newest version that has them."""
-    found: dict[str, dict[str, Any]] = {}
-
-    def visit(struct_type: type) -> None:
-        names = found.setdefault(struct_type.__name__, {})
-        for plan in plans_of(struct_type):
-            names[plan.name] = plan.default
-            if plan.struct_type is not None:
-                visit(plan.struct_type)
-
-    for struct_type in _versions(api_key, request):
-        visit(struct_type)
-    return found
 
 
 def runs_of_fixed(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:

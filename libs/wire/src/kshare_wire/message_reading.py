@@ -9,7 +9,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kshare_wire.message_plans import FIXED_CODES, INT16, INT32, FieldPlan, field_defaults, plans_of, runs_of_fixed
+from kshare_wire.generated.field_defaults import FIELD_DEFAULTS
+from kshare_wire.message_plans import FIXED_CODES, INT16, INT32, FieldPlan, plans_of, runs_of_fixed
 
 MAXIMUM_ELEMENTS = 250_000
 MAXIMUM_TAGGED_FIELDS = 10_000
@@ -230,7 +231,7 @@ def read_tags(source: Input, readers: Mapping[int, tuple[str, _Read]], values: d
 
 def message_class(struct_type: type, api_key: int, request: bool) -> type[Message]:
     """The class of a struct's messages; its attributes are the defaults of all fields of any version."""
-    return type(struct_type.__name__, (Message,), dict(field_defaults(api_key, request)[struct_type.__name__]))
+    return type(struct_type.__name__, (Message,), dict(FIELD_DEFAULTS[api_key, request][struct_type.__name__]))
 
 
 def malformed(frame: memoryview, error: Exception) -> MalformedRequest:

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kshare_wire.generated.field_defaults import FIELD_DEFAULTS
 from kshare_wire.message_plans import (
     FIXED_CODES,
     INT16,
     INT32,
     FieldPlan,
-    field_defaults,
     is_flexible,
     plans_of,
     runs_of_fixed,
@@ -216,7 +216,7 @@ def struct_writer(struct_type: type, api_key: int) -> _Write:
     steps = [_write_step(group, api_key) for group in runs_of_fixed([plan for plan in plans if plan.tag is None])]
     tagged = sorted((plan.tag, plan.name, field_writer(plan, api_key)) for plan in plans if plan.tag is not None)
     flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
-    known = field_defaults(api_key, False)[struct_type.__name__].keys()
+    known = FIELD_DEFAULTS[api_key, False][struct_type.__name__].keys()
 
     def write(target: Output, values: Body) -> None:
         if not values.keys() <= known:

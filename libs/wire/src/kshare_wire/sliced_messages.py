@@ -14,7 +14,8 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 
 from kshare_core.work_slices import SLICE_ELEMENTS
-from kshare_wire.message_plans import INT32, FieldPlan, field_defaults, plans_of, runs_of_fixed
+from kshare_wire.generated.field_defaults import FIELD_DEFAULTS
+from kshare_wire.message_plans import INT32, FieldPlan, plans_of, runs_of_fixed
 from kshare_wire.message_reading import (
     Input,
     Message,
@@ -188,7 +189,7 @@ def _struct_writer(struct_type: type, api_key: int) -> _Writes:
             steps.append((group, None, field_writer(first, api_key), INT32))
     tagged = sorted((plan.tag, plan.name, field_writer(plan, api_key)) for plan in plans if plan.tag is not None)
     flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
-    known = field_defaults(api_key, False)[struct_type.__name__].keys()
+    known = FIELD_DEFAULTS[api_key, False][struct_type.__name__].keys()
 
     def write(target: Output, values: Body) -> Generator[None, None, None]:
         if not values.keys() <= known:

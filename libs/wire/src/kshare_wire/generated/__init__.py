@@ -1,0 +1,1 @@
+"""Tables that are made from the message definitions of kio."""
