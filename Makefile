@@ -15,7 +15,7 @@ $(STAMP): uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml libs/*/setup.p
 
 protos: setup
 	$(BIN)/python protos/generate.py
-	$(BIN)/python libs/wire/generate_field_defaults.py
+	$(BIN)/python libs/wire/generate_message_plans.py
 
 format: setup
 	$(BIN)/ruff check --fix --quiet .
@@ -55,8 +55,8 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python protos/generate.py --check
-	$(BIN)/python libs/wire/generate_field_defaults.py --check
-	$(BIN)/mypy libs/*/src services/*/src tests protos/generate.py libs/wire/generate_field_defaults.py
+	$(BIN)/python libs/wire/generate_message_plans.py --check
+	$(BIN)/mypy libs/*/src services/*/src tests protos/generate.py libs/wire/generate_message_plans.py
 	$(BIN)/lint-imports
 	$(BIN)/python tests/support/tidy.py
 

@@ -1,19 +1,16 @@
 """Where the error codes are in a response, whatever its API: for counting what clients are told.
 
-The places come from kio's definitions, all versions together; a response is walked only where its API has codes.
+The places come from the definitions of messages, all versions together; a response is walked only where its API has
+codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
-from kio.index import load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
-from kio.serial._introspect import classify_field  # no public way to ask a kio class for its fields' types
-
+from kshare_wire.message_plans import StructPlan, versions_of_response
 from kshare_wire.message_writing import EncodedArray
 
 _Scan = Callable[[Mapping[str, Any], list[int]], None]
@@ -27,14 +24,13 @@ class _Struct:
         self.structs: dict[str, _Struct] = {}
         self.arrays: dict[str, _Struct] = {}
 
-    def add(self, struct_type: type) -> None:
+    def add(self, struct_type: StructPlan) -> None:
         """Adds the fields of one version."""
-        for field in fields(struct_type):
-            shape: Any = classify_field(field)
-            if is_dataclass(shape.type_):
-                table = self.arrays if shape.is_array else self.structs
+        for field in struct_type.fields:
+            if field.struct_type is not None:
+                table = self.arrays if field.is_array else self.structs
                 below = table.get(field.name) or _Struct()
-                below.add(cast(type, shape.type_))
+                below.add(field.struct_type)
                 if below.codes or below.structs or below.arrays:
                     table[field.name] = below
             elif field.name.endswith("error_code"):
@@ -75,6 +71,6 @@ def error_codes(api_key: int, body: Mapping[str, Any]) -> list[int]:
 @cache
 def _scanner(api_key: int) -> _Scan:
     whole = _Struct()
-    for version in sorted(schema_name_map[api_key_map[api_key]]):
-        whole.add(load_response_schema(api_key, version))
+    for version in versions_of_response(api_key):
+        whole.add(version)
     return whole.compiled()

@@ -1,23 +1,14 @@
-"""What the fields of each version of a Kafka message are, out of the classes that kio ships."""
+"""What the fields of each version of a Kafka message are, out of a table that is generated from kio's classes."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
-from datetime import timedelta
-from enum import IntEnum
 from functools import cache
 from typing import Any
 
-from kio.index import load_request_schema
-from kio.serial._introspect import (  # no public way to ask a kio class for its fields' types
-    classify_field,
-    get_field_tag,
-    is_optional,
-)
-
 from kshare_core.identifiers import TOPIC_ID_LENGTH
+from kshare_wire.generated.message_table import REQUESTS, RESPONSES, STRUCTS, Field
 
 ZERO_ID = bytes(TOPIC_ID_LENGTH)
 
@@ -38,7 +29,6 @@ FIXED_CODES = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-_TIMES = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 INT16, INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
@@ -47,39 +37,62 @@ class FieldPlan:
 
     __slots__ = ("code", "default", "flexible", "is_array", "kind", "name", "nullable", "struct_type", "tag")
 
-    def __init__(self, field: Field[Any], flexible: bool) -> None:
-        shape: Any = classify_field(field)
-        self.is_array: bool = shape.is_array
-        self.struct_type: Any = shape.type_ if is_dataclass(shape.type_) else None
-        self.kind: str = field.metadata.get("kafka_type", "struct")
-        self.name = field.name + "_ms" if self.kind in _TIMES else field.name
-        self.nullable = is_optional(field) and (self.kind not in FIXED_CODES or self.is_array)
+    def __init__(self, field: Field, flexible: bool) -> None:
+        name, kind, tag, default, is_array, nullable = field
+        self.name = name
+        self.kind = kind if isinstance(kind, str) else "struct"
+        self.struct_type = _struct(kind) if isinstance(kind, int) else None
+        self.tag = tag
+        self.default: Any = default
+        self.is_array = is_array
+        self.nullable = nullable
         self.flexible = flexible
-        tag = get_field_tag(field)
-        self.tag: int | None = None if tag is None else int(tag)
-        self.code: str | None = None if self.is_array else FIXED_CODES.get(self.kind)
-        self.default = self._default(field)
-
-    def _default(self, field: Field[Any]) -> Any:
-        default = None if field.default is MISSING else field.default
-        if isinstance(default, timedelta):
-            return round(default / timedelta(milliseconds=1))
-        if isinstance(default, IntEnum):
-            return int(default)
-        if default is not None and not is_dataclass(default):
-            return default
-        if self.is_array:
-            return None if self.nullable else ()
-        if self.code is not None:
-            if self.code == "16s":
-                return ZERO_ID
-            return -1 if self.kind == "datetime_i64" else False if self.kind == "bool" else 0
-        return "" if self.kind == "string" and not self.nullable else None
+        self.code: str | None = None if is_array else FIXED_CODES.get(self.kind)
 
 
-def plans_of(struct_type: type) -> list[FieldPlan]:
-    flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
-    return [FieldPlan(field, flexible) for field in fields(struct_type)]
+class StructPlan:
+    """A struct of a message in one version; `flexible`: with compact lengths and tagged fields (KIP-482)."""
+
+    __slots__ = ("fields", "flexible", "name")
+
+    def __init__(self, place: int) -> None:
+        self.name, self.flexible, entries = STRUCTS[place]
+        self.fields = [FieldPlan(field, self.flexible) for field in entries]
+
+
+@cache
+def _struct(place: int) -> StructPlan:
+    return StructPlan(place)
+
+
+def request_plan(api_key: int, version: int) -> StructPlan:
+    return _struct(REQUESTS[api_key][version])
+
+
+def response_plan(api_key: int, version: int) -> StructPlan:
+    return _struct(RESPONSES[api_key][version])
+
+
+def versions_of_response(api_key: int) -> list[StructPlan]:
+    """A response in each of its versions, the oldest first."""
+    return [_struct(place) for place in RESPONSES[api_key].values()]
+
+
+@cache
+def field_defaults(api_key: int, request: bool) -> dict[str, dict[str, Any]]:
+    """Of each struct's name: its fields in any version with the default of the newest version that has them."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def visit(struct_type: StructPlan) -> None:
+        names = found.setdefault(struct_type.name, {})
+        for plan in struct_type.fields:
+            names[plan.name] = plan.default
+            if plan.struct_type is not None:
+                visit(plan.struct_type)
+
+    for place in dict.fromkeys((REQUESTS if request else RESPONSES)[api_key].values()):
+        visit(_struct(place))
+    return found
 
 
 def runs_of_fixed(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:
@@ -96,5 +109,4 @@ def runs_of_fixed(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether this version of the API uses compact lengths and tagged fields (KIP-482)."""
-    flexible: bool = load_request_schema(api_key, version).__flexible__
-    return flexible
+    return request_plan(api_key, version).flexible

@@ -9,8 +9,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kshare_wire.generated.field_defaults import FIELD_DEFAULTS
-from kshare_wire.message_plans import FIXED_CODES, INT16, INT32, FieldPlan, plans_of, runs_of_fixed
+from kshare_wire.message_plans import FIXED_CODES, INT16, INT32, FieldPlan, StructPlan, field_defaults, runs_of_fixed
 
 MAXIMUM_ELEMENTS = 250_000
 MAXIMUM_TAGGED_FIELDS = 10_000
@@ -229,9 +228,9 @@ def read_tags(source: Input, readers: Mapping[int, tuple[str, _Read]], values: d
                 raise MalformedRequest(f"tagged field {tag} says {length} bytes and has another length")
 
 
-def message_class(struct_type: type, api_key: int, request: bool) -> type[Message]:
+def message_class(struct_type: StructPlan, api_key: int, request: bool) -> type[Message]:
     """The class of a struct's messages; its attributes are the defaults of all fields of any version."""
-    return type(struct_type.__name__, (Message,), dict(FIELD_DEFAULTS[api_key, request][struct_type.__name__]))
+    return type(struct_type.name, (Message,), dict(field_defaults(api_key, request)[struct_type.name]))
 
 
 def malformed(frame: memoryview, error: Exception) -> MalformedRequest:
@@ -241,13 +240,13 @@ def malformed(frame: memoryview, error: Exception) -> MalformedRequest:
     return MalformedRequest(f"the request ends in the middle of a field, after {len(frame)} bytes")
 
 
-def struct_reader(struct_type: type, api_key: int, request: bool) -> Callable[[Input], Message]:
-    plans = plans_of(struct_type)
+def struct_reader(struct_type: StructPlan, api_key: int, request: bool) -> Callable[[Input], Message]:
+    plans = struct_type.fields
     steps = [
         _read_step(group, api_key, request) for group in runs_of_fixed([plan for plan in plans if plan.tag is None])
     ]
     tags = {plan.tag: (plan.name, field_reader(plan, api_key, request)) for plan in plans if plan.tag is not None}
-    flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
+    flexible = struct_type.flexible
     message_type = message_class(struct_type, api_key, request)
     make = object.__new__
 

@@ -6,14 +6,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kshare_wire.generated.field_defaults import FIELD_DEFAULTS
 from kshare_wire.message_plans import (
     FIXED_CODES,
     INT16,
     INT32,
     FieldPlan,
+    StructPlan,
+    field_defaults,
     is_flexible,
-    plans_of,
     runs_of_fixed,
 )
 from kshare_wire.message_reading import MAXIMUM_STRING_LENGTH
@@ -211,16 +211,16 @@ def write_tags(target: Output, tags: Sequence[tuple[int, str, _Write]], values: 
         target.buffer += inner.buffer
 
 
-def struct_writer(struct_type: type, api_key: int) -> _Write:
-    plans = plans_of(struct_type)
+def struct_writer(struct_type: StructPlan, api_key: int) -> _Write:
+    plans = struct_type.fields
     steps = [_write_step(group, api_key) for group in runs_of_fixed([plan for plan in plans if plan.tag is None])]
     tagged = sorted((plan.tag, plan.name, field_writer(plan, api_key)) for plan in plans if plan.tag is not None)
-    flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
-    known = FIELD_DEFAULTS[api_key, False][struct_type.__name__].keys()
+    flexible = struct_type.flexible
+    known = field_defaults(api_key, False)[struct_type.name].keys()
 
     def write(target: Output, values: Body) -> None:
         if not values.keys() <= known:
-            raise KeyError(f"{struct_type.__name__} has no field {sorted(values.keys() - known)}")
+            raise KeyError(f"{struct_type.name} has no field {sorted(values.keys() - known)}")
         get = values.get
         for write_field, name, default, names, defaults, shape in steps:
             if write_field is not None:

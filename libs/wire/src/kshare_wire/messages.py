@@ -2,8 +2,8 @@
 
 Why not kio's own reader and writer: its native reader allocates what an array length declares before it looks at the
 bytes, so a request of thirty bytes aborts the whole process; its writer copies record bytes four times. kio's generated
-classes hold all that is needed (names, types, tags, defaults of each version), so this module compiles them once per
-(API, version) into readers and writers of its own.
+classes hold all that is needed (names, types, tags, defaults of each version); `libs/wire/generate_message_plans.py`
+makes a table of them. This module compiles the table, once per (API, version), into readers and writers of its own.
 
 Reading: `decode_request` gives a `Message` whose attributes are the fields of the newest version; a field that the
 request's version does not have shows its default, so handlers need no version checks for reading. Times are integers in
@@ -24,9 +24,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-
-from kshare_wire.message_plans import ZERO_ID, is_flexible
+from kshare_wire.message_plans import ZERO_ID, is_flexible, request_plan, response_plan
 from kshare_wire.message_reading import (
     MAXIMUM_ELEMENTS,
     MAXIMUM_STRING_LENGTH,
@@ -65,12 +63,12 @@ __all__ = [
 
 @cache
 def _request_reader(api_key: int, version: int) -> Callable[[Input], Message]:
-    return struct_reader(load_request_schema(api_key, version), api_key, True)
+    return struct_reader(request_plan(api_key, version), api_key, True)
 
 
 @cache
 def _response_writer(api_key: int, version: int) -> Callable[[Output, Any], None]:
-    return struct_writer(load_response_schema(api_key, version), api_key)
+    return struct_writer(response_plan(api_key, version), api_key)
 
 
 def decode_request(api_key: int, version: int, frame: memoryview, offset: int) -> Message:

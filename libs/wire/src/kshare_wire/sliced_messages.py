@@ -11,11 +11,16 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-
 from kshare_core.work_slices import SLICE_ELEMENTS
-from kshare_wire.generated.field_defaults import FIELD_DEFAULTS
-from kshare_wire.message_plans import INT32, FieldPlan, plans_of, runs_of_fixed
+from kshare_wire.message_plans import (
+    INT32,
+    FieldPlan,
+    StructPlan,
+    field_defaults,
+    request_plan,
+    response_plan,
+    runs_of_fixed,
+)
 from kshare_wire.message_reading import (
     Input,
     Message,
@@ -91,27 +96,29 @@ def encode_array_in_slices(
 
 @cache
 def _request_reader(api_key: int, version: int) -> _Reads:
-    return _struct_reader(load_request_schema(api_key, version), api_key)
+    return _struct_reader(request_plan(api_key, version), api_key)
 
 
 @cache
 def _response_writer(api_key: int, version: int) -> _Writes:
-    return _struct_writer(load_response_schema(api_key, version), api_key)
+    return _struct_writer(response_plan(api_key, version), api_key)
 
 
 @cache
 def _element_writer(api_key: int, version: int, path: tuple[str, ...]) -> _Writes:
-    struct_type: Any = load_response_schema(api_key, version)
+    struct_type = response_plan(api_key, version)
     for name in path:
-        struct_type = next(plan.struct_type for plan in plans_of(struct_type) if plan.name == name)
+        below = next(plan.struct_type for plan in struct_type.fields if plan.name == name)
+        assert below is not None, f"{name} has no fields"
+        struct_type = below
     return _struct_writer(struct_type, api_key)
 
 
-def _has_arrays(struct_type: type) -> bool:
+def _has_arrays(struct_type: StructPlan) -> bool:
     """Whether there are arrays, at any depth, whose elements are read or written one by one."""
     return any(
         _is_sliced(plan) or (plan.struct_type is not None and _has_arrays(plan.struct_type))
-        for plan in plans_of(struct_type)
+        for plan in struct_type.fields
     )
 
 
@@ -119,8 +126,8 @@ def _is_sliced(plan: FieldPlan) -> bool:
     return plan.is_array and plan.tag is None and (plan.struct_type is not None or plan.kind == "string")
 
 
-def _struct_reader(struct_type: type, api_key: int) -> _Reads:
-    plans = plans_of(struct_type)
+def _struct_reader(struct_type: StructPlan, api_key: int) -> _Reads:
+    plans = struct_type.fields
     steps: list[tuple[Sequence[FieldPlan], _Reads | None, Callable[[Input], Any] | None, struct.Struct]] = []
     for group in runs_of_fixed([plan for plan in plans if plan.tag is None]):
         first = group[0]
@@ -131,7 +138,7 @@ def _struct_reader(struct_type: type, api_key: int) -> _Reads:
         else:
             steps.append((group, None, field_reader(first, api_key, True), INT32))
     tags = {plan.tag: (plan.name, field_reader(plan, api_key, True)) for plan in plans if plan.tag is not None}
-    flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
+    flexible = struct_type.flexible
     message_type = message_class(struct_type, api_key, True)
 
     def read(source: Input) -> Generator[None, None, Message]:
@@ -156,8 +163,8 @@ def _struct_reader(struct_type: type, api_key: int) -> _Reads:
 
 def _array_reader(plan: FieldPlan, api_key: int) -> _Reads:
     length_of = array_length_reader(plan.flexible, plan.nullable)
-    nested = plan.struct_type is not None and _has_arrays(plan.struct_type)
-    read_nested = _struct_reader(plan.struct_type, api_key) if nested else None
+    nested = plan.struct_type if plan.struct_type is not None and _has_arrays(plan.struct_type) else None
+    read_nested = None if nested is None else _struct_reader(nested, api_key)
     read_plain = element_reader(plan, api_key, True)
 
     def read(source: Input) -> Generator[None, None, Any]:
@@ -176,8 +183,8 @@ def _array_reader(plan: FieldPlan, api_key: int) -> _Reads:
     return read
 
 
-def _struct_writer(struct_type: type, api_key: int) -> _Writes:
-    plans = plans_of(struct_type)
+def _struct_writer(struct_type: StructPlan, api_key: int) -> _Writes:
+    plans = struct_type.fields
     steps: list[tuple[Sequence[FieldPlan], _Writes | None, Callable[[Output, Any], None] | None, struct.Struct]] = []
     for group in runs_of_fixed([plan for plan in plans if plan.tag is None]):
         first = group[0]
@@ -188,12 +195,12 @@ def _struct_writer(struct_type: type, api_key: int) -> _Writes:
         else:
             steps.append((group, None, field_writer(first, api_key), INT32))
     tagged = sorted((plan.tag, plan.name, field_writer(plan, api_key)) for plan in plans if plan.tag is not None)
-    flexible: bool = struct_type.__flexible__  # type: ignore[attr-defined]
-    known = FIELD_DEFAULTS[api_key, False][struct_type.__name__].keys()
+    flexible = struct_type.flexible
+    known = field_defaults(api_key, False)[struct_type.name].keys()
 
     def write(target: Output, values: Body) -> Generator[None, None, None]:
         if not values.keys() <= known:
-            raise KeyError(f"{struct_type.__name__} has no field {sorted(values.keys() - known)}")
+            raise KeyError(f"{struct_type.name} has no field {sorted(values.keys() - known)}")
         get = values.get
         for group, write_array, write_field, shape in steps:
             first = group[0]
@@ -211,8 +218,8 @@ def _struct_writer(struct_type: type, api_key: int) -> _Writes:
 
 def _array_writer(plan: FieldPlan, api_key: int) -> _Writes:
     write_length = length_writer(plan.flexible, INT32)
-    nested = plan.struct_type is not None and _has_arrays(plan.struct_type)
-    write_nested = _struct_writer(plan.struct_type, api_key) if nested else None
+    nested = plan.struct_type if plan.struct_type is not None and _has_arrays(plan.struct_type) else None
+    write_nested = None if nested is None else _struct_writer(nested, api_key)
     write_plain = value_writer(plan, api_key)
 
     def write(target: Output, value: Any) -> Generator[None, None, None]:
