@@ -22,6 +22,7 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
 from kshare_rpc.methods import (
+    DESCRIBE_CATALOG,
     LIST_STATE_SUMMARIES,
     READ_SHARE_GROUP_STATE,
     TRUNCATE_SHARE_GROUP_STATE,
@@ -164,6 +165,33 @@ class MemoryTopicLog:
         token = object()
         self._listeners[token] = listener
         return lambda: self._listeners.pop(token, None) and None
+
+
+class CatalogChannel:
+    """A Channel to the coordinator, which says the version of its catalog: `version()`, or first of `answers`.
+
+    An answer is an error code, or an exception that the call ends with.
+    """
+
+    def __init__(self, version: Callable[[], int]) -> None:
+        self.version = version
+        self.answers: list[int | Exception] = []
+        self.calls = 0
+
+    async def call(
+        self, method: Method[Request, Response], request: Request, payload: Payload = (), *, timeout_ms: int
+    ) -> tuple[Response, memoryview]:
+        assert method is DESCRIBE_CATALOG
+        self.calls += 1
+        await asyncio.sleep(0.001)
+        error = self.answers.pop(0) if self.answers else 0
+        if isinstance(error, Exception):
+            raise error
+        answer = coordinator_pb2.DescribeCatalogResponse(error_code=error, version=0 if error else self.version())
+        return cast(Response, answer), memoryview(b"")
+
+    async def close(self) -> None:
+        pass
 
 
 class Logs:
@@ -384,6 +412,9 @@ class Leader:
         self.addresses: list[str] = []
         """Of the share coordinators asked, in order."""
         self.view = make_view(partitions)
+        self.coordinator = CatalogChannel(lambda: self.view.version)
+        """Its catalog is this leader's view, unless a test says another version."""
+        self._view_changed = asyncio.Event()
         self._disk = MemoryDisk()
         self._configs = configs
         self._measures = measures
@@ -405,6 +436,8 @@ class Leader:
             logs=self.logs,
             view=lambda: self.view,
             channel=partial(self._channel_to, self.channel),
+            coordinator=lambda: self.coordinator,
+            wait_for_version=self._wait_for_version,
             node_id=NODE_ID,
             configs=Configs(PROCESS_CONFIGS, self._configs or {}),
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
@@ -452,6 +485,18 @@ class Leader:
                 log.epochs.lead(partition.leader_epoch, log.high_watermark)
         self.service.on_view(self.view, view)
         self.view = view
+        self._view_changed.set()
+
+    async def _wait_for_version(self, version: int, timeout_ms: int) -> bool:
+        """As the CatalogFollower's."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.view.version < version:
+                    self._view_changed.clear()
+                    await self._view_changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def fetch(
         self,

@@ -341,6 +341,23 @@ def test_the_follower_of_the_other_roles_keeps_up_through_restarts() -> None:
     run_virtually(main)
 
 
+def test_the_catalog_that_is_described_has_every_change_that_was_answered() -> None:
+    async def main() -> None:
+        cluster = CoordinatorCluster()
+        await cluster.start()
+        request = pb.IncrementalAlterConfigsRequest()
+        resource = request.resources.add(resource_type=32, resource_name="g")
+        resource.configs.add(name="share.auto.offset.reset", value="earliest")
+        altered = await cluster.call(methods.INCREMENTAL_ALTER_CONFIGS, request)
+        assert altered.results[0].error_code == 0 and altered.version > 0
+        for _ in range(2):
+            described = await cluster.call(methods.DESCRIBE_CATALOG, pb.DescribeCatalogRequest())
+            assert (described.error_code, described.version) == (0, altered.version)
+            await cluster.restart()
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize("method", ["topic", "member", "node", "producer"])
 def test_a_write_that_fails_has_no_effect_and_is_answered_so(method: str) -> None:
     async def main() -> None:

@@ -54,6 +54,8 @@ def test_who_is_asked_for_what_another_one_has_says_so_and_does_nothing() -> Non
             assert registered.active_coordinator_address == f"{active.name}:1"
             watched = await client.at(address, methods.WATCH_CATALOG, pb.WatchCatalogRequest())
             assert (watched.error_code, watched.active_coordinator_address) == (E.NOT_COORDINATOR, f"{active.name}:1")
+            catalog = await client.at(address, methods.DESCRIBE_CATALOG, pb.DescribeCatalogRequest())
+            assert (catalog.error_code, catalog.version) == (E.NOT_COORDINATOR, 0)
             created = await client.at(
                 address,
                 methods.CREATE_TOPICS,

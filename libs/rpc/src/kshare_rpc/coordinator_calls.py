@@ -59,6 +59,7 @@ REPEATABLE_METHODS: frozenset[Method[Any, Any]] = frozenset(
         methods.DESCRIBE_SHARE_GROUP_OFFSETS,
         methods.DESCRIBE_TRANSACTIONS,
         methods.LIST_TRANSACTIONS,
+        methods.DESCRIBE_CATALOG,
         methods.DESCRIBE_NODES,
         methods.DESCRIBE_STATE_PARTITIONS,
         # They say what shall be. (So do those about a transaction, but late they would be of the producer's next one.)

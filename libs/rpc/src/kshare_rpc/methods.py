@@ -119,6 +119,9 @@ DEREGISTER_NODE = Method(
     COORDINATOR, "DeregisterNode", coordinator.DeregisterNodeRequest, coordinator.DeregisterNodeResponse
 )
 WATCH_CATALOG = Method(COORDINATOR, "WatchCatalog", coordinator.WatchCatalogRequest, coordinator.WatchCatalogResponse)
+DESCRIBE_CATALOG = Method(
+    COORDINATOR, "DescribeCatalog", coordinator.DescribeCatalogRequest, coordinator.DescribeCatalogResponse
+)
 COMPLETE_STATE_PARTITION_MOVE = Method(
     COORDINATOR,
     "CompleteStatePartitionMove",

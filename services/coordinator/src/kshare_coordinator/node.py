@@ -398,6 +398,7 @@ class CoordinatorNode:
             methods.DESCRIBE_SHARE_GROUP_OFFSETS: share_group_offsets.describe,
             methods.ALTER_SHARE_GROUP_OFFSETS: administration.alter_offsets,
             methods.DELETE_SHARE_GROUP_OFFSETS: administration.delete_offsets,
+            methods.DESCRIBE_CATALOG: catalog.describe_catalog,
             methods.DESCRIBE_NODES: catalog.describe_nodes,
             methods.LIST_GROUPS: groups.list_groups,
             methods.JOIN_GROUP: classic.join,

@@ -126,6 +126,8 @@ class LeaderNode:
             logs=self._logs,
             view=partial(attrgetter("view"), self._follower),  # as a lambda, and no call of Python's for each look
             channel=self._follower.channel,
+            coordinator=lambda: self._follower.coordinator,
+            wait_for_version=self._wait_for_version,
             node_id=settings.node_id,
             configs=settings.configs,
             environment=self._environment,
@@ -216,7 +218,7 @@ class LeaderNode:
             view=lambda: follower.view,
             channel=follower.channel,
             coordinator=lambda: follower.coordinator,
-            wait_for_version=lambda version, timeout_ms: follower.wait_for_version(version, timeout_ms=timeout_ms),
+            wait_for_version=self._wait_for_version,
             configs=self._settings.configs,
             clock=self._environment.clock,
             random=self._environment.random,
@@ -232,7 +234,7 @@ class LeaderNode:
             view=lambda: follower.view,
             channel=follower.channel,
             coordinator=lambda: follower.coordinator,
-            wait_for_version=lambda version, timeout_ms: follower.wait_for_version(version, timeout_ms=timeout_ms),
+            wait_for_version=self._wait_for_version,
             configs=self._settings.configs,
             clock=self._environment.clock,
             random=self._environment.random,
@@ -308,6 +310,10 @@ class LeaderNode:
         if self._stored_progress is not None:
             self._stored_progress.on_view(old, new)
         self._catalog_problem = None
+
+    async def _wait_for_version(self, version: int, timeout_ms: int) -> bool:
+        """Whether this leader's view of the catalog reached the version in time."""
+        return await self._follower.wait_for_version(version, timeout_ms=timeout_ms)
 
     def _has_lease(self) -> bool:
         """Whether the coordinator heard this node recently enough that nobody else may lead its partitions."""

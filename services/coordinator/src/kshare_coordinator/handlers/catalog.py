@@ -1,4 +1,4 @@
-"""RegisterNode, DeregisterNode, WatchCatalog, DescribeNodes, and what is done to topics and configs."""
+"""RegisterNode, DeregisterNode, WatchCatalog, DescribeCatalog, DescribeNodes, and changes of topics and configs."""
 
 from __future__ import annotations
 
@@ -121,6 +121,15 @@ class CatalogHandlers:
             return
         finally:
             self._watchers -= 1
+
+    async def describe_catalog(
+        self, request: pb.DescribeCatalogRequest, payload: memoryview
+    ) -> pb.DescribeCatalogResponse:
+        try:
+            return pb.DescribeCatalogResponse(version=self._core.state_of_catalog().version)
+        except (KafkaError, StorageFailure) as failure:
+            code, message = error_of(failure)
+            return pb.DescribeCatalogResponse(error_code=code, error_message=message)
 
     async def describe_nodes(self, request: pb.DescribeNodesRequest, payload: memoryview) -> pb.DescribeNodesResponse:
         try:

@@ -17,6 +17,7 @@ from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLogs
+from kshare_leader.share.current_catalog import CurrentCatalog
 from kshare_leader.share.group_settings import GroupSettings, GroupSettingsSource
 from kshare_leader.share.limits import (
     IDLE_CHECK_INTERVAL_MS,
@@ -38,6 +39,7 @@ class SharePartitionDirectory:
         logs: TopicLogs,
         view: Callable[[], CatalogView],
         store: ShareStateStore,
+        catalog: CurrentCatalog,
         settings: GroupSettingsSource,
         node_id: int,
         wall_now_ms: Callable[[], int],
@@ -52,6 +54,7 @@ class SharePartitionDirectory:
         self._logs = logs
         self._view = view
         self._store = store
+        self._catalog = catalog
         self._settings = settings
         self._node_id = node_id
         self._wall_now_ms = wall_now_ms
@@ -125,6 +128,7 @@ class SharePartitionDirectory:
             leader_epoch=leader_epoch,
             log=log,
             store=self._store,
+            catalog=self._catalog,
             settings=self._settings.of,
             wall_now_ms=self._wall_now_ms,
             on_dropped=self._forget,

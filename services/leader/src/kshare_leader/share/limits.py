@@ -19,6 +19,10 @@ RETRY_INTERVAL_MS = 50
 RETRY_INTERVAL_MAX_MS = 1_000
 STATE_CALL_TIMEOUT_MS = 2_000
 """How long one attempt of a state RPC may take; the whole is limited by share.coordinator.write.timeout.ms."""
+CATALOG_CALL_TIMEOUT_MS = 2_000
+"""How long one attempt to learn the catalog's version may take."""
+CATALOG_WAIT_MS = 2_000
+"""How long to wait for this leader's view to have that version; then the version is asked for again."""
 WRITE_ATTEMPT_MIN_MS = 200
 """A state write is sent again only with so much of its time left: one that is cut off has an unknown outcome."""
 FAILED_WRITE_PAUSE_MS = 1_000

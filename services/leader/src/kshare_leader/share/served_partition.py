@@ -2,10 +2,13 @@
 
 It loads itself when made: reads the state, cuts it where it knows records that the log does not have, finds a start
 offset where there is none (`start_offset`; all of that is stored before anything is delivered), then serves until it is
-dropped. It is dropped when somebody newer owns it, when the outcome of a write is unknown, when the topic is gone or
-has another leader, when the last session that fetched here ended (so that what an administrator does to an empty group
-is seen), and when nobody used it for a while. A dropped one never serves again; the next request makes a new one, which
-reads the state anew.
+dropped. A start offset is found by the newest configs of the group, for which this leader may have to wait
+(`current_catalog`); a stored one is taken as it is.
+
+A share-partition is dropped when somebody newer owns it, when the outcome of a write is unknown, when the topic is gone
+or has another leader, when the last session that fetched here ended (so that what an administrator does to an empty
+group is seen), and when nobody used it for a while. A dropped one never serves again; the next request makes a new one,
+which reads the state anew.
 
 A state write that is in flight when the share-partition is dropped may still become durable. The acknowledgements that
 it carries are answered when its outcome is known, and the new one's state is read after that (`state_store`).
@@ -44,6 +47,7 @@ from kshare_leader.machine.state_write import StateWrite
 from kshare_leader.measures import Progress, ShareCounts
 from kshare_leader.ports import TopicLog
 from kshare_leader.share.acquiring import Taken, archive_slice, readable_bytes, take_records
+from kshare_leader.share.current_catalog import CurrentCatalog
 from kshare_leader.share.group_settings import GroupSettings
 from kshare_leader.share.limits import (
     FAILED_WRITE_PAUSE_MS,
@@ -87,6 +91,7 @@ class ServedPartition:
     """See the module's text. Everything but loading happens inside one call, on the event loop."""
 
     __slots__ = (
+        "_catalog",
         "_dead_letters",
         "_ending",
         "_history",
@@ -99,6 +104,7 @@ class ServedPartition:
         "_on_dropped",
         "_remove_listener",
         "_report",
+        "_reset",
         "_scan_handle",
         "_settings",
         "_store",
@@ -127,6 +133,7 @@ class ServedPartition:
         leader_epoch: int,
         log: TopicLog,
         store: ShareStateStore,
+        catalog: CurrentCatalog,
         settings: Callable[[str], GroupSettings],
         wall_now_ms: Callable[[], int],
         on_dropped: Callable[[ServedPartition], None],
@@ -145,6 +152,7 @@ class ServedPartition:
         self.machine: SharePartition | None = None
         """None while loading, and after it was dropped."""
         self._store = store
+        self._catalog = catalog
         self._settings = settings
         """By group id, by the newest catalog."""
         self._wall_now_ms = wall_now_ms
@@ -167,6 +175,8 @@ class ServedPartition:
         self._scan_handle: asyncio.Handle | None = None
         self._initial: SharePartition | None = None
         """The machine while its start offset is being stored."""
+        self._reset = ""
+        """The share.auto.offset.reset by which that start offset was found."""
         self.truncation = NOT_TRUNCATED
         """The newest one of the state."""
         self._write_problem: str | None = None
@@ -233,7 +243,9 @@ class ServedPartition:
                 machine = SharePartition(start_offset=state.start_offset, state_batches=state.state_batches)
                 self._serve(machine)
                 return
-            start = await find_start_offset(self.settings.auto_offset_reset, self.log, self._wall_now_ms())
+            await self._catalog.catch_up(self.key)
+            self._reset = self.settings.auto_offset_reset
+            start = await find_start_offset(self._reset, self.log, self._wall_now_ms())
         except KafkaError as error:
             self._report(f"share-partition {self.key} cannot be loaded: {error}")
             self.drop(error)
@@ -660,7 +672,7 @@ class ServedPartition:
             return
         machine.write_succeeded(write.write_id)
         self._initial = None
-        self._serve(machine, self.settings.auto_offset_reset)
+        self._serve(machine, self._reset)
 
     def _set_timer(self, deadline_ms: int) -> None:
         """Keeps a timer that comes earlier: it only looks, and sets the next one."""

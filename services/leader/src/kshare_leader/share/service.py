@@ -1,13 +1,14 @@
 """The leader's share-partitions as one object: the RPCs ShareFetch, ShareAcknowledge and ReleaseShareSession.
 
 The pieces: `directory` knows which share-partitions are served; `served_partition` is one of them; `state_store` reads
-and writes their state at the share coordinators; `handlers/share_*.py` translate requests.
+and writes their state at the share coordinators; `current_catalog` waits for the newest configs; `handlers/share_*.py`
+translate requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from kshare_core.configs import Configs
 from kshare_leader.dead_letters.service import DeadLetters
@@ -18,6 +19,7 @@ from kshare_leader.handlers.share_session import release_session
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import TopicLogs
+from kshare_leader.share.current_catalog import CurrentCatalog
 from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_leader.share.group_settings import GroupSettingsSource
 from kshare_leader.share.state_store import ShareStateStore
@@ -31,8 +33,9 @@ class ShareService:
     """See the module's text. To be made and used on one event loop.
 
     `logs` are the logs that this leader has open, `view` the newest catalog, `channel` gives the channel to a share
-    coordinator's address, `configs` are the broker configs; `report` takes sentences for the log. `dead_letters` None:
-    no group has dead letters; `history` None: nothing is told.
+    coordinator's address, `coordinator` the one to the active coordinator; `wait_for_version(version, timeout ms)` says
+    whether the view reached a version in time. `configs` are the broker configs; `report` takes sentences for the log.
+    `dead_letters` None: no group has dead letters; `history` None: nothing is told.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class ShareService:
         logs: TopicLogs,
         view: Callable[[], CatalogView],
         channel: Callable[[str], Channel],
+        coordinator: Callable[[], Channel],
+        wait_for_version: Callable[[int, int], Awaitable[bool]],
         node_id: int,
         configs: Configs,
         environment: Environment,
@@ -62,6 +67,12 @@ class ShareService:
             logs=logs,
             view=view,
             store=self._store,
+            catalog=CurrentCatalog(
+                coordinator=coordinator,
+                wait_for_version=wait_for_version,
+                random=environment.random,
+                report=report,
+            ),
             settings=GroupSettingsSource(view=view, configs=configs, report=report),
             node_id=node_id,
             wall_now_ms=environment.clock.now_ms,

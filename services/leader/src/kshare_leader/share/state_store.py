@@ -217,7 +217,7 @@ class ShareStateStore:
                 text = f"the state of share-partition {key} cannot be {what} yet, trying again: {problem}"
                 about(key, self._report)(text)
             attempts += 1
-            await asyncio.sleep(self._pause(attempts))
+            await asyncio.sleep(retry_pause_s(attempts, self._random))
 
     async def _read_once(self, address: str, key: SharePartitionKey, leader_epoch: int) -> SharePartitionState:
         request = messages.ReadShareGroupStateRequest(group_id=key.group_id)
@@ -371,15 +371,16 @@ class ShareStateStore:
             self._retries.pop(timer, None)
             self._send_all(again)
 
-        pause = self._pause(max(attempt.attempts for attempt in again))
+        pause = retry_pause_s(max(attempt.attempts for attempt in again), self._random)
         latest_start = min(attempt.latest_start for attempt in again)
         timer = loop.call_at(min(loop.time() + pause, latest_start), send_again)
         self._retries[timer] = None
 
-    def _pause(self, attempts: int) -> float:
-        """Seconds before the next attempt: doubled each time, from half of it to the whole."""
-        interval_ms = min(RETRY_INTERVAL_MS << min(attempts - 1, 10), RETRY_INTERVAL_MAX_MS)
-        return interval_ms * (0.5 + self._random.random() / 2) / 1000
+
+def retry_pause_s(attempts: int, source: random.Random) -> float:
+    """Seconds before the next attempt: doubled each time, from half of it to the whole."""
+    interval_ms = min(RETRY_INTERVAL_MS << min(attempts - 1, 10), RETRY_INTERVAL_MAX_MS)
+    return interval_ms * (0.5 + source.random() / 2) / 1000
 
 
 def _write_request(group_id: str, attempts: Sequence[_Attempt]) -> messages.WriteShareGroupStateRequest:

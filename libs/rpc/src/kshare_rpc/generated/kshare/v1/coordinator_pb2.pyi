@@ -1276,6 +1276,48 @@ class WatchCatalogResponse(_message.Message):
 Global___WatchCatalogResponse: _TypeAlias = WatchCatalogResponse  # noqa: Y015
 
 @_typing.final
+class DescribeCatalogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeCatalogRequest: _TypeAlias = DescribeCatalogRequest  # noqa: Y015
+
+@_typing.final
+class DescribeCatalogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    """NOT_COORDINATOR (16): this is not the active coordinator."""
+    error_message: _builtins.str
+    version: _builtins.int
+    """Of the newest change that is durable. Every change that was answered before the request arrived is in it."""
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeCatalogResponse: _TypeAlias = DescribeCatalogResponse  # noqa: Y015
+
+@_typing.final
 class CreateTopicsRequest(_message.Message):
     """CreateTopicsRequest (key 19)."""
 
