@@ -29,7 +29,7 @@ LOCK_S = 10.0
 LEADER = "leader-1#1"
 GATEWAY = "1 a"
 AVAILABLE, ACKNOWLEDGED = 0, 2
-INVALID_RECORD_STATE, NOT_LEADER, STORAGE_ERROR = 121, 6, 56
+INVALID_RECORD_STATE, NOT_LEADER, STORAGE_ERROR, COORDINATOR_NOT_AVAILABLE = 121, 6, 56, 15
 
 
 def loaded(
@@ -195,6 +195,10 @@ def test_a_count_comes_again_only_where_its_answer_was_lost(lost: list[int], all
         ([released(1.5)], False),
         ([FaultEvent(1.5, "cut", ("leader-1", "gateway-1"), "")], True),
         ([StateWriteUnconfirmed(1.5, LEADER, "g1", 0, "no answer")], False),
+        # No share coordinator owns the state: the write was never sent, and the share-partition is given up.
+        (acknowledged(1.5, offset=4, code=COORDINATOR_NOT_AVAILABLE), False),
+        (acknowledged(1.5, offset=4, code=STORAGE_ERROR), True),
+        (acknowledged(1.5, offset=4, code=COORDINATOR_NOT_AVAILABLE, leader="leader-2#1"), True),
         (acknowledged(1.5), False),
     ],
 )

@@ -272,6 +272,8 @@ class HolderRules:
         """An acknowledgement is not refused while its sender holds all that it names, by what the leader knew."""
         arrived = self._arrived.get((event.call, event.partition))
         tenure = self._tenures[event.group, event.partition].get(event.leader)
+        if tenure is not None and event.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            tenure.causes.append(event.time)  # also of a write that could not be sent at all, for want of an owner
         if event.error_code != ErrorCode.INVALID_RECORD_STATE or arrived is None or tenure is None:
             return
         is_given_up = tenure.loaded_at > arrived.time or any(time <= event.time for time in tenure.causes)
