@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from kshare_core.errors import ErrorCode
+from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_wire.api_versions import ApiKey
-from kshare_wire.error_codes import error_codes
+from kshare_wire.error_codes import error_codes, error_codes_in_slices
 from support.gateway_harness import TOPIC_ID, GatewayClient, GatewayHarness, run
 from support.scraped import Scraped, measured, scraped
 from support.scripted_leader import FakeLeader, fetched, listed, play, raw_batch
@@ -94,3 +95,19 @@ def test_error_codes_wherever_they_are() -> None:
     assert error_codes(ApiKey.METADATA, {"topics": None, "brokers": []}) == []
     for api_key in ApiKey:
         assert error_codes(api_key, {}) == []
+
+
+def test_error_codes_of_a_long_answer_are_found_in_slices() -> None:
+    code = int(ErrorCode.INVALID_REQUEST)
+    partitions = [{"partition_index": index, "error_code": code if index % 2 else 0} for index in range(3_000)]
+    topics = [{"topic_id": TOPIC_ID, "partitions": partitions}, {"topic_id": TOPIC_ID, "partitions": partitions[:10]}]
+    body = {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "responses": topics}
+    steps = error_codes_in_slices(ApiKey.SHARE_FETCH, body)
+    slices = 0
+    try:
+        while True:
+            next(steps)
+            slices += 1
+    except StopIteration as end:
+        assert sorted(end.value) == sorted(error_codes(ApiKey.SHARE_FETCH, body))
+    assert slices == 3_012 // SLICE_ELEMENTS

@@ -11,7 +11,6 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.sessions import (
     MAXIMUM_EPOCH,
-    MAXIMUM_PARTITIONS_PER_SESSION,
     ListedPartition,
     ShareSessionKey,
     ShareSessionTable,
@@ -22,6 +21,7 @@ TOPIC = bytes(range(16))
 P0, P1, P2 = (TopicPartition(TOPIC, index) for index in range(3))
 KEY = ShareSessionKey("group", "member")
 HERE, ELSEWHERE = 1, 2
+PARTITIONS_LIMIT = 1_000
 
 
 def fetched(*partitions: TopicPartition) -> list[ListedPartition]:
@@ -39,7 +39,7 @@ def code_of(call: object) -> ErrorCode:
 
 
 def test_epochs_go_on_by_one() -> None:
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     opened(table, P0)
     for epoch in (1, 2, 3):
         assert table.update(KEY, epoch, [], [], HERE).next_epoch == epoch + 1
@@ -53,21 +53,21 @@ def test_epochs_go_on_by_one() -> None:
 
 def test_a_session_has_at_most_so_many_partitions() -> None:
     """When it opens, and when partitions join; a refused request changes nothing."""
-    table = ShareSessionTable(10)
-    most = [TopicPartition(TOPIC, index) for index in range(MAXIMUM_PARTITIONS_PER_SESSION)]
-    one_more = TopicPartition(TOPIC, MAXIMUM_PARTITIONS_PER_SESSION)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
+    most = [TopicPartition(TOPIC, index) for index in range(PARTITIONS_LIMIT)]
+    one_more = TopicPartition(TOPIC, PARTITIONS_LIMIT)
     assert code_of(lambda: opened(table, *most, one_more)) == ErrorCode.INVALID_REQUEST
     assert len(table) == 0
     opened(table, *most)
     assert code_of(lambda: table.update(KEY, 1, fetched(one_more), [], HERE)) == ErrorCode.INVALID_REQUEST
     assert table.update(KEY, 1, fetched(most[0]), [], HERE).next_epoch == 2
     opened(table, *most[:-1])
-    assert len(table.update(KEY, 1, fetched(most[-1]), [], HERE).partitions) == MAXIMUM_PARTITIONS_PER_SESSION
+    assert len(table.update(KEY, 1, fetched(most[-1]), [], HERE).partitions) == PARTITIONS_LIMIT
 
 
 def test_epochs_wrap_to_one() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, MAXIMUM_EPOCH - 1, MAXIMUM_EPOCH)] == [1, 2, MAXIMUM_EPOCH, 1]
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     opened(table, P0)
     session = table.expect(KEY, HERE)
     session.next_epoch = MAXIMUM_EPOCH
@@ -76,14 +76,14 @@ def test_epochs_wrap_to_one() -> None:
 
 
 def test_a_wrong_epoch_changes_nothing() -> None:
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     opened(table, P0)
     assert code_of(lambda: table.update(KEY, 9, fetched(P1), [P0], HERE)) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert list(table.expect(KEY, HERE).partitions) == [P0]
 
 
 def test_partitions_are_added_and_forgotten() -> None:
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     opened(table, P0, P1)
     assert list(table.update(KEY, 1, fetched(P2, P2), [P0], HERE).partitions) == [P1, P2]
     assert list(table.update(KEY, 2, fetched(P0), [P0], HERE).partitions) == [P1, P2]
@@ -91,7 +91,7 @@ def test_partitions_are_added_and_forgotten() -> None:
 
 def test_a_partition_that_is_only_acknowledged_does_not_join() -> None:
     """franz-go 1352."""
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     opened(table, P0)
     assert list(table.update(KEY, 1, [ListedPartition(P1, False)], [], HERE).partitions) == [P0]
     both = [ListedPartition(P1, True), ListedPartition(P1, False)]
@@ -99,7 +99,7 @@ def test_a_partition_that_is_only_acknowledged_does_not_join() -> None:
 
 
 def test_without_a_session() -> None:
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     not_found = ErrorCode.SHARE_SESSION_NOT_FOUND
     assert code_of(lambda: table.update(KEY, 1, [], [], HERE)) == not_found
     assert code_of(lambda: table.acknowledge(KEY, 1, HERE)) == not_found
@@ -109,7 +109,7 @@ def test_without_a_session() -> None:
 
 
 def test_acknowledging_never_opens_a_session() -> None:
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     assert code_of(lambda: table.acknowledge(KEY, 0, HERE)) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     with_acknowledgements = lambda: table.open(KEY, HERE, fetched(P0), has_acknowledgements=True)  # noqa: E731
     assert code_of(with_acknowledgements) == ErrorCode.INVALID_REQUEST
@@ -117,7 +117,7 @@ def test_acknowledging_never_opens_a_session() -> None:
 
 
 def test_the_limit() -> None:
-    table = ShareSessionTable(2)
+    table = ShareSessionTable(2, PARTITIONS_LIMIT)
     for member in ("a", "b"):
         table.open(ShareSessionKey("group", member), HERE, [], has_acknowledgements=False)
     assert code_of(lambda: opened(table, P0)) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
@@ -127,7 +127,7 @@ def test_the_limit() -> None:
 
 def test_the_end_of_an_older_connection_keeps_the_newer_session() -> None:
     """KAFKA-19950."""
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     opened(table, P0)
     old = table.expect(KEY, HERE)
     _, replaced = table.open(KEY, ELSEWHERE, fetched(P1), has_acknowledgements=False)
@@ -139,7 +139,7 @@ def test_the_end_of_an_older_connection_keeps_the_newer_session() -> None:
 
 
 def test_every_partition_is_first_in_its_turn() -> None:
-    table = ShareSessionTable(10)
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
     opened(table, P0, P1, P2)
     session = table.expect(KEY, HERE)
     assert [session.rotated()[0] for _ in range(4)] == [P0, P1, P2, P0]
@@ -153,7 +153,7 @@ class SessionTableComparison(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = ShareSessionTable(2)
+        self.table = ShareSessionTable(2, PARTITIONS_LIMIT)
         self.model: dict[ShareSessionKey, tuple[int, int, list[TopicPartition]]] = {}
 
     members = st.sampled_from(["a", "b", "c"]).map(lambda name: ShareSessionKey("group", name))

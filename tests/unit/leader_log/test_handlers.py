@@ -10,6 +10,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
+from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_leader.handlers import fetch
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
@@ -365,5 +366,57 @@ def test_offsets_of_an_empty_log() -> None:
         handler = ListOffsetsHandler(new_logs())
         found = [(await handler(list_request(time), NOWHERE)).partitions[0].offset for time in (-1, -2, -3, 0)]
         assert found == [0, 0, -1, -1]
+
+    run(test())
+
+
+MANY = 5_000
+
+
+def of_many_partitions(max_wait_ms: int) -> leader_pb2.FetchRequest:
+    return leader_pb2.FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1_000_000,
+        longest_batch_bytes=1_000_000,
+        partitions=[
+            leader_pb2.FetchRequest.Partition(
+                topic_id=TOPIC, partition=index, current_leader_epoch=-1, partition_max_bytes=1_000
+            )
+            for index in range(MANY)
+        ],
+    )
+
+
+def test_a_fetch_of_many_partitions_is_read_in_slices() -> None:
+    async def test() -> None:
+        logs = open_logs(MemoryDisk().open_store("leader"), topic(leaders=(1,) * MANY))
+        fetching = asyncio.ensure_future(FetchHandler(logs)(of_many_partitions(0), NOWHERE))
+        turns = 0
+        while not fetching.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= MANY // SLICE_ELEMENTS
+        response, _ = await fetching
+        assert [answer.partition for answer in response.partitions] == list(range(MANY))
+        assert {answer.error_code for answer in response.partitions} == {ErrorCode.NONE}
+
+    run(test())
+
+
+def test_what_is_appended_while_a_long_fetch_is_read_ends_its_wait() -> None:
+    """Its partition was read in an earlier slice, and its listener is not there yet."""
+
+    async def test() -> None:
+        logs = open_logs(MemoryDisk().open_store("leader"), topic(leaders=(1,) * MANY))
+        handler = FetchHandler(logs)
+        fetching = asyncio.ensure_future(handler(of_many_partitions(60_000), NOWHERE))
+        await asyncio.sleep(0)
+        batch = build_batch([b"a"])
+        await logs.append(KEY, memoryview(batch))
+        assert handler._waiting == 0, "the first pass over the partitions is under way"
+        response, payload = await asyncio.wait_for(fetching, 10)
+        assert len(b"".join(payload)) == len(batch)
+        assert response.partitions[0].records_length == len(batch)
 
     run(test())

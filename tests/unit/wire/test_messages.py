@@ -35,6 +35,7 @@ from kshare_wire.sliced_messages import (
     encode_array_in_slices,
     encode_response_in_slices,
 )
+from support.gateway_harness import build
 
 ALL_VERSIONS = [
     (api_key, version)
@@ -164,7 +165,7 @@ def test_requests_are_read_as_kio_writes_them(api_key: int, version: int, data: 
     entity_writer(type(request))(written, request)
     frame = b"head" + written.getvalue()
     assert _same(decode_request(api_key, version, memoryview(frame), 4), _tagged_defaults_aside(request))
-    in_slices = result_of(decode_request_in_slices(api_key, version, memoryview(frame), 4))
+    in_slices, _ = result_of(decode_request_in_slices(api_key, version, memoryview(frame), 4))
     assert _same(in_slices, _tagged_defaults_aside(request))
 
 
@@ -214,6 +215,17 @@ def test_long_messages_are_read_and_written_in_slices() -> None:
     )
     with pytest.raises(MalformedRequest, match="where 0 bytes are left"):
         result_of(decode_request_in_slices(ApiKey.METADATA, 4, memoryview(body[:-5]), 0))
+
+
+def test_elements_of_a_request_are_counted_at_every_depth_but_for_those_of_one_byte() -> None:
+    batch = {"first_offset": 0, "last_offset": 9, "acknowledge_types": [1] * 10}
+    partitions = [{"partition_index": 0, "acknowledgement_batches": [batch] * 3}]
+    topics = [{"topic_id": uuid.UUID(int=1), "partitions": partitions}] * 2
+    request = build(ApiKey.SHARE_ACKNOWLEDGE, 1, {"group_id": "g", "member_id": "m", "topics": topics})
+    written = io.BytesIO()
+    entity_writer(type(request))(written, request)
+    _, elements = result_of(decode_request_in_slices(ApiKey.SHARE_ACKNOWLEDGE, 1, memoryview(written.getvalue()), 0))
+    assert elements == 2 * (1 + 1 + 3)
 
 
 def test_record_bytes_are_not_copied() -> None:

@@ -6,14 +6,17 @@ codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cache
 from typing import Any
 
+from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_wire.message_plans import StructPlan, versions_of_response
 from kshare_wire.message_writing import EncodedArray
 
 _Scan = Callable[[Mapping[str, Any], list[int]], None]
+_ScanInSlices = Callable[[Mapping[str, Any], list[int], list[int]], Generator[None, None, None]]
+"""The last argument is one number: how many elements the slice has."""
 
 
 class _Struct:
@@ -60,6 +63,35 @@ class _Struct:
 
         return scan
 
+    def compiled_in_slices(self) -> _ScanInSlices:
+        """As `compiled`, for arrays of any length; structs that are no elements of arrays are scanned at once."""
+        rest = _Struct()
+        rest.codes, rest.structs = self.codes, self.structs
+        scan_rest = rest.compiled()
+        arrays = [
+            (name, below.compiled_in_slices() if below.arrays else None, below.compiled())
+            for name, below in self.arrays.items()
+        ]
+
+        def scan(body: Mapping[str, Any], found: list[int], count: list[int]) -> Generator[None, None, None]:
+            scan_rest(body, found)
+            for name, scan_nested, scan_plain in arrays:
+                elements = body.get(name) or ()
+                if isinstance(elements, EncodedArray):
+                    found.extend(elements.error_codes)
+                    continue
+                for element in elements:
+                    if scan_nested is None:
+                        scan_plain(element, found)
+                    else:
+                        yield from scan_nested(element, found, count)
+                    count[0] += 1
+                    if count[0] >= SLICE_ELEMENTS:
+                        count[0] = 0
+                        yield
+
+        return scan
+
 
 def error_codes(api_key: int, body: Mapping[str, Any]) -> list[int]:
     """All codes other than NONE in a response's body; a code that many partitions have comes as often."""
@@ -68,9 +100,25 @@ def error_codes(api_key: int, body: Mapping[str, Any]) -> list[int]:
     return found
 
 
+def error_codes_in_slices(api_key: int, body: Mapping[str, Any]) -> Generator[None, None, list[int]]:
+    """As `error_codes`, in another order; yields after every SLICE_ELEMENTS elements."""
+    found: list[int] = []
+    yield from _scanner_in_slices(api_key)(body, found, [0])
+    return found
+
+
 @cache
 def _scanner(api_key: int) -> _Scan:
+    return _whole(api_key).compiled()
+
+
+@cache
+def _scanner_in_slices(api_key: int) -> _ScanInSlices:
+    return _whole(api_key).compiled_in_slices()
+
+
+def _whole(api_key: int) -> _Struct:
     whole = _Struct()
     for version in versions_of_response(api_key):
         whole.add(version)
-    return whole.compiled()
+    return whole

@@ -34,7 +34,7 @@ class Message:
 class Input:
     """Bytes being read. Reads past the end raise IndexError, struct.error or MalformedRequest."""
 
-    __slots__ = ("buffer", "elements_in_slice", "elements_left", "end", "position")
+    __slots__ = ("buffer", "byte_elements", "elements_in_slice", "elements_left", "end", "position")
 
     def __init__(self, buffer: memoryview, position: int) -> None:
         self.buffer = buffer
@@ -42,6 +42,13 @@ class Input:
         self.end = len(buffer)
         self.elements_left = MAXIMUM_ELEMENTS
         self.elements_in_slice = 0
+        self.byte_elements = 0
+        """Elements of one byte, which cost next to nothing."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of all arrays that were read, at every depth, but for those of one byte."""
+        return MAXIMUM_ELEMENTS - self.elements_left - self.byte_elements
 
     def take(self, length: int) -> memoryview:
         start = self.position
@@ -161,6 +168,8 @@ def _array_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
             length = length_of(source)
             if length is None:
                 return None
+            if size == 1:
+                source.byte_elements += length
             if length == 1:
                 found = one.unpack_from(source.buffer, source.position)
                 source.position += size

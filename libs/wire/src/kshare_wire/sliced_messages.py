@@ -45,7 +45,7 @@ from kshare_wire.message_writing import (
 )
 
 SLICED_REQUEST_BYTES = 4 * 1024
-"""Requests from this length on may have more elements than a slice."""
+"""Requests from this length on may have more elements than a slice; shorter ones have fewer elements than bytes."""
 
 _Reads = Callable[[Input], Generator[None, None, Any]]
 _Writes = Callable[[Output, Any], Generator[None, None, None]]
@@ -53,14 +53,14 @@ _Writes = Callable[[Output, Any], Generator[None, None, None]]
 
 def decode_request_in_slices(
     api_key: int, version: int, frame: memoryview, offset: int
-) -> Generator[None, None, Message]:
-    """As `messages.decode_request`."""
+) -> Generator[None, None, tuple[Message, int]]:
+    """As `messages.decode_request`, and how many elements the request has in all its arrays (`Input.elements`)."""
     source = Input(frame, offset)
     try:
         message: Message = yield from _request_reader(api_key, version)(source)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise malformed(frame, error) from None
-    return message
+    return message, source.elements
 
 
 def encode_response_in_slices(

@@ -30,18 +30,20 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
 from kshare_core.prompt_writing import PromptWriter
 from kshare_core.tracing import current_traceparent
-from kshare_core.work_slices import WorkAbandoned, WorkSlices
+from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned, WorkSlices
 from kshare_gateway.dispatch import HANDLERS, LONG_ANSWER_APIS, RECORD_BEARING_APIS
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.api_versions import unsupported_version_body
 from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.peer_state import peer_has_gone
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_gateway.request_elements import is_limited, too_many_elements
 from kshare_gateway.request_memory import MemoryAccount, RequestMemory, unlimited_memory
-from kshare_gateway.request_parts import JoinedBody, is_splittable, parts_of
+from kshare_gateway.request_parts import JoinedBody, is_refused_in_parts, is_splittable, parts_of, repeated_together
 from kshare_gateway.request_traces import RequestTraces
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
 from kshare_wire.api_versions import ApiKey, is_supported
+from kshare_wire.error_codes import error_codes_in_slices
 from kshare_wire.framing import LENGTH_SIZE, FrameReader, RequestHeader, parse_header, peek_request
 from kshare_wire.messages import Body, Buffer, MalformedRequest, Message, decode_request, encode_response, is_flexible
 from kshare_wire.sliced_messages import (
@@ -77,6 +79,8 @@ class ConnectionEnvironment:
 
     maximum_frame_length: int
     maximum_idle_ms: int
+    maximum_elements: int
+    """kshare.request.max.elements; see `request_elements`."""
     admit: Callable[[ClientConnection], str | None]
     lost: Callable[[ClientConnection], None]
     context: Callable[[ClientConnection, RequestHeader], RequestContext]
@@ -93,9 +97,11 @@ class ConnectionEnvironment:
 class _Slot:
     """The place of one answer in the order of answers; no buffers: the request has no answer."""
 
-    __slots__ = ("api_key", "buffers", "is_done", "lane", "request_bytes", "started_at", "version")
+    __slots__ = ("api_key", "buffers", "elements", "is_done", "lane", "request_bytes", "started_at", "version")
 
     def __init__(self, api_key: int, version: int, request_bytes: int, started_at: float) -> None:
+        self.elements = 0
+        """Of a request of SLICED_REQUEST_BYTES or more; shorter ones have so few that they are not counted."""
         self.api_key = api_key
         self.version = version
         self.started_at = started_at
@@ -289,25 +295,28 @@ class ClientConnection(asyncio.Protocol):
         header = parse_header(frame, flexible=is_flexible(api_key, version))
         if len(frame) < SLICED_REQUEST_BYTES:
             request = decode_request(api_key, version, frame, header.body_offset)
-            self._begin(header, request, size, is_long=False)
+            self._begin(header, request, size)
             return
         steps = decode_request_in_slices(api_key, version, frame, header.body_offset)
         try:
             next(steps)
         except StopIteration as end:
-            self._begin(header, end.value, size, is_long=is_splittable(api_key))
+            request, elements = end.value
+            self._begin(header, request, size, elements)
             return
         self._is_decoding = True
         self._environment.spawn(self._decode_on(steps, header, size), "decoding")
 
-    async def _decode_on(self, steps: Generator[None, None, Message], header: RequestHeader, size: int) -> None:
+    async def _decode_on(
+        self, steps: Generator[None, None, tuple[Message, int]], header: RequestHeader, size: int
+    ) -> None:
         """Goes on with a long request of which the first slice is decoded; the connection waits for it."""
         async with self._environment.long_requests:
             try:
                 await self._environment.slices.next_slice(self.is_wanted)
-                request = await self._environment.slices.run(steps, self.is_wanted)
+                request, elements = await self._environment.slices.run(steps, self.is_wanted)
                 self._is_decoding = False
-                answering = self._begin(header, request, size, is_long=True)
+                answering = self._begin(header, request, size, elements)
             except WorkAbandoned:
                 return
             except (MalformedRequest, ConnectionMustClose) as problem:
@@ -318,12 +327,13 @@ class ClientConnection(asyncio.Protocol):
             if answering is not None and is_bounded:
                 await asyncio.wait([answering])
 
-    def _begin(self, header: RequestHeader, request: Message, size: int, *, is_long: bool) -> asyncio.Task[Any] | None:
-        """Starts a request that is decoded; `size`: of its frame. `is_long`: it may have more elements than a slice."""
+    def _begin(self, header: RequestHeader, request: Message, size: int, elements: int = 0) -> asyncio.Task[Any] | None:
+        """Starts a request that is decoded; `size`: of its frame. `elements`: of its arrays, where it may be long."""
         slot = self._new_slot(header.api_key, header.version, size)
+        slot.elements = elements
         context = self._environment.context(self, header)
         handler = _HANDLERS[header.api_key]
-        if handler.answer_now is not None and not is_long:
+        if handler.answer_now is not None and elements <= SLICE_ELEMENTS:
             body = handler.answer_now(context, request)
             self._finish(slot, encode_response(header.api_key, header.version, header.correlation_id, body), body)
             return None
@@ -386,7 +396,7 @@ class ClientConnection(asyncio.Protocol):
             self._close("an answer could not be made")
             return None
         if not self._is_closed:
-            self._finish(slot, buffers, body)
+            self._finish(slot, buffers, None if is_costly else body)
             if self._held_frame is not None or self._reading_is_paused or self._frames.is_ready:
                 self._serve()
         if log.isEnabledFor(DEBUG):
@@ -402,19 +412,50 @@ class ClientConnection(asyncio.Protocol):
         self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message
     ) -> Body | None:
         """As `_answer`; a long request whose elements do not depend on each other is answered part by part."""
-        if slot.request_bytes < SLICED_REQUEST_BYTES or not is_splittable(header.api_key):
+        api_key, limit = header.api_key, self._environment.maximum_elements
+        if slot.elements <= SLICE_ELEMENTS:
             return await self._answer(header, context, request)
-        joined, handler = JoinedBody(header.api_key), _HANDLERS[header.api_key]
+        if not is_splittable(api_key):
+            if slot.elements <= limit or not is_limited(api_key) or _HANDLERS[api_key].failed is None:
+                return await self._answer(header, context, request)
+            return await self._refuse(header, context, request, too_many_elements(slot.elements, limit))
+        request = await repeated_together(api_key, request, context.count_elements())
+        joined = JoinedBody(api_key)
         error: KafkaError | None = None
-        for number, part in enumerate(parts_of(header.api_key, request)):
+        for number, (part, elements) in enumerate(parts_of(api_key, request, limit)):
             if number:
                 await self._environment.slices.next_slice(self.is_wanted)
-            if error is None:
+            if elements > limit and is_limited(api_key):
+                problem = too_many_elements(elements, limit, "An element of the request")
+                body = await self._refuse(header, context, part, problem)
+            elif error is None:
                 body, error = await self._answer_or_fail(header, context, part)
             else:  # whoever gave no answer to one part is not asked about the others
-                assert handler.failed is not None
-                body = handler.failed(context, part, error)
+                body = self._failed(header, context, part, error)
             assert body is not None, "every part of a request that is split has an answer"
+            joined.add(body)
+        return joined.body()
+
+    def _failed(
+        self, header: RequestHeader, context: RequestContext, request: Message, error: KafkaError
+    ) -> Body | None:
+        handler = _HANDLERS[header.api_key]
+        assert handler.failed is not None
+        return handler.failed(context, request, error)
+
+    async def _refuse(
+        self, header: RequestHeader, context: RequestContext, request: Message, error: KafkaError
+    ) -> Body | None:
+        """The answer to a request of too many elements; one that names each of them is made part by part."""
+        log.info("%s of %s: %s", _HANDLERS[header.api_key].name, self.client_host, error)
+        if not is_refused_in_parts(header.api_key):
+            return self._failed(header, context, request, error)
+        joined = JoinedBody(header.api_key)
+        for part, _ in parts_of(header.api_key, request, self._environment.maximum_elements):
+            await self._environment.slices.next_slice(self.is_wanted)
+            body = self._failed(header, context, part, error)
+            if body is None:
+                return None
             joined.add(body)
         return joined.body()
 
@@ -445,11 +486,14 @@ class ClientConnection(asyncio.Protocol):
         return handler.failed(context, request, error), error
 
     async def _encoded(self, slot: _Slot, header: RequestHeader, body: Body) -> list[Buffer]:
-        """The answer's bytes, written in slices where there may be many elements."""
+        """The answer's bytes, written in slices where there may be many elements; their errors are counted, too."""
         if slot.lane != _LONG_ANSWER and slot.request_bytes < SLICED_REQUEST_BYTES:
             return encode_response(header.api_key, header.version, header.correlation_id, body)
         steps = encode_response_in_slices(header.api_key, header.version, header.correlation_id, body)
-        return await self._environment.slices.run(steps, self.is_wanted)
+        buffers = await self._environment.slices.run(steps, self.is_wanted)
+        codes = await self._environment.slices.run(error_codes_in_slices(header.api_key, body), self.is_wanted)
+        self._environment.measures.note_codes(header.api_key, codes)
+        return buffers
 
     def _finish(self, slot: _Slot, buffers: list[Buffer], body: Body | None) -> None:
         measures, account = self._environment.measures, self.account

@@ -98,9 +98,10 @@ LONG_ANSWER_APIS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """Either `answer_now`, which cannot wait or fail, or `handle` with `failed`, its answer to an error as a whole.
+    """Either `answer_now`, which cannot wait or fail, or `handle`; and `failed`, the answer to an error as a whole.
 
-    `handle` returns None where the request gets no answer (Produce with acks = 0).
+    `failed` is missing only where a request of any number of elements is answered at once. `handle` returns None where
+    the request gets no answer (Produce with acks = 0).
     """
 
     name: str
@@ -172,9 +173,13 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.DELETE_GROUPS: Handler(name="DeleteGroups", handle=delete_groups.handle, failed=delete_groups.failed),
     ApiKey.ELECT_LEADERS: Handler(name="ElectLeaders", answer_now=elect_leaders.answer_now),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Handler(
-        name="AlterPartitionReassignments", answer_now=alter_partition_reassignments.answer_now
+        name="AlterPartitionReassignments",
+        answer_now=alter_partition_reassignments.answer_now,
+        failed=alter_partition_reassignments.failed,
     ),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: Handler(name="AlterReplicaLogDirs", answer_now=alter_replica_log_dirs.answer_now),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Handler(
+        name="AlterReplicaLogDirs", handle=alter_replica_log_dirs.handle, failed=alter_replica_log_dirs.failed
+    ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler(
         name="ListPartitionReassignments", answer_now=list_partition_reassignments.answer_now
     ),
@@ -182,7 +187,9 @@ HANDLERS: dict[ApiKey, Handler] = {
         name="DescribeClientQuotas", handle=describe_client_quotas.handle, failed=describe_client_quotas.failed
     ),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Handler(
-        name="DescribeUserScramCredentials", answer_now=describe_user_scram_credentials.answer_now
+        name="DescribeUserScramCredentials",
+        answer_now=describe_user_scram_credentials.answer_now,
+        failed=describe_user_scram_credentials.failed,
     ),
     ApiKey.STREAMS_GROUP_DESCRIBE: Handler(name="StreamsGroupDescribe", answer_now=streams_group_describe.answer_now),
     ApiKey.OFFSET_DELETE: Handler(name="OffsetDelete", handle=offset_delete.handle, failed=offset_delete.failed),

@@ -50,7 +50,10 @@ class Gateway:
         self.node_id = settings.node_id
         self.incarnation = incarnation
         self.catalog = catalog
-        self.sessions = ShareSessionTable(self.configs.integer("group.share.max.share.sessions"))
+        self.sessions = ShareSessionTable(
+            self.configs.integer("group.share.max.share.sessions"),
+            partitions_limit=self.configs.integer("kshare.request.max.elements"),
+        )
         self.cache = BatchCache(self.configs.integer("kshare.gateway.cache.bytes"))
         self.measures = GatewayMeasures()
         self.moving = MovingPartitions(lambda: self.view)

@@ -5,7 +5,7 @@ A request costs two clock readings and one observation, an answer a walk over it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
@@ -113,7 +113,10 @@ class GatewayMeasures:
 
     def note_errors(self, api_key: int, body: Body) -> None:
         """Counts the error codes of an answer."""
-        for code in error_codes(api_key, body):
+        self.note_codes(api_key, error_codes(api_key, body))
+
+    def note_codes(self, api_key: int, codes: Iterable[int]) -> None:
+        for code in codes:
             self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
 
 

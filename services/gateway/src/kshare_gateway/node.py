@@ -64,6 +64,7 @@ class GatewayNode:
         self._environment = ConnectionEnvironment(
             maximum_frame_length=configs.integer("socket.request.max.bytes"),
             maximum_idle_ms=configs.integer("connections.max.idle.ms"),
+            maximum_elements=configs.integer("kshare.request.max.elements"),
             admit=self._admit,
             lost=self._connection_lost,
             context=self._context,

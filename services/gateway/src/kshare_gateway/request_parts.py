@@ -1,17 +1,22 @@
 """Long requests as several short ones: handlers, coordinators and leaders get at most SLICE_ELEMENTS elements at once.
 
 A request of 200,000 elements would otherwise be one loop in the gateway and one command, decided in one turn, at a
-coordinator. Only APIs are split whose elements do not depend on each other. Where Kafka refuses an element that is
-named twice, it is noticed within a part only. An error of a whole part is told for the elements of that part.
+coordinator. Only APIs are split whose elements do not depend on each other. An error of a whole part is told for the
+elements of that part. A part has more elements only where a single one has them in arrays of its own; above
+kshare.request.max.elements such a part is refused (`request_elements`).
+
+Where Kafka refuses an element that is named twice, both are put in the same part, and the coordinator notices them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from kshare_core.work_slices import SLICE_ELEMENTS
+from kshare_core.work_slices import SLICE_ELEMENTS, ElementCount
+from kshare_gateway.request_elements import element_count
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.messages import Body, Message
 
@@ -25,6 +30,13 @@ class _Arrays:
     results: str
     inner: str = ""
     inner_results: str = ""
+
+
+class Part(NamedTuple):
+    """A part of a request; `elements`: of all its arrays, or some number above the limit."""
+
+    request: Message
+    elements: int
 
 
 _BY_PARTITION = _Arrays(("topics",), "topics", "partitions", "partitions")
@@ -53,39 +65,112 @@ _ARRAYS: Mapping[int, _Arrays] = {
     ApiKey.CREATE_PARTITIONS: _Arrays(("topics",), "results"),
     ApiKey.DELETE_TOPICS: _Arrays(("topics", "topic_names"), "responses"),
     ApiKey.DELETE_GROUPS: _Arrays(("groups_names",), "results"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _Arrays(("groups",), "groups"),
+    ApiKey.STREAMS_GROUP_DESCRIBE: _Arrays(("group_ids",), "groups"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _Arrays(("topics",), "responses", "partitions", "partitions"),
 }
+_REFUSED_ARRAYS: Mapping[int, _Arrays] = {
+    ApiKey.PRODUCE: _Arrays(("topic_data",), "responses", "partition_data", "partition_responses"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _Arrays(
+        ("v3_and_below_topics",), "results_by_topic_v3_and_below", "partitions", "results_by_partition"
+    ),
+    ApiKey.ALTER_CONFIGS: _Arrays(("resources",), "responses"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _Arrays(("resources",), "responses"),
+}
+"""Their requests are answered as a whole; a refusal, which names every element, is made in parts."""
+
+_ONCE: Mapping[int, Callable[[Any], Any]] = {
+    ApiKey.CREATE_TOPICS: attrgetter("name"),
+    ApiKey.CREATE_PARTITIONS: attrgetter("name"),
+    ApiKey.DELETE_TOPICS: lambda topic: topic if isinstance(topic, str) else (topic.name, topic.topic_id),
+}
+"""What an outer element is about, where a request may name it once only."""
 
 
 def is_splittable(api_key: int) -> bool:
     return api_key in _ARRAYS
 
 
-def parts_of(api_key: int, request: Message) -> Iterator[Message]:
-    """The parts of a request, in order; the request itself where it is short. Each is made when it is asked for."""
-    arrays = _ARRAYS[api_key]
-    outer = next((name for name in arrays.outer if getattr(request, name, None)), "")
-    elements: Any = getattr(request, outer) if outer else ()
+def is_refused_in_parts(api_key: int) -> bool:
+    return api_key in _ARRAYS or api_key in _REFUSED_ARRAYS
+
+
+def _arrays_of(api_key: int) -> _Arrays:
+    return _ARRAYS.get(api_key) or _REFUSED_ARRAYS[api_key]
+
+
+def _outer(arrays: _Arrays, request: Message) -> str:
+    return next((name for name in arrays.outer if getattr(request, name, None)), "")
+
+
+async def repeated_together(api_key: int, request: Message, count: ElementCount) -> Message:
+    """The request with elements that it names twice or more beside each other, the third and later ones left out."""
+    subject = _ONCE.get(api_key)
+    outer = _outer(_arrays_of(api_key), request)
+    if subject is None or not outer:
+        return request
+    times: dict[Any, int] = {}
+    for element in getattr(request, outer):
+        times[subject(element)] = times.get(subject(element), 0) + 1
+        if count.add():
+            await count.next_slice()
+    if len(times) == len(getattr(request, outer)):
+        return request
+    found: list[Any] = []
+    for element in getattr(request, outer):
+        found += [element] * min(2, times.pop(subject(element), 0))
+        if count.add():
+            await count.next_slice()
+    return _changed(request, outer, found)
+
+
+def parts_of(api_key: int, request: Message, limit: int) -> Iterator[Part]:
+    """The parts of a request, in order; the request itself where it is short. Each is made when it is asked for.
+
+    `limit` is how far elements are counted.
+    """
+    arrays, subject = _arrays_of(api_key), _ONCE.get(api_key)
+    outer = _outer(arrays, request)
     gathered: list[Any] = []
-    room = SLICE_ELEMENTS
-    for element in elements:
-        for piece, size in _pieces(element, arrays.inner):
-            if gathered and size > room:
-                yield _changed(request, outer, gathered)
-                gathered, room = [], SLICE_ELEMENTS
+    elements = 0
+    for element in getattr(request, outer) if outer else ():
+        for piece, size in _pieces(element, arrays.inner, limit):
+            is_repeated = bool(gathered) and subject is not None and subject(gathered[-1]) == subject(element)
+            if gathered and elements + size > SLICE_ELEMENTS and not is_repeated:
+                yield Part(_changed(request, outer, gathered), elements)
+                gathered, elements = [], 0
             gathered.append(piece)
-            room -= size
-    yield _changed(request, outer, gathered) if outer else request
+            elements += size
+    yield Part(_changed(request, outer, gathered) if outer else request, elements)
 
 
-def _pieces(element: Any, inner: str) -> Iterator[tuple[Any, int]]:
-    """An outer element in pieces that fit in a part, and how many elements each has."""
-    below = getattr(element, inner) if inner else ()
-    if len(below) <= SLICE_ELEMENTS:
-        yield element, max(1, len(below))
+def _pieces(element: Any, inner: str, limit: int) -> Iterator[tuple[Any, int]]:
+    """An outer element in pieces that fit in a part, and how many elements each has, itself counted where it is one."""
+    if not isinstance(element, Message):
+        yield element, 1
         return
-    for first in range(0, len(below), SLICE_ELEMENTS):
-        portion = below[first : first + SLICE_ELEMENTS]
-        yield _changed(element, inner, portion), len(portion)
+    below = getattr(element, inner) if inner else ()
+    if not inner or not below:
+        yield element, 1 + element_count(element, limit)
+        return
+    if not isinstance(below[0], Message) or not element_count(below[0], 1):
+        if len(below) <= SLICE_ELEMENTS:
+            yield element, len(below)
+            return
+        for first in range(0, len(below), SLICE_ELEMENTS):
+            portion = below[first : first + SLICE_ELEMENTS]
+            yield _changed(element, inner, portion), len(portion)
+        return
+    gathered: list[Any] = []
+    elements = 0
+    for entry in below:
+        size = 1 + element_count(entry, limit)
+        if gathered and elements + size > SLICE_ELEMENTS:
+            yield _changed(element, inner, gathered), elements
+            gathered, elements = [], 0
+        gathered.append(entry)
+        elements += size
+    yield _changed(element, inner, gathered), elements
 
 
 def _changed(message: Message, name: str, value: Any) -> Message:
@@ -98,7 +183,7 @@ class JoinedBody:
     """The response that the bodies of all parts make together."""
 
     def __init__(self, api_key: int) -> None:
-        self._arrays = _ARRAYS[api_key]
+        self._arrays = _arrays_of(api_key)
         self._body: dict[str, Any] = {}
         self._results: list[Any] = []
 

@@ -29,7 +29,6 @@ from kshare_core.identifiers import TopicPartition
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAXIMUM_EPOCH = (1 << 31) - 1
-MAXIMUM_PARTITIONS_PER_SESSION = 100_000
 
 
 class ShareSessionKey(NamedTuple):
@@ -74,10 +73,15 @@ def next_epoch(epoch: int) -> int:
 
 
 class ShareSessionTable:
-    """The sessions of one gateway, at most `limit` (group.share.max.share.sessions)."""
+    """The sessions of one gateway, at most `limit` (group.share.max.share.sessions).
 
-    def __init__(self, limit: int) -> None:
+    Each has at most `partitions_limit` partitions (kshare.request.max.elements), for every ShareFetch is about all of
+    them.
+    """
+
+    def __init__(self, limit: int, partitions_limit: int) -> None:
         self._limit = limit
+        self._partitions_limit = partitions_limit
         self._sessions: dict[ShareSessionKey, ShareSession] = {}
         self._of_connection: dict[int, dict[ShareSessionKey, ShareSession]] = {}
 
@@ -104,7 +108,7 @@ class ShareSessionTable:
                 ErrorCode.INVALID_REQUEST, "A ShareFetch that opens a session (epoch 0) cannot carry acknowledgements"
             )
         partitions = {entry.partition: None for entry in listed}
-        _check_size(len(partitions))
+        self._check_size(len(partitions))
         replaced = self.remove(key)
         if len(self._sessions) >= self._limit:
             raise KafkaError(
@@ -126,7 +130,7 @@ class ShareSessionTable:
         """The session after an incremental ShareFetch; see the module's text for who joins."""
         session = self._expect(key, epoch, connection_id)
         added = [entry.partition for entry in listed if entry.joins and entry.partition not in session.partitions]
-        _check_size(len(session.partitions) + len(added))
+        self._check_size(len(session.partitions) + len(added))
         for partition in added:
             session.partitions[partition] = session.unnamed[partition] = None
         for partition in forgotten:
@@ -190,10 +194,7 @@ class ShareSessionTable:
             )
         return session
 
-
-def _check_size(count: int) -> None:
-    if count > MAXIMUM_PARTITIONS_PER_SESSION:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"A share session of {count} partitions; at most {MAXIMUM_PARTITIONS_PER_SESSION} are allowed",
-        )
+    def _check_size(self, count: int) -> None:
+        if count > self._partitions_limit:
+            text = f"A share session of {count} partitions; kshare.request.max.elements allows {self._partitions_limit}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)

@@ -84,6 +84,16 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         " a thread, which costs them about 0.1 ms.",
     ),
     integer(
+        "kshare.request.max.elements",
+        10_000,
+        low=4_096,
+        high=250_000,
+        text="Elements of all arrays, at every depth, of one request whose elements have to be worked on together "
+        "(Produce, ShareFetch, ShareAcknowledge, JoinGroup, heartbeats and others), and partitions of a share session; "
+        "more are refused with INVALID_REQUEST. Requests that can be answered in parts, such as Fetch, Metadata and "
+        "OffsetCommit, may have 250000.",
+    ),
+    integer(
         "kshare.max.partitions",
         100_000,
         low=1,

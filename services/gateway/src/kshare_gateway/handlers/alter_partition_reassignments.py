@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.handlers.internal_topics import topic_named
 from kshare_gateway.handlers.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
@@ -31,6 +31,20 @@ def answer_now(context: RequestContext, request: Message) -> Body:
             )
         responses.append({"name": topic.name, "partitions": partitions})
     return {"responses": responses, "allow_replication_factor_change": may_change_factor}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    responses = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": entry.partition_index, "error_code": error.code, "error_message": error.message}
+                for entry in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    return {"responses": responses, "allow_replication_factor_change": True}
 
 
 def _outcome(

@@ -7,30 +7,51 @@ alterReplicaLogDirs of 4.3.1), which comes before UNKNOWN_TOPIC_OR_PARTITION.
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.messages import Body, Message
 
 
-def answer_now(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: Message) -> Body:
+    view = context.gateway.view
+    directories = {
+        f"leader-{node.node_id}": node.node_id for node in view.nodes if node.role == coordinator_pb2.ROLE_LEADER
+    }
+    found: dict[str, list[Body]] = {}
+    count = context.count_elements()
+    for directory in request.dirs:
+        leader = directories.get(directory.path)
+        for topic in directory.topics:
+            results = found.setdefault(topic.name, [])
+            known = view.topics_by_name.get(topic.name)
+            for partition in topic.partitions:
+                results.append({"partition_index": partition, "error_code": _code(leader, known, partition)})
+                if count.add():
+                    await count.next_slice()
+        if count.add():
+            await count.next_slice()
+    return _body(found)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     found: dict[str, list[Body]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
-            results = found.setdefault(topic.name, [])
-            for partition in topic.partitions:
-                code = _code(context, directory.path, topic.name, partition)
-                results.append({"partition_index": partition, "error_code": code})
+            results = [{"partition_index": partition, "error_code": error.code} for partition in topic.partitions]
+            found.setdefault(topic.name, []).extend(results)
+    return _body(found)
+
+
+def _body(found: dict[str, list[Body]]) -> Body:
     return {"results": [{"topic_name": name, "partitions": results} for name, results in found.items()]}
 
 
-def _code(context: RequestContext, path: str, name: str, partition: int) -> ErrorCode:
-    view = context.gateway.view
-    leaders = [node.node_id for node in view.nodes if node.role == coordinator_pb2.ROLE_LEADER]
-    if path not in {f"leader-{node_id}" for node_id in leaders}:
+def _code(leader: int | None, topic: coordinator_pb2.Topic | None, partition: int) -> ErrorCode:
+    """`leader` is the one whose directory was named."""
+    if leader is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
-    topic = view.topics_by_name.get(name)
     if topic is None or not 0 <= partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    is_there = path == f"leader-{topic.partitions[partition].leader_node_id}"
+    is_there = topic.partitions[partition].leader_node_id == leader
     return ErrorCode.NONE if is_there else ErrorCode.LOG_DIR_NOT_FOUND

@@ -5,14 +5,17 @@ each partition once. Each leader is one log directory, "leader-<node id>"; the s
 compressed by nobody, which the disk may hold for a while longer or, compressed by RocksDB, in less. The volume's size
 is not told (-1). Internal topics have no logs. A leader that gives no answer is a directory with KAFKA_STORAGE_ERROR,
 as one that Kafka finds offline. No topics (null) ask for all; partitions that do not exist are left out, as in Kafka.
+Leaders are asked for SLICE_ELEMENTS partitions at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_core.work_slices import portions
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
@@ -29,13 +32,23 @@ async def handle(context: RequestContext, request: Message) -> Body:
         node.node_id: [] for node in gateway.view.nodes if node.role == coordinator_pb2.ROLE_LEADER
     }
     names: dict[bytes, str] = {}
+    count = context.count_elements()
+    asked: dict[TopicPartition, None] = {}
     for topic, indexes in _wanted(gateway, request):
         names[topic.topic_id] = topic.name
-        for index in dict.fromkeys(indexes):
+        for index in indexes:
+            if count.add():
+                await count.next_slice()
+            key = TopicPartition(topic.topic_id, index)
+            if not 0 <= index < len(topic.partitions) or key in asked:
+                continue
+            asked[key] = None
             leader = topic.partitions[index].leader_node_id
             if leader in by_leader and _is_told_here(context, topic, index):
                 by_leader[leader].append(_Wanted(topic_id=topic.topic_id, partition=index))
-    calls = [_describe_at(gateway, node_id, wanted, names) for node_id, wanted in sorted(by_leader.items())]
+        if count.add():
+            await count.next_slice()
+    calls = [_describe_at(context, node_id, wanted, names) for node_id, wanted in sorted(by_leader.items())]
     return {"results": await asyncio.gather(*calls)}
 
 
@@ -49,34 +62,38 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
     return {"error_code": error.code, "results": []}
 
 
-def _wanted(gateway: Gateway, request: Message) -> list[tuple[coordinator_pb2.Topic, Sequence[int]]]:
+def _wanted(gateway: Gateway, request: Message) -> Iterator[tuple[coordinator_pb2.Topic, Sequence[int]]]:
     view = gateway.view
     if request.topics is None:
-        return [(topic, range(len(topic.partitions))) for _, topic in sorted(view.topics_by_name.items())]
-    found: list[tuple[coordinator_pb2.Topic, Sequence[int]]] = []
+        for _, topic in sorted(view.topics_by_name.items()):
+            yield topic, range(len(topic.partitions))
+        return
     for entry in request.topics:
-        topic = view.topics_by_name.get(entry.topic)
-        if topic is not None:
-            found.append((topic, [index for index in entry.partitions if 0 <= index < len(topic.partitions)]))
-    return found
+        found = view.topics_by_name.get(entry.topic)
+        if found is not None:
+            yield found, entry.partitions
 
 
 async def _describe_at(
-    gateway: Gateway, node_id: int, wanted: Sequence[_Wanted], names: dict[bytes, str]
+    context: RequestContext, node_id: int, wanted: Sequence[_Wanted], names: dict[bytes, str]
 ) -> dict[str, object]:
-    node = gateway.view.node(coordinator_pb2.ROLE_LEADER, node_id)
+    gateway = context.gateway
     directory = f"leader-{node_id}"
+    node = gateway.view.node(coordinator_pb2.ROLE_LEADER, node_id)
+    by_topic: dict[bytes, list[Body]] = {}
     try:
-        assert node is not None, "nodes of the view are in the view"
-        request = leader_pb2.DescribeLogDirsRequest(partitions=wanted)
-        answer, _ = await gateway.call_leader(node.rpc_address, DESCRIBE_LOG_DIRS, request)
+        if node is None:
+            raise CallFailed("the leader has left")
+        for portion in portions(wanted) if wanted else ([],):
+            request = leader_pb2.DescribeLogDirsRequest(partitions=portion)
+            answer, _ = await gateway.call_leader(node.rpc_address, DESCRIBE_LOG_DIRS, request)
+            await gateway.slices.next_slice(context.is_wanted)
+            for result in answer.results:
+                by_topic.setdefault(result.topic_id, []).append(
+                    {"partition_index": result.partition, "partition_size": result.size_bytes, "offset_lag": 0}
+                )
     except CallFailed as failure:
         log.warning("DescribeLogDirs at leader %d failed: %s", node_id, failure)
         return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "log_dir": directory, "topics": []}
-    by_topic: dict[bytes, list[Body]] = {}
-    for result in answer.results:
-        by_topic.setdefault(result.topic_id, []).append(
-            {"partition_index": result.partition, "partition_size": result.size_bytes, "offset_lag": 0}
-        )
     topics = [{"name": names[topic_id], "partitions": partitions} for topic_id, partitions in by_topic.items()]
     return {"log_dir": directory, "topics": topics}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.messages import Body, Message
 
@@ -15,6 +15,10 @@ from kshare_wire.messages import Body, Message
 def answer_now(context: RequestContext, request: Message) -> Body:
     names = Counter(user.name for user in request.users or ())
     return {"results": [_result(name, count) for name, count in names.items()]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code, "error_message": error.message, "results": []}
 
 
 def _result(name: str, count: int) -> Body:

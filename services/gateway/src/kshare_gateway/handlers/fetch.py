@@ -6,6 +6,7 @@ request names its partitions in full; a request of a session is FETCH_SESSION_ID
 waits there; with several, all are asked without waiting, and then to wait where they bring too little, until the first
 that has records. Fetching has no effect, so that what the others bring later is simply dropped. Replicas cannot fetch.
 A leader that gives no answer is NOT_LEADER_OR_FOLLOWER. What is for partitions that move waits (`moving_partitions`).
+A request may name many thousands of partitions, so all loops over them work in slices.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     while True:
         results, codes = await _ask(context, request, patience)
         if not await patience.should_ask_again(codes):
-            return _body(context, request, results)
+            return await _body_in_slices(context, request, results)
 
 
 async def _ask(
@@ -50,7 +51,10 @@ async def _ask(
     wanted: dict[TopicPartition, _Wanted] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
+    count = context.count_elements()
     for asked, partition in _partitions(context, request):
+        if count.add():
+            await count.next_slice()
         topic_id, code = _topic_id(context.gateway, asked)
         key = TopicPartition(topic_id, partition.partition)
         if code:
@@ -60,6 +64,8 @@ async def _ask(
         wanted[key] = _wanted(key, partition)
     await patience.until_served(wanted)
     for key, entry in wanted.items():
+        if count.add():
+            await count.next_slice()
         source, code = record_source(context.gateway, key)
         if source is None:
             results[(asked_for[key], key.partition)] = _refusal(key.partition, code)
@@ -67,6 +73,8 @@ async def _ask(
             by_source.setdefault(source, []).append(entry)
     found = await _fetch(context, by_source, request, may_wait=not results)
     for key, body in found.items():
+        if count.add():
+            await count.next_slice()
         if isinstance(asked_for[key], str):
             body = {**body, "error_code": context.gateway.code_for_names(body["error_code"])}
         results[(asked_for[key], key.partition)] = body
@@ -76,11 +84,11 @@ async def _ask(
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     if context.version >= 7:
         return {"error_code": error.code}
-    results = {
-        (asked, partition.partition): _refusal(partition.partition, error.code)
-        for asked, partition in _partitions(context, request)
-    }
-    return _body(context, request, results)
+    topics = [
+        _topic_body(topic, [_refusal(partition.partition, error.code) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    return {"responses": topics}
 
 
 def _asked(context: RequestContext, topic: Message) -> bytes | str:
@@ -139,15 +147,15 @@ async def _fetch(
     wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
     room = _Room(context, request)
     await room.reserve(len(by_source))
-    found = await _fetch_once(context.gateway, by_source, request, room, wait_ms)
+    found = await _fetch_once(context, by_source, request, room, wait_ms)
     while room.least_bytes and not _is_enough(found, 1):
         await room.reserve(len(by_source), room.least_bytes * len(by_source))
-        found = await _fetch_once(context.gateway, by_source, request, room, 0)
+        found = await _fetch_once(context, by_source, request, room, 0)
     return found
 
 
 async def _fetch_once(
-    gateway: Gateway,
+    context: RequestContext,
     by_source: Mapping[RecordSource, Sequence[_Wanted]],
     request: Message,
     room: _Room,
@@ -155,15 +163,15 @@ async def _fetch_once(
 ) -> _Bodies:
     if len(by_source) == 1:
         ((source, wanted),) = by_source.items()
-        return await _fetch_at(gateway, source, wanted, request, room, wait_ms)
-    calls = [_fetch_at(gateway, source, wanted, request, room, 0) for source, wanted in by_source.items()]
+        return await _fetch_at(context, source, wanted, request, room, wait_ms)
+    calls = [_fetch_at(context, source, wanted, request, room, 0) for source, wanted in by_source.items()]
     found: _Bodies = {}
     for bodies in await asyncio.gather(*calls):
         found.update(bodies)
     if not by_source or wait_ms == 0 or room.least_bytes or _is_enough(found, request.min_bytes):
         return found
     waiting = [
-        gateway.spawn(_fetch_at(gateway, source, wanted, request, room, wait_ms), "fetch")
+        context.gateway.spawn(_fetch_at(context, source, wanted, request, room, wait_ms), "fetch")
         for source, wanted in by_source.items()
     ]
     for finished in asyncio.as_completed(waiting):
@@ -184,7 +192,7 @@ def _is_enough(bodies: _Bodies, minimum_bytes: int) -> bool:
 
 
 async def _fetch_at(
-    gateway: Gateway,
+    context: RequestContext,
     source: RecordSource,
     wanted: Sequence[_Wanted],
     request: Message,
@@ -200,7 +208,7 @@ async def _fetch_at(
         longest_batch_bytes=room.longest_batch_bytes,
     )
     try:
-        answer, payload = await gateway.call_leader(source.address, source.fetch, asked, wait_ms=wait_ms)
+        answer, payload = await context.gateway.call_leader(source.address, source.fetch, asked, wait_ms=wait_ms)
     except CallFailed as failure:
         log.warning("%s at %s failed: %s", source.fetch.name, source.address, failure)
         return {
@@ -210,7 +218,10 @@ async def _fetch_at(
     room.least_bytes = max(room.least_bytes, answer.least_bytes)
     bodies: _Bodies = {}
     position = 0
+    count = context.count_elements()
     for entry in answer.partitions:
+        if count.add():
+            await count.next_slice()
         stop = position + entry.records_length
         records: list[Buffer] = [payload[position:stop]] if entry.records_length else []
         position = stop
@@ -245,13 +256,20 @@ def _refusal(index: int, code: int) -> Body:
     }
 
 
-def _body(context: RequestContext, request: Message, results: Mapping[_Key, Body]) -> Body:
+async def _body_in_slices(context: RequestContext, request: Message, results: Mapping[_Key, Body]) -> Body:
     topics: list[Body] = []
+    count = context.count_elements()
     for topic in request.topics:
         asked = _asked(context, topic)
-        partitions = [
-            results.get((asked, entry.partition)) or _refusal(entry.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-            for entry in topic.partitions
-        ]
-        topics.append({"topic": topic.topic, "topic_id": topic.topic_id, "partitions": partitions})
+        partitions: list[Body] = []
+        for entry in topic.partitions:
+            found = results.get((asked, entry.partition))
+            partitions.append(found or _refusal(entry.partition, ErrorCode.UNKNOWN_SERVER_ERROR))
+            if count.add():
+                await count.next_slice()
+        topics.append(_topic_body(topic, partitions))
     return {"responses": topics}
+
+
+def _topic_body(topic: Message, partitions: list[Body]) -> Body:
+    return {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": partitions}

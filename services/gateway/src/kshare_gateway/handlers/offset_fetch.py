@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 1 to 10: handed to the coordinator, one call for each group.
+"""OffsetFetch (key 9), versions 1 to 10: handed to the coordinator, each group in calls of SLICE_ELEMENTS partitions.
 
 Several groups at once from version 8 on; topics have ids instead of names from 10 on. An error of a whole group is said
 with each partition in version 1, which has no other place for it.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import Any
 
-from kshare_core.errors import KafkaError
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import OFFSET_FETCH
@@ -28,63 +30,88 @@ Result = coordinator_pb2.OffsetFetchResponse.Result
 
 async def handle(context: RequestContext, request: Message) -> Body:
     if context.version < FIRST_VERSION_WITH_GROUPS:
-        return _sole_group(context, request, await _fetch(context, _wanted(context, request, request)))
-    answers: list[coordinator_pb2.OffsetFetchResponse] = []
+        return _sole_group(context, request, await _fetch(context, request, request))
+    groups: list[Body] = []
     for first in range(0, len(request.groups), CALLS_AT_ONCE):
         portion = request.groups[first : first + CALLS_AT_ONCE]
-        answers += await asyncio.gather(*(_fetch(context, _wanted(context, request, group)) for group in portion))
-    groups = [_group(group, answer) for group, answer in zip(request.groups, answers, strict=True)]
+        found = await asyncio.gather(*(_fetch(context, request, group) for group in portion))
+        groups += [{"group_id": group.group_id, **fetched} for group, fetched in zip(portion, found, strict=True)]
     return {"groups": groups}
 
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    answer = coordinator_pb2.OffsetFetchResponse(error_code=error.code)
     if context.version < FIRST_VERSION_WITH_GROUPS:
-        return _sole_group(context, request, answer)
-    return {"groups": [_group(group, answer) for group in request.groups]}
+        return _sole_group(context, request, _failed_group(error.code))
+    return {"groups": [{"group_id": group.group_id, **_failed_group(error.code)} for group in request.groups]}
 
 
-def _wanted(context: RequestContext, request: Message, group: Message) -> coordinator_pb2.OffsetFetchRequest:
-    """`group` is the request itself where it has one group only."""
-    has_ids = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    topics = [
-        coordinator_pb2.TopicPartitions(
-            topic_id=topic.topic_id if has_ids else b"", topic_name=topic.name or "", partitions=topic.partition_indexes
+def _failed_group(code: int) -> Body:
+    return {"topics": [], "error_code": code}
+
+
+async def _fetch(context: RequestContext, request: Message, group: Message) -> Body:
+    """One group's answer; of several groups, one whose coordinator is away is no failure of the others.
+
+    `group` is the request itself where it has one group only.
+    """
+    topics: list[dict[str, Any]] = []
+    for number, portion in enumerate(_portions(context, group)):
+        if number:
+            await context.gateway.slices.next_slice(context.is_wanted)
+        wanted = coordinator_pb2.OffsetFetchRequest(
+            group_id=group.group_id,
+            member_id=getattr(group, "member_id", None) or "",
+            member_epoch=getattr(group, "member_epoch", NO_MEMBER_EPOCH),
+            all_topics=group.topics is None,
+            topics=portion,
+            require_stable=request.require_stable,
         )
-        for topic in group.topics or ()
-    ]
-    return coordinator_pb2.OffsetFetchRequest(
-        group_id=group.group_id,
-        member_id=getattr(group, "member_id", None) or "",
-        member_epoch=getattr(group, "member_epoch", NO_MEMBER_EPOCH),
-        all_topics=group.topics is None,
-        topics=topics,
-        require_stable=request.require_stable,
-    )
+        try:
+            answer = await context.gateway.call_group_coordinator(group.group_id, OFFSET_FETCH, wanted)
+        except KafkaError as error:
+            return _failed_group(error.code)
+        if answer.error_code:
+            return _failed_group(answer.error_code)
+        found = [_topic(*each) for each in _by_topic(answer.results)]
+        # The coordinator keeps the order in which it was asked.
+        if topics and found and _identity(topics[-1]) == _identity(found[0]):
+            topics[-1]["partitions"] += found.pop(0)["partitions"]
+        topics += found
+    return {"topics": topics, "error_code": ErrorCode.NONE}
 
 
-async def _fetch(
-    context: RequestContext, wanted: coordinator_pb2.OffsetFetchRequest
-) -> coordinator_pb2.OffsetFetchResponse:
-    """One group's answer; of several groups, one whose coordinator is away is no failure of the others."""
-    try:
-        return await context.gateway.call_group_coordinator(wanted.group_id, OFFSET_FETCH, wanted)
-    except KafkaError as error:
-        return coordinator_pb2.OffsetFetchResponse(error_code=error.code)
+def _portions(context: RequestContext, group: Message) -> Iterator[list[coordinator_pb2.TopicPartitions]]:
+    """The partitions asked for, at most SLICE_ELEMENTS at a time; one empty portion where no topics are named."""
+    has_ids = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    found: list[coordinator_pb2.TopicPartitions] = []
+    room = SLICE_ELEMENTS
+    for topic in group.topics or ():
+        indexes = topic.partition_indexes
+        for first in range(0, len(indexes), SLICE_ELEMENTS) or (0,):
+            some = indexes[first : first + SLICE_ELEMENTS]
+            if found and max(1, len(some)) > room:
+                yield found
+                found, room = [], SLICE_ELEMENTS
+            topic_id = topic.topic_id if has_ids else b""
+            found.append(
+                coordinator_pb2.TopicPartitions(topic_id=topic_id, topic_name=topic.name or "", partitions=some)
+            )
+            room -= max(1, len(some))
+    yield found
 
 
-def _sole_group(context: RequestContext, request: Message, answer: coordinator_pb2.OffsetFetchResponse) -> Body:
-    if answer.error_code and context.version < FIRST_VERSION_WITH_ERROR_CODE:
+def _sole_group(context: RequestContext, request: Message, fetched: Body) -> Body:
+    if fetched["error_code"] and context.version < FIRST_VERSION_WITH_ERROR_CODE:
         topics = [
             {
                 "name": topic.name,
-                "partitions": [_refused(partition, answer.error_code) for partition in topic.partition_indexes],
+                "partitions": [_refused(partition, fetched["error_code"]) for partition in topic.partition_indexes],
             }
             for topic in request.topics
         ]
         return {"topics": topics}
-    found_topics = [_topic(name, found) for _, name, found in _by_topic(answer.results)]
-    return {"topics": found_topics, "error_code": answer.error_code}
+    topics = [{"name": topic["name"], "partitions": topic["partitions"]} for topic in fetched["topics"]]
+    return {"topics": topics, "error_code": fetched["error_code"]}
 
 
 def _refused(partition: int, error_code: int) -> Body:
@@ -97,18 +124,17 @@ def _refused(partition: int, error_code: int) -> Body:
     }
 
 
-def _group(group: Message, answer: coordinator_pb2.OffsetFetchResponse) -> Body:
-    topics = [{**_topic(name, found), "topic_id": topic_id} for topic_id, name, found in _by_topic(answer.results)]
-    return {"group_id": group.group_id, "topics": topics, "error_code": answer.error_code}
-
-
 def _by_topic(results: Iterable[Result]) -> Iterator[tuple[bytes, str, Iterable[Result]]]:
     """Topic id, name and results of each topic, in the coordinator's order, which keeps those of one together."""
     for (topic_id, name), found in groupby(results, key=lambda each: (each.offset.topic_id, each.offset.topic_name)):
         yield topic_id, name, found
 
 
-def _topic(name: str, results: Iterable[Result]) -> Body:
+def _identity(topic: Body) -> tuple[bytes, str]:
+    return topic["topic_id"], topic["name"]
+
+
+def _topic(topic_id: bytes, name: str, results: Iterable[Result]) -> dict[str, Any]:
     partitions = [
         {
             "partition_index": result.offset.partition,
@@ -119,4 +145,4 @@ def _topic(name: str, results: Iterable[Result]) -> Body:
         }
         for result in results
     ]
-    return {"name": name, "partitions": partitions}
+    return {"topic_id": topic_id, "name": name, "partitions": partitions}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -37,7 +38,7 @@ def add_acknowledgements(found: Acknowledgements, key: TopicPartition, batches: 
     of_partition = found.setdefault(key, [])
     for batch in batches:
         # Types are signed on the wire; one below zero becomes a number that the leader refuses.
-        kinds = bytes([kind & 0xFF for kind in batch.acknowledge_types])
+        kinds = array("b", batch.acknowledge_types).tobytes()
         of_partition.append(
             leader_pb2.AcknowledgementBatch(
                 first_offset=batch.first_offset, last_offset=batch.last_offset, acknowledge_types=kinds

@@ -11,6 +11,9 @@ partition has an error, which is answered at once.
 Readers of committed records (isolation level 1) get batches up to the last stable offset, and which transactions among
 them were aborted; leaving those out is the client's work.
 
+Long requests are read in slices (`kshare_core.work_slices`); each partition's part of the answer is then as old as its
+slice.
+
 While it waits, a fetch holds a listener on each log and nothing else. It wakes only when enough became readable for
 `min_bytes`, so many small appends do not make it read many times, and appends of an open transaction do not wake
 readers of committed records at all; its end does.
@@ -22,6 +25,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.work_slices import ElementCount, WorkSlices
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer, log_at_epoch
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
@@ -48,12 +52,17 @@ class _Reading:
     sent: list[tuple[bytes, int, int]] = field(default_factory=list)
     """Topic id, how many offsets and how many bytes, of each partition with batches."""
     readable_bytes: int = 0
-    """The sum over `logs` when they were read."""
+    """The sum over `logs`, of each when it was read."""
+
+    def add(self, log: PartitionLog) -> None:
+        self.logs.append(log)
+        self.readable_bytes += self.readable_of(log)
+
+    def readable_of(self, log: PartitionLog) -> int:
+        return log.stable_bytes if self.is_committed else log.appended_bytes
 
     def readable_now(self) -> int:
-        if self.is_committed:
-            return sum([log.stable_bytes for log in self.logs])
-        return sum([log.appended_bytes for log in self.logs])
+        return sum([self.readable_of(log) for log in self.logs])
 
     def is_worth_another(self, min_bytes: int) -> bool:
         """Whether reading again can bring `min_bytes`, or a log is gone."""
@@ -69,11 +78,12 @@ class FetchHandler:
         self._logs = logs
         self._measures = measures or LeaderMeasures()
         self._waiting = 0
+        self._slices = WorkSlices()
 
     async def __call__(
         self, request: leader_pb2.FetchRequest, payload: memoryview
     ) -> tuple[leader_pb2.FetchResponse, Payload]:
-        reading = self._read_all(request)
+        reading = await self._read_all(request)
         if not self._is_complete(request, reading) and self._waiting < WAITING_LIMIT:
             self._waiting += 1
             try:
@@ -113,9 +123,10 @@ class FetchHandler:
         removals = [log.add_listener(changed) for log in reading.logs]
         try:
             while True:
+                changed()  # since the log's slice was read
                 await wake.wait()
                 wake.clear()
-                reading = self._read_all(request)
+                reading = await self._read_all(request)
                 if is_late or self._is_complete(request, reading):
                     return reading
         finally:
@@ -123,9 +134,12 @@ class FetchHandler:
             for remove in removals:
                 remove()
 
-    def _read_all(self, request: leader_pb2.FetchRequest) -> _Reading:
+    async def _read_all(self, request: leader_pb2.FetchRequest) -> _Reading:
         reading = _Reading(request.isolation_level == READ_COMMITTED)
+        count = ElementCount(self._slices)
         for partition in request.partitions:
+            if count.add():
+                await count.next_slice()
             try:
                 answer = self._read(request, partition, reading)
             except KafkaError as error:
@@ -135,7 +149,6 @@ class FetchHandler:
                 reading.has_error = True
                 answer = self._error(partition, failure.code)
             reading.response.partitions.append(answer)
-        reading.readable_bytes = reading.readable_now()
         if reading.size_bytes:
             reading.response.least_bytes = 0
         return reading
@@ -150,7 +163,7 @@ class FetchHandler:
                 f"it has {log.log_start_offset} to {log.high_watermark}"
             )
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-        reading.logs.append(log)
+        reading.add(log)
         max_bytes = max(0, min(partition.partition_max_bytes, request.max_bytes - reading.size_bytes))
         at_least_one = reading.size_bytes == 0
         aborted: list[AbortedTransaction] = []

@@ -1,0 +1,52 @@
+"""How many elements a request may have in its arrays: kshare.request.max.elements.
+
+Elements that depend on each other are worked on in one turn of the gateway's loop, and in one turn or command of the
+role behind it. So a request of more elements than the limit is refused before its handler begins, by INVALID_REQUEST.
+Two kinds of APIs have no such limit: those that are answered in parts (`request_parts`), where it counts for each part,
+and those whose handlers work in slices. Elements of one byte (acknowledge types) do not count.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_wire.api_versions import ApiKey
+from kshare_wire.messages import Message
+
+WORKED_ON_IN_SLICES = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.OFFSET_FETCH,
+    }
+)
+"""Their handlers divide any number of elements into slices, and into calls of at most SLICE_ELEMENTS."""
+
+
+def is_limited(api_key: int) -> bool:
+    """Whether a request, or each part of it where it is answered in parts, has a limit of elements."""
+    return api_key not in WORKED_ON_IN_SLICES
+
+
+def too_many_elements(elements: int, limit: int, what: str = "The request") -> KafkaError:
+    text = f"{what} has {elements} elements in its arrays; kshare.request.max.elements allows {limit}"
+    return KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def element_count(message: Message, limit: int) -> int:
+    """Elements of all arrays in a message, at every depth; where there are more than `limit`, some number above it."""
+    count = 0
+    for value in message.__dict__.values():
+        if not isinstance(value, list | tuple):
+            continue
+        count += len(value)
+        if count > limit:
+            return count
+        if value and isinstance(value[0], Message):
+            for element in value:
+                count += element_count(element, limit - count)
+                if count > limit:
+                    return count
+    return count
