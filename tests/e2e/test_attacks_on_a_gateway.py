@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kshare_wire.api_versions import ApiKey
 from support.administration import create_topic, wait_until_known
 from support.gateway_harness import build, request_frame
-from support.good_client import Figures, GoodClient, resident_bytes
+from support.good_client import MEASURED_S, GoodClient, resident_bytes
 from support.kshare_cluster import KshareCluster
 from support.raw_kafka import framed, header, read_frame
 
@@ -24,7 +24,6 @@ BUDGET_BYTES = 96 * MEBIBYTE
 SLACK_BYTES = 192 * MEBIBYTE
 """The interpreter itself, a frame and an answer beyond the budget, copies on the way, and what malloc keeps."""
 P99_LIMIT_MS = 250
-ATTACK_S = 4.0
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +81,6 @@ def assert_bounded(cluster: KshareCluster) -> None:
         assert held < BUDGET_BYTES + SLACK_BYTES, f"{role}: {held // MEBIBYTE} MiB"
 
 
-def assert_latency_or_tell(figures: Figures) -> None:
-    """For the two attacks beside which the bound is not reached in every run yet: a miss is an expected failure.
-
-    The bound stays what it is; the figure is in the run's summary (`pytest -rx`) and the gap is in DESIGN.md section 9.
-    """
-    if figures.p99_ms >= P99_LIMIT_MS:
-        pytest.xfail(
-            f"the good client's p99 was {figures.p99_ms:.0f} ms; the bound of {P99_LIMIT_MS} ms is not held yet"
-        )
-
-
 @pytest.mark.quiet
 def test_half_sent_frames(attacked: KshareCluster, good_client: GoodClient) -> None:
     """30 clients send half of a Produce of 90 MB each, then nothing."""
@@ -101,10 +89,10 @@ def test_half_sent_frames(attacked: KshareCluster, good_client: GoodClient) -> N
         for connection in connections:
             connection.sendall(struct.pack(">i", 90 * MEBIBYTE) + struct.pack(">hhih", 0, 9, 1, 1) + b"t\0")
         with good_client.measured() as figures:
-            sent = send_what_is_taken(connections, bytes(MEBIBYTE), 45 * MEBIBYTE, ATTACK_S)
+            sent = send_what_is_taken(connections, bytes(MEBIBYTE), 45 * MEBIBYTE, MEASURED_S)
     assert sent < 30 * 45 * MEBIBYTE
     assert_bounded(attacked)
-    assert figures.p99_ms < P99_LIMIT_MS
+    assert figures.p99_ms < P99_LIMIT_MS, figures
 
 
 @pytest.mark.quiet
@@ -146,9 +134,9 @@ def test_fetches_that_nobody_reads(attacked: KshareCluster, good_client: GoodCli
         with good_client.measured() as figures:
             for connection in connections:
                 connection.sendall(b"".join(request_frame(ApiKey.FETCH, 11, number, request) for number in range(3)))
-            time.sleep(ATTACK_S)
+            time.sleep(MEASURED_S)
     assert_bounded(attacked)
-    assert_latency_or_tell(figures)
+    assert figures.p99_ms < P99_LIMIT_MS, figures
 
 
 @pytest.mark.quiet
@@ -160,7 +148,8 @@ def test_metadata_of_many_partitions(attacked: KshareCluster, good_client: GoodC
     frames = b"".join(request_frame(ApiKey.METADATA, 12, number, request) for number in range(64))
     wait_until_known(attacked.bootstrap, "wide", 5_000)
     with good_client.measured() as figures:
-        for _ in range(8):
+        until = time.monotonic() + MEASURED_S
+        while time.monotonic() < until:
             with connect(attacked) as connection:
                 connection.sendall(frames)
                 time.sleep(0.2)
@@ -169,7 +158,7 @@ def test_metadata_of_many_partitions(attacked: KshareCluster, good_client: GoodC
             for _ in range(64):
                 assert read_frame(connection) is not None
     assert_bounded(attacked)
-    assert figures.p99_ms < P99_LIMIT_MS
+    assert figures.p99_ms < P99_LIMIT_MS, figures
 
 
 def names_of_topics(count: int) -> bytes:
@@ -191,11 +180,12 @@ def test_arrays_of_200_000_elements(attacked: KshareCluster, good_client: GoodCl
     """Six clients pipeline requests of 200,000 elements; when they have gone, so has their work."""
     names, offsets = names_of_topics(200_000), offsets_to_commit(200_000)
     with good_client.measured() as figures:
+        until = time.monotonic() + MEASURED_S
         with ExitStack() as stack:
             connections = [stack.enter_context(connect(attacked)) for _ in range(6)]
-            send_what_is_taken(connections[:3], names, 4 * len(names), ATTACK_S / 2)
-            send_what_is_taken(connections[3:], offsets, 4 * len(offsets), ATTACK_S / 2)
-            time.sleep(1)
+            send_what_is_taken(connections[:3], names, 4 * len(names), MEASURED_S / 2)
+            send_what_is_taken(connections[3:], offsets, 4 * len(offsets), MEASURED_S / 2)
+            time.sleep(max(1, until - time.monotonic()))
         gone = time.monotonic()
         with connect(attacked) as connection:
             connection.sendall(names_of_topics(1_000))
@@ -203,4 +193,4 @@ def test_arrays_of_200_000_elements(attacked: KshareCluster, good_client: GoodCl
         answered_after_s = time.monotonic() - gone
     assert_bounded(attacked)
     assert answered_after_s < 2, "requests of clients that have gone are dropped"
-    assert_latency_or_tell(figures)
+    assert figures.p99_ms < P99_LIMIT_MS, figures

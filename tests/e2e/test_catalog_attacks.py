@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from kio.serial import entity_reader
 
 from kshare_core.errors import ErrorCode as E
 from support.gateway_harness import build, request_frame
-from support.good_client import GoodClient, resident_bytes
+from support.good_client import MEASURED_S, SAMPLES_AT_LEAST, GoodClient, resident_bytes
 from support.kshare_cluster import ROLES, KshareCluster
 from support.raw_kafka import read_frame
 
@@ -68,20 +69,23 @@ def test_a_good_client_beside_an_attack_on_the_catalog(tmp_path: Path) -> None:
     with cluster, GoodClient(cluster.bootstrap) as client:
         before = {role: resident_bytes(cluster.role_pid(role)) for role in ROLES}
         with client.measured() as attacked:
+            until = time.monotonic() + MEASURED_S
             refused = answers(cluster.port, large)
             filled = answers(cluster.port, many)
+            while time.monotonic() < until:
+                refused += answers(cluster.port, large)
         grown = {role: resident_bytes(cluster.role_pid(role), peak=True) - before[role] for role in ROLES}
         with client.measured() as afterwards:
-            client.wait_for_records(40)
+            client.wait_for_records(SAMPLES_AT_LEAST + 10)
         for role in ("leader", "gateway", "share_coordinator", "coordinator"):
             cluster.kill_role(role)
             client.wait_for_records(20)
     cluster.start()  # which waits until it is ready
     assert cluster.stop() == 0
-    assert [codes(answer) for answer in refused] == [{E.INVALID_GROUP_ID: 1_500}] * 3
+    assert [codes(answer) for answer in refused] == [{E.INVALID_GROUP_ID: 1_500}] * len(refused)
     total = sum(map(codes, filled), Counter())
     assert total.keys() == {E.NONE, E.POLICY_VIOLATION}
     assert BUDGET_BYTES - ROW_BYTES <= total[E.NONE] * ROW_BYTES <= BUDGET_BYTES
     assert max(grown.values()) < MEMORY_GROWTH_LIMIT_BYTES, grown
-    assert attacked.p99_ms < P99_LIMIT_MS, "during the attack"
-    assert afterwards.p99_ms < P99_LIMIT_MS, "after it"
+    assert attacked.p99_ms < P99_LIMIT_MS, f"during the attack: {attacked}"
+    assert afterwards.p99_ms < P99_LIMIT_MS, f"after it: {afterwards}"

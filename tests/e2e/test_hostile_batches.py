@@ -19,7 +19,7 @@ from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 from kshare_wire.record_batches import patch, read_header
 from support.delivery import new_group, new_topic
-from support.good_client import GoodClient, resident_bytes
+from support.good_client import SAMPLES_AT_LEAST, GoodClient, resident_bytes
 from support.kshare_cluster import KshareCluster
 from support.large_batches import large_batch
 from support.raw_batches import plain_batch, record, zstd_bomb
@@ -73,12 +73,12 @@ def test_a_good_client_beside_batches_of_millions_of_records(tmp_path: Path) -> 
                 thread.join()
         grown = resident_bytes(cluster.role_pid("leader"), peak=True) - before
         with client.measured() as afterwards:
-            client.wait_for_records(40)
+            client.wait_for_records(SAMPLES_AT_LEAST + 10)
     assert not failures
     assert refused and set(refused) == {ErrorCode.UNKNOWN_SERVER_ERROR}, "their offset deltas are wrong"
     assert grown < MEMORY_GROWTH_LIMIT_BYTES, f"{grown // MIB} MiB"
-    assert attacked.p99_ms < P99_LIMIT_MS, f"{attacked.p99_ms:.0f} ms during the attack"
-    assert afterwards.p99_ms < P99_LIMIT_MS, f"{afterwards.p99_ms:.0f} ms after it"
+    assert attacked.p99_ms < P99_LIMIT_MS, f"during the attack: {attacked}"
+    assert afterwards.p99_ms < P99_LIMIT_MS, f"after it: {afterwards}"
 
 
 def _look_up(consumer: Consumer, topic: str, timestamp_ms: int) -> None:
