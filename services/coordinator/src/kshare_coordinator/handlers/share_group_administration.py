@@ -13,8 +13,9 @@ from typing import TypeVar
 from kshare_coordinator.core import Core
 from kshare_coordinator.group_state import GroupStateKeeper
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.share_group_administration import is_being_altered, is_being_deleted
+from kshare_coordinator.machine.share_group_administration import is_being_deleted, partitions_being_altered
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -39,12 +40,8 @@ class ShareGroupAdministrationHandlers:
             accepted = [result for result in answer.results if not result.error_code]
 
             def pending() -> list[pb.AlterShareGroupOffsetsResponse.Result]:
-                state = self._core.state
-                return [
-                    result
-                    for result in accepted
-                    if is_being_altered(state, group_id, result.topic_id, result.partition)
-                ]
+                altered = partitions_being_altered(self._core.state, group_id)
+                return [result for result in accepted if TopicPartition(result.topic_id, result.partition) in altered]
 
             left = await self._pending_in_the_end(group_id, pending, accepted)
             for result in left:

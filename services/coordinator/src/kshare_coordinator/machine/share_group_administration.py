@@ -39,7 +39,7 @@ from kshare_coordinator.machine.share_groups import (
 )
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_core.identifiers import TOPIC_ID_LENGTH
+from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
 
@@ -156,13 +156,15 @@ def _check_unused(group: ShareGroup) -> None:
     check_not_deleting(group)
 
 
-def is_being_altered(state: CoordinatorState, group_id: str, topic_id: bytes, partition: int) -> bool:
-    """Whether the new start offset of a share-partition has not reached its share coordinator and leader yet."""
+def partitions_being_altered(state: CoordinatorState, group_id: str) -> dict[TopicPartition, None]:
+    """Those whose new start offset has not reached its share coordinator and leader yet."""
     group = state.share_groups.get(group_id)
-    return group is not None and any(
-        entry.is_alteration and entry.topic_id == topic_id and partition in entry.partitions
-        for entry in group.partitions.initializing
-    )
+    return {
+        TopicPartition(entry.topic_id, partition): None
+        for entry in (group.partitions.initializing if group is not None else ())
+        if entry.is_alteration
+        for partition in entry.partitions
+    }
 
 
 def is_being_deleted(state: CoordinatorState, group_id: str, topic_id: bytes) -> bool:

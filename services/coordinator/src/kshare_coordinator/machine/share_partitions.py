@@ -40,7 +40,7 @@ class SharePartitions:
         known = self.known(topic_id)
         first_looks = [partition for partition in range(count) if partition not in known]
         added = [partition for partition in first_looks if known_count and partition >= known_count]
-        others = [partition for partition in first_looks if partition not in added]
+        others = [partition for partition in first_looks if not (known_count and partition >= known_count)]
         entries = [
             InitializingPartitions(
                 topic_id=topic_id,
@@ -93,12 +93,14 @@ class SharePartitions:
             results = {part: done.get((entry.topic_id, part, entry.state_epoch)) for part in entry.partitions}
             epochs = [result.existing_state_epoch or 0 for result in results.values() if result is not None]
             newest = max([newest, *epochs])
-            moved = [part for part, result in results.items() if result is not None and not _is_refused(entry, result)]
+            moved = {
+                part: None for part, result in results.items() if result is not None and not _is_refused(entry, result)
+            }
             left = tuple(part for part in entry.partitions if part not in moved)
             if left:
                 remaining.append(replace(entry, partitions=left))
             if moved:
-                finished[entry.topic_id] = _together(finished.get(entry.topic_id), entry, moved)
+                finished[entry.topic_id] = _together(finished.get(entry.topic_id), entry, list(moved))
                 self.changed_names[entry.topic_name] = None
         self.metadata = replace(self.metadata, initializing=tuple(remaining), initialized=finished)
         return newest
