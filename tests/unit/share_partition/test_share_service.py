@@ -303,6 +303,7 @@ def test_a_share_partition_that_the_group_does_not_have() -> None:
         leader.channel.delete(0)
         response, _ = await leader.fetch()
         assert response.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert leader.reports == [], "a client could fill the log with share-partitions that it makes up"
         await leader.service.stop()
 
     run(test)

@@ -85,8 +85,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
     ),
     integer(
         "kshare.request.max.elements",
-        10_000,
-        low=4_096,
+        5_000,
+        low=1_000,
         high=250_000,
         text="Elements of all arrays, at every depth, of one request whose elements have to be worked on together "
         "(Produce, ShareFetch, ShareAcknowledge, JoinGroup, heartbeats and others), and partitions of a share session; "

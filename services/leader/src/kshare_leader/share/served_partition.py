@@ -247,7 +247,9 @@ class ServedPartition:
             self._reset = self.settings.auto_offset_reset
             start = await find_start_offset(self._reset, self.log, self._wall_now_ms())
         except KafkaError as error:
-            self._report(f"share-partition {self.key} cannot be loaded: {error}")
+            # A client may ask for thousands of share-partitions that its group never initialized; it is told each time.
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._report(f"share-partition {self.key} cannot be loaded: {error}")
             self.drop(error)
             return
         except StorageFailure as failure:
