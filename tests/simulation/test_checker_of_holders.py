@@ -218,6 +218,16 @@ def test_what_is_not_held_may_be_refused() -> None:
         assert not rules_broken(loaded(0.5), FIRST, *refused)
 
 
+@pytest.mark.parametrize(("ended_at", "broken"), [(11.0004, False), (10.9996, True)])
+def test_a_lock_ends_on_the_leaders_clock_of_whole_milliseconds(ended_at: float, broken: bool) -> None:
+    """Acquired at 1.0008 s, which is 1,000 ms on that clock, a lock of 10 s is over when it shows 11,000 ms."""
+    first = acquired(1.0008, 1.1)
+    arrived, ended = acknowledged(5.0, code=INVALID_RECORD_STATE)
+    assert isinstance(ended, AcknowledgeEnded)
+    found = rules_broken(loaded(0.5), first, arrived, ended._replace(time=ended_at))
+    assert ("acknowledgement refused without a reason" in found) == broken
+
+
 # What was confirmed is stored
 
 

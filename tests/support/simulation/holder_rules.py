@@ -48,6 +48,11 @@ WITHOUT_EFFECT = (*NOT_APPLIED, ErrorCode.KAFKA_STORAGE_ERROR)
 ENDED_STATES = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
+def _whole_ms(time: float) -> int:
+    """The time on a leader's clock, by which locks end."""
+    return int(time * 1000)
+
+
 class _Hold(NamedTuple):
     """One acquisition of one record."""
 
@@ -85,7 +90,7 @@ class HolderRules:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._lock_s = evidence.expected.lock_duration_s
+        self._lock_ms = round(evidence.expected.lock_duration_s * 1000)
         self._tenures: dict[Place, dict[str, _Tenure]] = defaultdict(dict)
         self._newest: dict[Place, _Tenure] = {}
         self._acknowledged: dict[tuple[str, str, RecordKey], list[_Acknowledged]] = defaultdict(list)
@@ -226,7 +231,7 @@ class HolderRules:
 
     def _has_ended(self, key: RecordKey, hold: _Hold, until: float, *, but_for_call: int = -1) -> bool:
         """Whether the leader had a cause, at the latest at `until`, to take the record from its holder."""
-        if hold.acquired_from + self._lock_s <= until:
+        if _whole_ms(until) - _whole_ms(hold.acquired_from) >= self._lock_ms:
             return True
         event = hold.event
         for one in self._acknowledged[event.leader, event.member, key]:
