@@ -424,6 +424,32 @@ def test_what_is_named_twice_in_a_long_request_is_in_one_part(api_key: ApiKey, v
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("api_key", [ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS])
+def test_many_resources_are_altered_in_parts_and_one_that_is_named_twice_is_in_one_of_them(api_key: ApiKey) -> None:
+    """Resources are told apart by type and name."""
+
+    def resource(name: str, resource_type: int = 2) -> Message:
+        made: Message = object.__new__(Message)
+        config: Message = object.__new__(Message)
+        config.__dict__ = {"name": "retention.ms", "value": "1"}
+        made.__dict__ = {"resource_type": resource_type, "resource_name": name, "configs": [config]}
+        return made
+
+    async def main() -> None:
+        request: Message = object.__new__(Message)
+        resources = [resource(f"t{each}") for each in range(LIMIT)]
+        request.__dict__ = {"resources": [*resources, resource("t3"), resource("t9", resource_type=32)]}
+        together = await repeated_together(api_key, request, ElementCount(WorkSlices()))
+        parts = list(parts_of(api_key, together, LIMIT))
+        assert len(parts) >= 2 * LIMIT // SLICE_ELEMENTS and max(part.elements for part in parts) <= SLICE_ELEMENTS + 2
+        named = [[each.resource_name for each in part.request.resources] for part in parts]
+        assert sorted(names.count("t3") for names in named)[-2:] == [0, 2]
+        assert sorted(names.count("t9") for names in named)[-2:] == [1, 1]
+        assert sum(map(len, named)) == LIMIT + 2
+
+    asyncio.run(main())
+
+
 def test_each_api_is_limited_or_works_in_slices_or_answers_at_once() -> None:
     """An API that is added has to say how it takes a request of 200,000 elements."""
     at_once = {

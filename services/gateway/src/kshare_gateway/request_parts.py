@@ -67,6 +67,8 @@ _ARRAYS: Mapping[int, _Arrays] = {
     ApiKey.DELETE_GROUPS: _Arrays(("groups_names",), "results"),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _Arrays(("groups",), "groups"),
     ApiKey.STREAMS_GROUP_DESCRIBE: _Arrays(("group_ids",), "groups"),
+    ApiKey.ALTER_CONFIGS: _Arrays(("resources",), "responses"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _Arrays(("resources",), "responses"),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _Arrays(("topics",), "responses", "partitions", "partitions"),
 }
 _REFUSED_ARRAYS: Mapping[int, _Arrays] = {
@@ -74,14 +76,14 @@ _REFUSED_ARRAYS: Mapping[int, _Arrays] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: _Arrays(
         ("v3_and_below_topics",), "results_by_topic_v3_and_below", "partitions", "results_by_partition"
     ),
-    ApiKey.ALTER_CONFIGS: _Arrays(("resources",), "responses"),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _Arrays(("resources",), "responses"),
 }
 """Their requests are answered as a whole; a refusal, which names every element, is made in parts."""
 
 _ONCE: Mapping[int, Callable[[Any], Any]] = {
     ApiKey.CREATE_TOPICS: attrgetter("name"),
     ApiKey.CREATE_PARTITIONS: attrgetter("name"),
+    ApiKey.ALTER_CONFIGS: attrgetter("resource_type", "resource_name"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: attrgetter("resource_type", "resource_name"),
     ApiKey.DELETE_TOPICS: lambda topic: topic if isinstance(topic, str) else (topic.name, topic.topic_id),
 }
 """What an outer element is about, where a request may name it once only."""
