@@ -1,7 +1,7 @@
 """`kafka-configs` of Kafka 4.3.1 for topics, groups, brokers, quotas and users, on kshare and on Kafka alike.
 
 Two things differ on purpose: kshare has the configs of dead letters (KIP-1191), which Kafka 4.3.1 does not know yet;
-and it has no configs of broker loggers and client metrics, no quotas and no users, which it says (DESIGN.md section 9).
+and it has no configs of broker loggers and client metrics, no quotas and no users, which it says (docs/known-gaps.md).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ STOP_LIMIT_S = 10.0
 
 
 class Node(Protocol):
-    """What all roles have in common; see DESIGN.md, section 2."""
+    """What all roles have in common; see docs/architecture.md."""
 
     async def start(self) -> None: ...
 

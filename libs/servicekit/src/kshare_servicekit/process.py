@@ -43,7 +43,7 @@ STARTED, FAILED, BAD_SETTINGS = 0, 1, 2
 
 
 class Node(Protocol):
-    """A whole role; DESIGN.md section 2."""
+    """A whole role; docs/architecture.md."""
 
     async def start(self) -> None: ...
 

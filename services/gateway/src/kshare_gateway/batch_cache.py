@@ -1,4 +1,4 @@
-"""Record batches that the gateway holds, from read-ahead and from earlier answers (DESIGN.md section 3).
+"""Record batches that the gateway holds, from read-ahead and from earlier answers (docs/internals/gateway.md).
 
 Batches of a log only ever lose superseded records, so nothing is invalidated by time. After the disk of a leader was
 lost, a log has other records at the same offsets, in a later leader epoch: so runs are named with the leader epoch of

@@ -39,7 +39,7 @@ RELEASE_GRACE_MS = 2_000
 
 
 class GatewayNode:
-    """A gateway; see DESIGN.md section 2 for what every node has. InvalidConfig where its certificates are unusable."""
+    """A gateway; docs/architecture.md says what every node has. InvalidConfig where its certificates are unusable."""
 
     def __init__(self, *, environment: Environment, network: Network, settings: GatewaySettings) -> None:
         self._configs = DynamicConfigs(settings.configs)

@@ -1,4 +1,4 @@
-"""Reads on while the client works, so that the next ShareFetch needs control only (DESIGN.md section 3).
+"""Reads on while the client works, so that the next ShareFetch needs control only (docs/internals/gateway.md).
 
 After an answer with records, where less is cached ahead of the partition's next offset than that answer took, one
 `Fetch` in the background brings about twice as many bytes, at least READ_AHEAD_MINIMUM_BYTES. There is never more than

@@ -66,7 +66,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LeaderNode:
-    """A leader; see DESIGN.md section 2 for what every node has."""
+    """A leader; see docs/architecture.md for what every node has."""
 
     def __init__(self, *, environment: Environment, network: Network, settings: LeaderSettings) -> None:
         self._environment = environment

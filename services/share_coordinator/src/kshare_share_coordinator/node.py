@@ -71,7 +71,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ShareCoordinatorNode:
-    """A share coordinator; see DESIGN.md section 2 for what every node has."""
+    """A share coordinator; see docs/architecture.md for what every node has."""
 
     def __init__(self, *, environment: Environment, network: Network, settings: ShareCoordinatorSettings) -> None:
         self._environment = environment

@@ -42,7 +42,7 @@ STOP_GRACE_MS = 5_000
 
 
 class Node(Protocol):
-    """What every role's node has (DESIGN.md section 2)."""
+    """What every role's node has (docs/architecture.md)."""
 
     async def start(self) -> None: ...
 
