@@ -1,5 +1,5 @@
-"""Messages to commands and back, one class for each part of the coordinator's service.
+"""Handlers of the coordinator's service, one class for each part: they turn messages into commands and back.
 
-A StorageFailure is answered with a code that clients retry, never with one that ends them: KAFKA_STORAGE_ERROR for
-changes of the catalog, COORDINATOR_NOT_AVAILABLE for groups and producer ids.
+A StorageFailure is answered with a code that clients retry, never with a fatal one: KAFKA_STORAGE_ERROR for changes of
+the catalog, COORDINATOR_NOT_AVAILABLE for groups and producer ids.
 """

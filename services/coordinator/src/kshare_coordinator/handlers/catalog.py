@@ -1,4 +1,4 @@
-"""RegisterNode, DeregisterNode, WatchCatalog, DescribeCatalog, DescribeNodes, and changes of topics and configs."""
+"""Handlers of the catalog: nodes, WatchCatalog, DescribeCatalog, and changes of topics and configs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from kshare_core.identifiers import topic_id_text
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 WATCHER_LIMIT = 4_000
-"""Waiting WatchCatalog calls; more are answered at once."""
+"""Maximum of waiting WatchCatalog calls; further calls are answered at once."""
 
 
 def random_topic_id(source: random.Random) -> bytes:
-    """A version 4 uuid whose text does not begin with '-', as Kafka's Uuid.randomUuid."""
+    """A random version 4 uuid whose text does not begin with '-', as Kafka's Uuid.randomUuid."""
     while True:
         topic_id = uuid.UUID(int=source.getrandbits(128), version=4).bytes
         if not topic_id_text(topic_id).startswith("-"):
@@ -39,7 +39,7 @@ def error_of(error: KafkaError | StorageFailure) -> tuple[ErrorCode, str]:
 
 
 class CatalogHandlers:
-    """`leases` has the nodes that are registered; each watch renews one."""
+    """Handlers of the catalog; `leases` has the registered nodes, and each watch renews its node's lease."""
 
     def __init__(self, core: Core, leases: Deadlines[tuple[NodeId, str]], lease_ms: int, source: random.Random) -> None:
         self._core = core
@@ -102,7 +102,7 @@ class CatalogHandlers:
         return node is not None and node.incarnation == request.incarnation
 
     async def _wait_for_news(self, request: pb.WatchCatalogRequest) -> None:
-        """At most a third of a lease, so that a node that waits renews its lease in time."""
+        """Waits at most a third of a lease, so that a waiting node renews its lease in time."""
         wait_ms = min(request.max_wait_ms, self._lease_ms // 3)
         if wait_ms <= 0 or self._watchers >= WATCHER_LIMIT:
             return
@@ -209,7 +209,7 @@ class _Whole(TypedDict, total=False):
 
 
 def _of_the_whole(error: KafkaError | StorageFailure) -> _Whole:
-    """NOT_COORDINATOR is said of the request as a whole, too, for whoever looks for the right coordinator."""
+    """Fields of the answer as a whole: NOT_COORDINATOR is set there, too, for callers that look for the coordinator."""
     if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
         return _Whole(error_code=error.code, error_message=error.message)
     return _Whole()

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, DeleteGroups, OffsetDelete."""
+"""Handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, DeleteGroups, OffsetDelete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Clients look the coordinator up again and go on."""
+"""Clients find the coordinator anew and retry."""
 NO_GENERATION = -1
 
 DeletionResult = pb.DeleteGroupsResponse.Result
@@ -23,7 +23,7 @@ DescribedGroup = pb.DescribeGroupsResponse.DescribedGroup
 
 
 class ClassicGroupHandlers:
-    """`finish_deletion` waits for what a deleted group leaves behind elsewhere: the state of a share group."""
+    """Handlers of classic groups; `finish_deletion` waits until a deleted share group's state is deleted elsewhere."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ClassicGroupHandlers:
         )
 
     async def delete(self, request: pb.DeleteGroupsRequest, payload: memoryview) -> pb.DeleteGroupsResponse:
-        """Each group for itself; one that is named twice is deleted once."""
+        """Deletes each group separately; a group that is named twice is deleted once."""
         group_ids = list(dict.fromkeys(request.group_ids))
         return pb.DeleteGroupsResponse(
             results=await asyncio.gather(*(self._delete(group_id) for group_id in group_ids))

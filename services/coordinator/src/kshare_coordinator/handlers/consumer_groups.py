@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+"""Handlers of ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kshare_core.identifiers import topic_id_text
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Clients look the coordinator up again and go on; for a storage error they would not."""
+"""Clients find the coordinator anew and retry; for a storage error they would not."""
 
 
 class ConsumerGroupHandlers:
-    """`source` gives the ids of members that come without one."""
+    """Handlers of consumer groups; `source` generates ids for members that send none."""
 
     def __init__(self, core: Core, settings: ConsumerGroupSettings, source: random.Random) -> None:
         self._core = core

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat, ShareGroupDescribe, ListGroups."""
+"""Handlers of ShareGroupHeartbeat, ShareGroupDescribe, ListGroups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Clients look the coordinator up again and go on; for a storage error they would not."""
+"""Clients find the coordinator anew and retry; for a storage error they would not."""
 
 
 Group = TypeVar("Group")
@@ -26,7 +26,7 @@ def described(
     describe: Callable[[CoordinatorState, Sequence[str]], Iterable[Group]],
     refused: Callable[[str, ErrorCode, str], Group],
 ) -> list[Group]:
-    """What `describe` says of the groups that are here, and of each other group what `refused` makes of the refusal."""
+    """Descriptions of groups: by `describe` for groups of this coordinator, by `refused` for each other group."""
     others: list[Group] = []
     own: list[str] = []
     for group_id in group_ids:

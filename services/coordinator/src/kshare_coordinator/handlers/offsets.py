@@ -1,6 +1,6 @@
-"""OffsetCommit, OffsetFetch, TxnOffsetCommit.
+"""Handlers of OffsetCommit, OffsetFetch, TxnOffsetCommit.
 
-Where the transactions are another coordinator's, it is asked before a TxnOffsetCommit is decided; see
+If another coordinator has the transactions, it is asked before a TxnOffsetCommit is decided; see
 `transaction_owners`.
 """
 
@@ -13,7 +13,7 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Clients look the coordinator up again and go on."""
+"""Clients find the coordinator anew and retry."""
 
 
 class OffsetHandlers:
@@ -55,7 +55,7 @@ class OffsetHandlers:
 def _refused(
     request: pb.OffsetCommitRequest | pb.TxnOffsetCommitRequest, code: ErrorCode, message: str
 ) -> pb.OffsetCommitResponse:
-    """The code of the request as a whole is for NOT_COORDINATOR only, each offset has it in any case."""
+    """An answer with the code at each offset; the answer as a whole has it only for NOT_COORDINATOR."""
     results = [
         pb.OffsetCommitResponse.Result(
             topic_id=offset.topic_id,

@@ -1,4 +1,4 @@
-"""MovePartitions, AdvancePartitionMove, DrainLeader, DescribePartitions, GiveUpNode."""
+"""Handlers of MovePartitions, AdvancePartitionMove, DrainLeader, DescribePartitions, GiveUpNode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PartitionMoveHandlers:
         self._core = core
 
     async def give_up(self, request: pb.GiveUpNodeRequest, payload: memoryview) -> pb.GiveUpNodeResponse:
-        """Of several coordinators each says which state of its own groups would be lost; the active one gives up."""
+        """Gives up a node at the active coordinator; each other coordinator reports its groups' state that is lost."""
         try:
             if not request.unsafe:
                 return describe_loss(self._core.state, request)

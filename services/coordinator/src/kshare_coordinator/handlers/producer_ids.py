@@ -1,8 +1,8 @@
-"""InitProducerId.
+"""Handler of InitProducerId.
 
-With a transactional id it is the machine's. Without one, each request gets a new id with epoch 0, whatever id it names,
-as in Kafka: the epochs of a producer without transactions are its own. Ids come from blocks that the machine hands out
-durably, so an id is never given twice; what is left of a block when the coordinator stops is skipped.
+A request with a transactional id is decided by the machine. Any other request gets a new id with epoch 0, whatever id
+it names, as in Kafka: a producer without transactions manages its own epochs. Ids come from blocks that the machine
+allocates durably, so an id is never given twice. The rest of a block is skipped when the coordinator stops.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class ProducerIdHandlers:
         return producer_id
 
     async def _allocated(self, allocation: asyncio.Future[range]) -> None:
-        """Returns when the block is there. Whoever goes on first takes it, which may be one that comes when it is done.
+        """Waits for an allocation; the first waiter that continues stores its block.
 
-        (A callback of the future would run after that one, which would wait for a future that is done, for ever.)
+        That may be a request that arrives when the allocation is already done. A callback of the future would run
+        after that request, which would then wait for a done future for ever.
         """
         try:
             await asyncio.shield(allocation)

@@ -1,8 +1,9 @@
-"""AlterShareGroupOffsets, DeleteShareGroupOffsets and the end of a share group's deletion: each has two stages.
+"""Handlers of AlterShareGroupOffsets, DeleteShareGroupOffsets and the end of a share group's deletion.
 
-First the machine notes durably what is wanted; from then on it will be done, whoever crashes. Then the share
-coordinators and leaders have to do it (`group_state`), and the client is answered when they have. Where that takes too
-long the client is told COORDINATOR_NOT_AVAILABLE, which it may repeat: what was noted goes on all the same.
+Each has two stages. In the first, the machine durably records the wanted change; from then on the change will happen,
+even if nodes crash. In the second, share coordinators and leaders make the change (`group_state`), and the client is
+answered when they are done. If that takes too long the client gets COORDINATOR_NOT_AVAILABLE and may retry. The
+recorded change continues in any case.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 SECOND_STAGE_TIMEOUT_MS = 20_000
-"""How long share coordinators and leaders may take before the client is told to come again."""
+"""How long share coordinators and leaders may take before the client is told to retry."""
 
 
 Part = TypeVar("Part")
@@ -74,7 +75,7 @@ class ShareGroupAdministrationHandlers:
         return answer
 
     async def finish_deletion(self, group_id: str) -> ErrorCode:
-        """After a group was deleted: NONE once nothing of it is left. StorageFailure where that cannot be known."""
+        """Waits after a group was deleted; NONE once all its state is deleted. StorageFailure if that is unknown."""
         left = await self._pending_in_the_end(
             group_id, lambda: [group_id] if self._is_being_deleted(group_id) else [], [group_id]
         )
@@ -83,8 +84,11 @@ class ShareGroupAdministrationHandlers:
     async def _pending_in_the_end(
         self, group_id: str, pending: Callable[[], list[Part]], parts: list[Part]
     ) -> list[Part]:
-        """What is not done when it should be. All of it where the group went to another coordinator, which goes on with
-        what was noted: that is no NOT_COORDINATOR, which would say that nothing was done."""
+        """The parts that are still pending after SECOND_STAGE_TIMEOUT_MS, or all of them if the group was lost.
+
+        The group's new coordinator continues the recorded change. NOT_COORDINATOR would be wrong: it would mean that
+        nothing was done.
+        """
         await self._keeper.wait_until(
             lambda: not self._core.has_group(group_id) or not pending(), timeout_ms=SECOND_STAGE_TIMEOUT_MS
         )

@@ -1,7 +1,7 @@
-"""DescribeShareGroupOffsets: asks the share coordinators, then the leaders, all of them at once.
+"""Handler of DescribeShareGroupOffsets: it calls all share coordinators at once, then all leaders at once.
 
-The start offset is read before the end of the log, which only grows, so a lag is never negative by a race. Who cannot
-be reached is asked again a few times, at whoever owns it by then.
+The start offset is read before the end of the log, which only grows, so no race makes a lag negative. A call to a node
+that cannot be reached is retried a few times, each time at the current owner.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RETRIED_CODES = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-"""Answers of nodes that have not heard of the newest catalog yet."""
+"""Codes of nodes that do not have the newest catalog yet."""
 
 Found = TypeVar("Found", Summary, EndOffset)
 Ask = Callable[[Channel, Sequence[TopicPartition]], Awaitable[dict[TopicPartition, Found]]]
@@ -125,7 +125,7 @@ class ShareGroupOffsetHandlers:
         ask: Ask[Found],
         unreachable: Callable[[str], Found],
     ) -> dict[TopicPartition, Found]:
-        """An answer for each key: the newest that it got, or `unreachable`."""
+        """The newest answer for each key, or `unreachable`."""
         found: dict[TopicPartition, Found] = {}
         missing = keys
         for attempt in range(ATTEMPTS):

@@ -1,4 +1,4 @@
-"""CompleteStatePartitionMove, DrainShareCoordinator, DescribeStatePartitions."""
+"""Handlers of CompleteStatePartitionMove, DrainShareCoordinator, DescribeStatePartitions."""
 
 from __future__ import annotations
 

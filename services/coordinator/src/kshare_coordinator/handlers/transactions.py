@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, CompleteTransactionOffsets, DescribeTransactions, ListTransactions.
+"""Handlers of transactions: AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, CompleteTransactionOffsets, and descriptions.
 
 InitProducerId is in `producer_ids`.
 """
@@ -15,7 +15,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.ports import Clock
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Clients look the coordinator up again and go on; for a storage error they would not."""
+"""Clients find the coordinator anew and retry; for a storage error they would not."""
 
 
 class TransactionHandlers:
@@ -27,7 +27,7 @@ class TransactionHandlers:
     async def add_partitions(
         self, request: pb.AddPartitionsToTxnRequest, payload: memoryview
     ) -> pb.AddPartitionsToTxnResponse:
-        """All transactions of the request in one turn of the machine."""
+        """Submits all transactions of the request in one turn of the machine."""
         try:
             results = await asyncio.gather(*[self._add(transaction) for transaction in request.transactions])
         except KafkaError as error:
@@ -62,7 +62,7 @@ class TransactionHandlers:
             return pb.CompleteTransactionOffsetsResponse(error_code=UNAVAILABLE, error_message=str(failure))
 
     async def end(self, request: pb.EndTxnRequest, payload: memoryview) -> pb.EndTxnResponse:
-        """Answered when the outcome is durable; the leaders learn it afterwards."""
+        """Answers when the outcome is durable; the leaders get it afterwards."""
         try:
             return await self._core.submit(commands.EndTransaction(request=request))
         except KafkaError as error:
@@ -95,7 +95,7 @@ class TransactionHandlers:
 def _undescribed(
     request: pb.DescribeTransactionsRequest, code: ErrorCode, message: str
 ) -> pb.DescribeTransactionsResponse:
-    """The code of the request as a whole is for NOT_COORDINATOR only, each transaction has it in any case."""
+    """An answer with the code at each transaction; the answer as a whole has it only for NOT_COORDINATOR."""
     states = [
         transactions_queries.DescribedTransaction(transactional_id=transactional_id, error_code=code)
         for transactional_id in request.transactional_ids
