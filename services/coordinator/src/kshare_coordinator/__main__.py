@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def build(environment: Environment, network: Network, settings: ProcessSettings) -> CoordinatorNode:
-    """The node that the process runs; SettingsError names a config that is unknown or has a bad value."""
+    """The node of this process; SettingsError for a config that is unknown or has a bad value."""
     try:
         configs, warnings = process_configs(settings.properties())
     except InvalidConfig as error:
@@ -45,7 +45,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
 
 
 def _check_address(settings: ProcessSettings) -> None:
-    """Others are told where this coordinator is, so an address that means every interface is not enough."""
+    """SettingsError if other nodes would get an address that means every interface."""
     host = settings.listen.rpartition(":")[0].strip("[]")
     if settings.advertised_address is None and host in EVERY_INTERFACE:
         text = (

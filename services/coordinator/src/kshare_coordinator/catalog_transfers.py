@@ -1,8 +1,8 @@
-"""WatchCatalog answers that are under way to nodes in pieces.
+"""WatchCatalog answers that are being sent to nodes in pieces.
 
-Each node has at most one transfer. Its rows are those of one version, whatever happens to the catalog meanwhile; a
-transfer costs references to them. It is kept after its last piece until the node asks for something else, because the
-answer may have been lost.
+Each node has at most one transfer. All its rows are of one version, even if the catalog changes meanwhile; a transfer
+costs only references to them. It is kept after its last piece until the node's next other request, because the answer
+may have been lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kshare_coordinator.machine.state import CoordinatorState, NodeId
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 PIECE_BYTES = 512 * 1024
-"""About; one topic, or the configs of one group or broker, are never cut. Made in some 20 ms."""
+"""Approximate size of a piece, made in some 20 ms. A topic, or the configs of one group or broker, are never split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class _Transfer:
 
 
 class CatalogTransfers:
-    """See the module's text. `source` makes transfer ids, which must not repeat after a restart."""
+    """The transfers of all nodes; `source` makes transfer ids, which must not repeat after a restart."""
 
     def __init__(self, source: random.Random, piece_bytes: int = PIECE_BYTES) -> None:
         self._source = source
@@ -34,7 +34,7 @@ class CatalogTransfers:
         self._transfers: dict[NodeId, _Transfer] = {}
 
     def next_piece(self, request: pb.WatchCatalogRequest) -> pb.WatchCatalogResponse | None:
-        """The piece that is asked for; None where the transfer is not known, so that it has to begin anew."""
+        """The requested piece; None if the transfer is unknown and has to start anew."""
         known = self._transfers.get((request.role, request.node_id))
         if known is None or known.transfer_id != request.transfer_id or not known.pieces.has(request.piece):
             return None
@@ -43,7 +43,7 @@ class CatalogTransfers:
         return answer
 
     def answer(self, request: pb.WatchCatalogRequest, state: CoordinatorState) -> pb.WatchCatalogResponse:
-        """A new answer, or the first piece of one; it takes the place of the node's former transfer."""
+        """A new answer, or its first piece; it replaces the node's former transfer."""
         self._forget_gone(state)
         self._transfers.pop((request.role, request.node_id), None)
         pieces = CatalogPieces(state, request.after_version, self._piece_bytes if request.takes_pieces else None)

@@ -1,8 +1,8 @@
 """The shell around classic groups: calls of JoinGroup and SyncGroup that wait for their answer, and timers.
 
-The machine says what to do (`classic_group_timers`). Waiting calls and timers are not stored. When the machine was
-loaded anew, because a write failed, it knows nothing of a rebalance that was under way: then whoever waits is told
-NOT_COORDINATOR and comes back, and every member gets a full session timeout; so it is after a restart.
+The machine decides, and its effects (`classic_group_timers`) are carried out here. Waiting calls and timers are not
+stored. When the machine is reloaded after a failed write, it has lost a rebalance in progress. All waiting calls then
+get NOT_COORDINATOR, which clients retry, and every member gets a full session timeout, as after a restart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 STORAGE_RETRY_MS = 1_000
-"""A timer that could not be handed to the machine is tried again after this."""
+"""Delay before an expired timer is retried whose command failed."""
 
 log = logging.getLogger(__name__)
 
@@ -34,25 +34,25 @@ WaitingAnswer = pb.JoinGroupResponse | pb.SyncGroupResponse | ErrorCode
 
 
 class ClassicGroupCalls:
-    """See the module's text. A waiting call is answered with a message, or a code that makes clients come back."""
+    """Waiting calls and timers; see the module's text. A call is answered with a message or a retriable code."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._timers: Deadlines[ClassicTimer] = Deadlines(self._expired)
         self._waiting: dict[int, asyncio.Future[WaitingAnswer]] = {}
         self._groups: dict[int, str] = {}
-        """By call id, of those that wait."""
+        """Group ids of waiting calls, by call id."""
         self._last_call_id = 0
         self._is_stopping = False
         self._tasks: dict[asyncio.Task[None], None] = {}
         core.on_reload = self._reloaded
 
     async def resume(self, group_partition: int | None = None) -> None:
-        """After a load; StorageFailure where it cannot be written. None: all groups that are here."""
+        """Resumes groups after a load; StorageFailure if the write fails. None: all groups of this coordinator."""
         await self._core.submit(commands.ResumeClassicGroups(group_partition=group_partition))
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
-        """These groups went to another coordinator: whoever waits is sent there."""
+        """Drops groups that another coordinator has gained; their waiting calls get NOT_COORDINATOR."""
         self._timers.forget(lambda timer: is_meant(timer.group_id))
         for call_id, waiting in self._waiting.items():
             if is_meant(self._groups[call_id]) and not waiting.done():
@@ -84,7 +84,7 @@ class ClassicGroupCalls:
         return await waiting
 
     def _new_call(self, group_id: str) -> tuple[int, asyncio.Future[WaitingAnswer]]:
-        """Noted before the command is decided, whose own turn may answer it."""
+        """Registers a call before its command is decided, because the same turn may answer it."""
         self._last_call_id += 1
         waiting: asyncio.Future[WaitingAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[self._last_call_id] = waiting
@@ -110,13 +110,13 @@ class ClassicGroupCalls:
                 assert_never(effect)
 
     def release(self) -> None:
-        """Sends everybody who waits away, to come back: the coordinator stops, or has forgotten them."""
+        """Answers all waiting calls with NOT_COORDINATOR: the coordinator stops, or its machine was reloaded."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(ErrorCode.NOT_COORDINATOR)
 
     def begin_stop(self) -> None:
-        """Nobody waits any more."""
+        """Answers all waiting calls and lets no further ones wait."""
         self._is_stopping = True
         self.release()
 

@@ -1,7 +1,7 @@
-"""Sessions and rebalance timeouts of members of consumer groups, at the start of a coordinator and while it runs.
+"""Session and rebalance timeouts of members of consumer groups, at the start of a coordinator and while it runs.
 
-They are deadlines on the event loop's clock, not records: after a start every member gets a full session timeout, and a
-member that has to give partitions back its full rebalance timeout.
+They are deadlines on the event loop's clock, not records. After a start every member gets a full session timeout, and a
+member that has to revoke partitions gets its full rebalance timeout.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kshare_coordinator.machine.consumer_groups_values import MemberState
 from kshare_core.errors import KafkaError, StorageFailure
 
 STORAGE_RETRY_MS = 1_000
-"""When an expiry could not be written, it is tried again after this."""
+"""Delay before an expiry is retried whose write failed."""
 
 log = logging.getLogger(__name__)
 
 Revocation = tuple[str, str, int]
-"""Group id, member id, and the member epoch with which partitions are to be given back."""
+"""Group id, member id, and the member epoch in which partitions are to be revoked."""
 
 
 class ConsumerGroupTimers:
-    """`session` sets a member's session timeout."""
+    """The rebalance timeouts; `session` sets a member's session timeout."""
 
     def __init__(
         self, core: Core, settings: ConsumerGroupSettings, session: Callable[[tuple[str, str], int], None]
@@ -39,7 +39,7 @@ class ConsumerGroupTimers:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def resume(self, group_ids: Iterable[str]) -> None:
-        """The groups were loaded; those of other types are left alone."""
+        """Starts the timers of groups that were loaded; ids of groups of other types are ignored."""
         state = self._core.state
         for group_id in sorted(group_ids):
             group = state.consumer_groups.get(group_id)
@@ -54,7 +54,7 @@ class ConsumerGroupTimers:
                     self._revocations.set((group_id, member_id, current.member_epoch), member.rebalance_timeout_ms)
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
-        """These groups went to another coordinator."""
+        """Removes the timeouts of groups that another coordinator has gained."""
         self._revocations.forget(lambda revocation: is_meant(revocation[0]))
 
     def act(self, effect: RevocationBegun | RevocationEnded) -> None:

@@ -1,4 +1,4 @@
-"""What WatchCatalog's answers say of the coordinators: who lives, and who has which group partition."""
+"""The part of WatchCatalog's answers about coordinators: the live ones, and the owners of group partitions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 
 def coordinators_view(members: Sequence[CoordinatorMember], owners: Mapping[int, int]) -> pb.WatchCatalogResponse:
-    """The fields about coordinators and no others; `owners` has node ids by partition, CATALOG among them.
+    """An answer with only the fields about coordinators; `owners` has node ids by partition, CATALOG among them.
 
-    The version is a hash, so that it means the same whichever coordinator answers.
+    The version is a hash, so that the answers of all coordinators agree on it.
     """
     view = pb.WatchCatalogResponse(group_partition_count=GROUP_PARTITIONS)
     for member in members:

@@ -1,10 +1,12 @@
-"""The machine, its store and its runner: what handlers and timers work with.
+"""The core of a coordinator: the machine, its metadata store and its runner, as handlers and timers use them.
 
-With RocksDB there is one machine and it owns everything. With a store that several coordinators share, the store tells
-what is gained, lost and changed by others (`MetadataListener`); all of it goes through the runner's queue, so that it
-meets the machine between commands and never while one of its turns is being written. Whether something is owned at
-this moment is asked of the store, because a lease may run out while nothing happens at all: before a command is taken,
-when it is decided, again when its append took time, and before anything is read.
+With RocksDB there is one machine, and it owns all partitions.
+
+With a store that several coordinators share, the store reports what this coordinator gains and loses and what others
+change (`MetadataListener`). These reports go through the runner's queue. So they are applied between commands, never
+while a turn of the machine is being written. Ownership at this moment is read from the store, because a lease may
+expire without any event. It is checked before a command is taken, when the command is decided, again when its append
+took time, and before any read.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ AnyMachine = Machine[Command[Any], AnyRecord, Any, Effect]
 
 RELOAD_INTERVAL_MS = 1_000
 TURN_BYTES_LIMIT = APPEND_BYTES_LIMIT // 4
-"""Of a turn's records with a shared store, whose append has a limit; one more command may follow."""
+"""Limit of a turn's records with a shared store, whose append has a limit; one more command may exceed it."""
 
 
 class UnavailableMachine:
-    """Stands in while the store can be neither written nor read: it knows nothing, so it answers nothing."""
+    """The machine while the store can be neither written nor read: it has no state, so it refuses all commands."""
 
     def __init__(self, failure: str) -> None:
         self.failure = failure
@@ -58,16 +60,16 @@ class UnavailableMachine:
 
 
 class OwnershipListener(Protocol):
-    """What the node is told of ownership, when the machine knows it."""
+    """Callbacks to the node about changes of ownership, called after the machine has applied them."""
 
     def catalog_gained(self) -> None:
-        """Only Start is decided until `open_catalog` is called."""
+        """Commands of the catalog other than Start are refused until `open_catalog` is called."""
         ...
 
     def catalog_lost(self) -> None: ...
 
     def catalog_followed(self, *, nodes: bool) -> None:
-        """Another coordinator changed the catalog, or it was loaded."""
+        """Another coordinator changed the catalog, or the catalog was loaded."""
         ...
 
     def groups_gained(self, partition: int) -> None: ...
@@ -76,7 +78,7 @@ class OwnershipListener(Protocol):
 
 
 class Core:
-    """`act` carries out effects. See the module's text; the methods of MetadataListener are the store's to call."""
+    """The core; see the module's text. `act` carries out effects. The store calls the methods of MetadataListener."""
 
     def __init__(
         self,
@@ -99,20 +101,20 @@ class Core:
         self._broker_id = broker_id
         self._reload: asyncio.TimerHandle | None = None
         self.news = asyncio.Event()
-        """Set at the next change of the catalog or of the coordinators, and replaced by a new one."""
+        """Set at the next change of the catalog or of the coordinators, and then replaced by a new event."""
         self.watches_are_over = False
         self.on_reload: Callable[[], None] = lambda: None
-        """Called whenever the machine is loaded anew: what it had in memory only is lost."""
+        """Called whenever the machine is reloaded: its state that is in memory only is lost."""
         self._failed_write: str | None = None
         self._has_catalog = False
         self._stored: list[Write] | None = []
-        """With RocksDB, until the machine is loaded: all rows."""
+        """All rows, with RocksDB and until the machine is loaded."""
         self.members: dict[int, CoordinatorMember] = {}
-        """The coordinators that live, by node id."""
+        """Live coordinators by node id."""
         self.owners: dict[int, int] = {}
-        """Node ids by partition."""
+        """Node ids of the owners by partition."""
         self.coordinators = coordinators_view([], {})
-        """What WatchCatalog answers about the two."""
+        """The part of WatchCatalog's answer that is made of `members` and `owners`."""
         self._runner: MachineRunner[Command[Any], AnyRecord, Any, Effect] | None = None
         if self.is_shared:
             self._runner = MachineRunner(
@@ -132,7 +134,7 @@ class Core:
         return self._own_store is None
 
     async def start(self, member: CoordinatorMember) -> None:
-        """Returns when the catalog is known; StorageFailure where the store cannot be read."""
+        """Returns when the catalog is loaded; StorageFailure if the store cannot be read."""
         await self._store.start(member, self)
         if self._runner is None:
             self._runner = MachineRunner(load=self._load, append=self._append, act=self._act, now_ms=self._clock.now_ms)
@@ -140,18 +142,18 @@ class Core:
         await self._runner.barrier()
 
     async def stop(self) -> None:
-        """Commands that are not answered yet get StorageFailure."""
+        """Stops the runner and the store; commands in flight fail with StorageFailure."""
         if self._reload is not None:
             self._reload.cancel()
         if self._runner is not None:
             await self._runner.stop()
         await self._store.stop()
 
-    # What handlers and timers ask
+    # Reads and commands of handlers and timers
 
     @property
     def state(self) -> CoordinatorState:
-        """What is durable, for work that does not answer anyone; StorageFailure while nothing is loaded."""
+        """The durable state, for background work that answers no request; StorageFailure while nothing is loaded."""
         machine = self._machine
         if isinstance(machine, CoordinatorMachine):
             return machine.state
@@ -164,26 +166,26 @@ class Core:
         return self._configs.integer("kshare.catalog.max.bytes")
 
     def state_of_catalog(self) -> CoordinatorState:
-        """For answers about the catalog and transactions; KafkaError NOT_COORDINATOR, StorageFailure."""
+        """The state for answers about the catalog and transactions; KafkaError NOT_COORDINATOR, StorageFailure."""
         self.check((CATALOG,))
         return self.state
 
     def state_of_group(self, group_id: str) -> CoordinatorState:
-        """For answers about a group; KafkaError NOT_COORDINATOR, StorageFailure."""
-        if self.is_shared:  # else the hash is not needed
+        """The state for answers about a group; KafkaError NOT_COORDINATOR, StorageFailure."""
+        if self.is_shared:  # otherwise the hash is not needed
             self.check((partition_of_group(group_id),))
         return self.state
 
     def has_group(self, group_id: str) -> bool:
-        """Whether this coordinator answers for the group now."""
+        """Whether this coordinator owns the group now."""
         return not self.is_shared or self.owns(partition_of_group(group_id))
 
     def keeps_group(self, group_id: str) -> bool:
-        """Whether it was not told yet that the group went to another one; what failed may then be tried again."""
+        """Whether no loss of the group has been reported yet: failed work on the group may then be retried."""
         return not self.is_shared or self.state.has_group_partition(partition_of_group(group_id))
 
     def own_group_partitions(self) -> list[int]:
-        """Those whose groups this coordinator answers for now, in order."""
+        """The group partitions that this coordinator owns now, in order."""
         return [partition for partition in range(GROUP_PARTITIONS) if self.owns(partition)]
 
     def has_catalog(self) -> bool:
@@ -191,14 +193,14 @@ class Core:
         return self.owns(CATALOG)
 
     def check(self, partitions: Sequence[int]) -> None:
-        """KafkaError NOT_COORDINATOR where one of them is not owned, with the owner's address where it is known."""
+        """KafkaError NOT_COORDINATOR if one of `partitions` is not owned, with the owner's address if it is known."""
         if self.is_shared:
             for partition in partitions:
                 if not self.owns(partition):
                     raise self._not_coordinator(partition)
 
     def submit(self, command: Command[Answer]) -> asyncio.Future[Answer]:
-        """The answer once it is durable; raises KafkaError or StorageFailure."""
+        """The command's answer, once its records are durable; raises KafkaError or StorageFailure."""
         if self._runner is None:
             raise StorageFailure("the coordinator is not started")
         self._measures.submitted(command)
@@ -211,7 +213,7 @@ class Core:
         return self._runner.submit(command)
 
     def owner_address(self, partition: int) -> str | None:
-        """Where the owner of a partition is; None while that is not known."""
+        """Address of a partition's owner; None while it is not known."""
         member = self.members.get(self.owners.get(partition, -1))
         return member.rpc_address if member else None
 
@@ -228,7 +230,7 @@ class Core:
         return found
 
     def store_mended(self) -> None:
-        """The store takes writes again."""
+        """Clears the failures of earlier writes: the store takes writes again."""
         self._failed_write = None
         if self._runner is not None:
             self._runner.storage_failure = None
@@ -238,11 +240,11 @@ class Core:
         self.news = asyncio.Event()
 
     def end_watches(self) -> None:
-        """Whoever waits for news is answered now, and nobody waits any more: the server is about to stop."""
+        """Answers all waiting watches now and lets no further ones wait: the server is about to stop."""
         self.watches_are_over = True
         self.wake_watchers()
 
-    # What the store tells
+    # Calls of the store (MetadataListener)
 
     def catalog_loaded(self, rows: Sequence[Write]) -> None:
         if self._stored is not None and not self.is_shared:
@@ -280,13 +282,13 @@ class Core:
         self._runner.tell(record, then)
 
     def _groups_gained(self, partition: int) -> None:
-        """What a write that failed before left behind is not known to anyone here any more."""
+        """The rows were read anew, so no state of an earlier failed write is left: its failure is cleared."""
         if self._runner is not None:
             self._runner.storage_failure = None
         self._listener.groups_gained(partition)
 
     def open_catalog(self) -> None:
-        """The catalog that was gained is ready to be used."""
+        """Starts serving the catalog after it was gained."""
         self._has_catalog = self._store.owns(CATALOG)
         self.wake_watchers()
 
@@ -298,7 +300,7 @@ class Core:
     # Ownership
 
     def owns(self, partition: int) -> bool:
-        """Whether this coordinator answers for the partition at this moment: it owns it, and the machine knows it."""
+        """Whether this coordinator serves the partition now: the store owns it, and the machine has loaded it."""
         if not self._store.owns(partition):
             return False
         if not self.is_shared:
@@ -341,14 +343,17 @@ class Core:
             self._measures.appended(found)
             return None
         for partition in writes:
-            if not self._store.owns(partition):  # nothing was sent, so it is certain that nothing was done
+            if not self._store.owns(partition):  # no write was sent, so certainly none took effect
                 raise self._not_coordinator(partition)
         waiting = self._store.append({partition: list(of_one.values()) for partition, of_one in writes.items()})
         return None if waiting is None else self._appended(waiting, found)
 
     async def _appended(self, waiting: Awaitable[None], found: Sequence[AnyRecord]) -> None:
-        """Ownership that was lost meanwhile does not say whether the write took effect, so NOT_COORDINATOR is no
-        answer: who hears that asks another one to do it."""
+        """Waits for an append; StorageFailure if ownership was lost meanwhile.
+
+        The write may then have taken effect or not. NOT_COORDINATOR would be wrong: clients answer it by repeating the
+        request at another coordinator.
+        """
         try:
             with self._measures.append(found):
                 await waiting
@@ -356,7 +361,7 @@ class Core:
             raise StorageFailure(f"It is not known whether it was written: {lost}") from lost
 
     def _append(self, found: Sequence[AnyRecord]) -> None:
-        """With RocksDB it does not matter whose rows they are."""
+        """Writes to RocksDB, which does not distinguish partitions: all rows go in under CATALOG."""
         writes = [records.write_of(record) for record in found if isinstance(record, Record)]
         if not writes:
             self._measures.appended(found)
@@ -396,7 +401,7 @@ class Core:
 
 
 def _records_of(rows: Sequence[Write]) -> list[Record]:
-    """StorageFailure where a row is no record."""
+    """The records of these rows; StorageFailure if a row is not a record."""
     return [records.record_of(row.key, row.value) for row in rows if row.value is not None]
 
 

@@ -1,8 +1,9 @@
-"""Deadlines of many things on one timer of the event loop: leases of nodes, sessions of members.
+"""Deadlines of many keys on one timer of the event loop: leases of nodes, sessions of members.
 
-Moving a deadline back, which every heartbeat does, costs one dictionary write; the heap is looked at when the timer
-fires. When the timer fires much too late, this process stood still (SIGSTOP, a stalled disk) and heard nobody: then it
-is not the others who were silent, and every deadline moves by as much.
+Extending a deadline, which every heartbeat does, costs one dictionary write; the heap is read only when the timer
+fires. A timer that fires more than STALL_MS late means that this process was stalled (SIGSTOP, a slow disk) and
+received no heartbeats. All deadlines are then extended by the delay and STALL_MS, since the nodes and members may have
+sent theirs.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key")
 
 STALL_MS = 1_000
-"""How late the timer may fire before the process counts as having stood still."""
+"""How late the timer may fire before the process counts as stalled."""
 
 
 class Deadlines(Generic[Key]):
-    """`on_expired` gets the keys whose deadline passed, earliest first; they are forgotten before it is called."""
+    """Deadlines by key. `on_expired` gets expired keys, earliest first; they are removed before it is called."""
 
     def __init__(self, on_expired: Callable[[list[Key]], None]) -> None:
         self._on_expired = on_expired
@@ -36,7 +37,7 @@ class Deadlines(Generic[Key]):
         return len(self._deadlines)
 
     def set(self, key: Key, delay_ms: int) -> None:
-        """The key expires in `delay_ms`, whatever was set before."""
+        """Sets or replaces the key's deadline, `delay_ms` from now."""
         deadline = asyncio.get_running_loop().time() + delay_ms / 1000
         self._deadlines[key] = deadline
         if deadline < self._in_heap.get(key, float("inf")):
@@ -44,16 +45,16 @@ class Deadlines(Generic[Key]):
             self._arm()
 
     def remaining_ms(self, key: Key) -> int | None:
-        """Until the key expires; None where it has no deadline."""
+        """Time until the key expires; None if it has no deadline."""
         deadline = self._deadlines.get(key)
         return None if deadline is None else max(0, int((deadline - asyncio.get_running_loop().time()) * 1000))
 
     def remove(self, key: Key) -> None:
-        """What is left of it in the heap is dropped when its time comes."""
+        """Removes the key's deadline; its entry in the heap is dropped when it falls due."""
         self._deadlines.pop(key, None)
 
     def forget(self, is_meant: Callable[[Key], bool]) -> None:
-        """Removes all keys that are meant."""
+        """Removes all keys for which `is_meant` is true."""
         for key in [key for key in self._deadlines if is_meant(key)]:
             self.remove(key)
 

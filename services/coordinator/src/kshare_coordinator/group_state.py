@@ -1,17 +1,18 @@
-"""Steps b and c of the creation flow, and the second stage of alterations and deletions of state.
+"""Pending work of share groups at share coordinators and leaders: initializing, altering and deleting state.
 
-One task for each group with something pending, so that a share-partition is never initialized twice at once
-(KAFKA-19204) nor initialized while it is being deleted. A round sends one request to each share coordinator that owns
-state of the group, all at once, and hands what they answered to the machine. What failed is tried again: soon at
-first, then less and less often, and at once when the nodes change. Everything that is pending is in the machine's
-records, so after a restart the rounds go on where they were.
+These are steps b and c of the creation flow, and the second stage of alterations and deletions of state.
 
-State that an administrator replaced or deleted may still be in some leader's memory. So such a share-partition is done
-only when its leader has dropped it, too. A leader that is not in the catalog has none: its lease ran out.
+Each group with pending work has one task. So a share-partition is never initialized twice at the same time
+(KAFKA-19204), nor initialized while it is being deleted. A round sends concurrent requests to all share coordinators
+that own state of the group, and hands their answers to the machine. Failures are retried with exponential back-off, and
+at once when the nodes change. All pending work is in the machine's records, so rounds continue after a restart.
 
-FENCED_STATE_EPOCH says that newer state exists, from a time that this coordinator does not remember. Initializing it
-again would lose the group's position, so it is kept: the group takes it over, with a group epoch above its state epoch.
-Where an administrator chose the position it is replaced (see `machine.share_partitions`).
+A leader may still have state in memory that an administrator replaced or deleted. Such a share-partition is done only
+when its leader has dropped it, too. A leader that is not in the catalog has none: its lease ran out.
+
+FENCED_STATE_EPOCH means that newer state exists, of which this coordinator has no record. Initializing it again would
+lose the group's position, so the state is kept: the group takes it over, with a group epoch above its state epoch.
+If an administrator chose the position, the state is replaced (see `machine.share_partitions`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ DELETED_CODES = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.GROUP_ID_NOT_FOUND,
 )
-"""What DeleteShareGroupState may answer when there is nothing left."""
+"""Codes of DeleteShareGroupState that mean that no state is left."""
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ SummaryPartition = share_pb.ReadShareGroupStateSummaryRequest.SharePartition
 
 @dataclass(slots=True)
 class _Request:
-    """What one share coordinator is asked in one round."""
+    """The requests of one round to one share coordinator."""
 
     initialize: list[InitializePartition] = field(default_factory=list)
     delete: list[DeletePartition] = field(default_factory=list)
@@ -73,7 +74,10 @@ class _Outcome(NamedTuple):
 
 
 class GroupStateKeeper:
-    """See the module's text. `state` gives the machine's state, `complete` hands a round's result to the machine."""
+    """The tasks of all groups with pending work; see the module's text.
+
+    `state` gives the machine's state, `complete` hands a round's result to the machine.
+    """
 
     def __init__(
         self,
@@ -97,7 +101,7 @@ class GroupStateKeeper:
         self._rounds = asyncio.Semaphore(GROUPS_AT_ONCE)
 
     def work(self, group_id: str, *, is_news: bool = True) -> None:
-        """The group has something pending; where that is news, it is tried at once."""
+        """Starts the group's task unless it runs; new pending work (`is_news`) ends its back-off."""
         if is_news:
             self._news.setdefault(group_id, asyncio.Event()).set()
         if group_id not in self._tasks:
@@ -105,7 +109,7 @@ class GroupStateKeeper:
             self._tasks[group_id] = task
 
     async def wait_until(self, is_done: Callable[[], bool], *, timeout_ms: int) -> bool:
-        """Whether `is_done` came true in time; it is asked after each step that got anywhere."""
+        """Whether `is_done` became true in time; it is called after each round of any group."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not is_done():
@@ -115,7 +119,7 @@ class GroupStateKeeper:
         return True
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
-        """These groups went to another coordinator, which goes on with them; whoever waits for them looks again."""
+        """Stops the work of groups that another coordinator has gained and continues; wakes `wait_until`."""
         for group_id in [group_id for group_id in self._tasks if is_meant(group_id)]:
             task = self._tasks.pop(group_id)
             task.cancel()
@@ -126,11 +130,11 @@ class GroupStateKeeper:
         self._wake()
 
     def problem(self, group_id: str) -> str | None:
-        """Why the newest round of a group did not do everything; None where nothing is known to be wrong."""
+        """Why a group's newest round left work undone; None if no problem is known."""
         return self._problems.get(group_id)
 
     def nodes_changed(self) -> None:
-        """Whoever waits to try again does so now; channels to nodes that are gone are closed."""
+        """Ends all back-offs; closes channels to nodes that are gone."""
         self._nodes_changed.set()
         self._nodes_changed = asyncio.Event()
         live = {node.rpc_address for node in self._state().nodes.values()}
@@ -187,7 +191,7 @@ class GroupStateKeeper:
         self._progress = asyncio.Event()
 
     async def _attempt(self, group_id: str) -> tuple[bool, str | None, bool]:
-        """Whether a round got anywhere, what went wrong, and whether anything was pending at all."""
+        """Runs a round: whether it made progress, its problem, and whether any work was pending."""
         async with self._rounds:
             try:
                 group = self._state().share_groups.get(group_id)
@@ -203,7 +207,7 @@ class GroupStateKeeper:
                         deleted=tuple(outcome.deleted),
                     )
                 )
-            except (KafkaError, StorageFailure) as failure:  # KafkaError: some other group of its turn went away
+            except (KafkaError, StorageFailure) as failure:  # KafkaError: another group of the same turn was lost
                 return False, str(failure), True
             return True, outcome.problem, True
 
@@ -228,7 +232,7 @@ class GroupStateKeeper:
     async def _drop_at_leaders(
         self, group_id: str, keys: Iterable[TopicPartition], problems: list[str]
     ) -> dict[TopicPartition, None]:
-        """Those that some leader may still hold with their former state."""
+        """Has leaders drop these share-partitions; returns those that a leader may still hold with their old state."""
         by_address: dict[str, list[TopicPartition]] = {}
         for key in dict.fromkeys(keys):
             address = leader_address(self._state(), key)
@@ -263,9 +267,9 @@ class GroupStateKeeper:
         return self._channels[address]
 
     def _requests(self, group: ShareGroup) -> tuple[dict[str, _Request], int]:
-        """By address of the owning share coordinator; and how many share-partitions have none that lives.
+        """A round's requests by share coordinator address, and the number of share-partitions without a live owner.
 
-        What has old state to be deleted is initialized in a later round.
+        A share-partition whose old state is still to be deleted is initialized in a later round.
         """
         requests: dict[str, _Request] = {}
         unowned = 0
@@ -301,7 +305,7 @@ class GroupStateKeeper:
         return share_coordinator_address(self._state(), group_id, TopicPartition(topic_id, partition))
 
     async def _ask(self, group_id: str, address: str, request: _Request) -> _Outcome:
-        """One share coordinator's part of a round; what it did before a call failed counts."""
+        """One share coordinator's part of a round; what it completed before a call failed counts."""
         outcome = _Outcome([], [], None)
         channel = self._channel(address)
         try:
@@ -354,7 +358,7 @@ class GroupStateKeeper:
             if result.error_code or key not in epochs:
                 problems.append(_refusal(result))
                 continue
-            if result.state_epoch > MAX_STATE_EPOCH:  # an older version stored it for a client (key 83)
+            if result.state_epoch > MAX_STATE_EPOCH:  # stored by an older version for a client (key 83)
                 problems.append(
                     f"partition {result.partition}: its state has state epoch {result.state_epoch}, above which no "
                     f"group can go on (at most {MAX_STATE_EPOCH}). Delete the state, with key 86 or with its group"

@@ -1,10 +1,10 @@
-"""What a coordinator counts, and how a scrape sees it.
+"""Metrics of a coordinator, and their source for scrapes.
 
-Commands are counted when they are submitted, records when they are durable; groups, topics and nodes are looked at when
-a scrape asks. Looking at every group's state takes its time with many groups, so it is done before the scrape, some
-hundred groups in a turn of the event loop.
+Commands are counted when they are submitted, records when they are durable. Groups, topics and nodes are read at each
+scrape. Reading the state of many groups takes long, so it happens before the scrape, GROUPS_PER_TURN groups in a turn
+of the event loop.
 
-Where several coordinators share the metadata, each shows its own groups, and the active one the catalog.
+If several coordinators share the metadata, each shows its own groups, and the active one the catalog.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ _EPOCH_KINDS = {"share_group": GroupType.SHARE, "consumer_group": GroupType.CONS
 
 
 class CoordinatorMeasures:
-    """Counted where commands and records pass; `now` is a steady clock in seconds."""
+    """Counters of commands and records; `now` is a steady clock in seconds."""
 
     def __init__(self) -> None:
         self.now: Callable[[], float] = no_clock
@@ -129,7 +129,7 @@ class CoordinatorMeasures:
         self.append_size = Distribution(APPEND_SIZE_BOUNDS)
         self.append_failures = 0
         self._epochs: dict[tuple[GroupType, str], int] = {}
-        """The newest that was written of each group."""
+        """The newest epoch that was written of each group."""
 
     def submitted(self, command: Command[Any]) -> None:
         kind = type(command)
@@ -137,7 +137,7 @@ class CoordinatorMeasures:
 
     @contextmanager
     def append(self, found: Sequence[AnyRecord]) -> Iterator[None]:
-        """Around one durable write of these records; what it raises is a failure."""
+        """Measures one durable write of these records; an exception inside counts as a failed write."""
         started_at = self.now()
         try:
             yield
@@ -150,7 +150,7 @@ class CoordinatorMeasures:
         self.appended(found)
 
     def appended(self, found: Iterable[AnyRecord]) -> None:
-        """These are durable, or were never to be written."""
+        """Counts records that are durable, or that are never written to the store."""
         for record in found:
             if isinstance(record, ClassicGroupInMemory):
                 self._note_epoch(GroupType.CLASSIC, record.group.group_id, record.group.generation_id)
@@ -176,7 +176,11 @@ class CoordinatorMeasures:
                 self.transactions_ended[outcome] += 1
 
     def _note_epoch(self, kind: GroupType, group_id: str, epoch: int) -> None:
-        """Of a classic group every change passes, so one that is not known yet was loaded as it is."""
+        """Counts a rebalance if the epoch is new.
+
+        All changes of a classic group pass here, so a classic group not seen before was loaded, unless its generation
+        is 1.
+        """
         before = self._epochs.get((kind, group_id))
         self._epochs[kind, group_id] = epoch
         if before is None:
@@ -187,7 +191,7 @@ class CoordinatorMeasures:
 
 
 class MeasuredCore(Protocol):
-    """What a scrape looks at; see `core.Core`."""
+    """The part of `core.Core` that a scrape reads."""
 
     @property
     def state(self) -> CoordinatorState: ...
@@ -204,7 +208,7 @@ class MeasuredCore(Protocol):
 
 
 class CoordinatorSource:
-    """What a scrape sees of one coordinator; `core` and `store` are None before the start, `store` also with etcd."""
+    """Metrics of one coordinator for a scrape; `core` and `store` are None before the start, `store` also with etcd."""
 
     def __init__(
         self,
@@ -219,7 +223,7 @@ class CoordinatorSource:
         self._members = dict.fromkeys(GroupType, 0)
 
     async def prepare(self) -> None:
-        """Looks at all groups; those that come or go meanwhile may be counted or not."""
+        """Counts all groups; groups created or deleted meanwhile may be counted or not."""
         groups: dict[tuple[GroupType, str], int] = {}
         members = dict.fromkeys(GroupType, 0)
         state = self._state()
@@ -259,7 +263,7 @@ class CoordinatorSource:
         core = self._core()
         try:
             return None if core is None else core.state
-        except StorageFailure:  # nothing is loaded: the health gauge says so
+        except StorageFailure:  # nothing is loaded: the health gauge shows it
             return None
 
     def _read_counts(self, readings: Readings) -> None:
@@ -290,7 +294,7 @@ def _tables(state: CoordinatorState) -> list[tuple[GroupType, list[str]]]:
 
 
 def _state_of(kind: GroupType, group_id: str, state: CoordinatorState) -> tuple[str, int] | None:
-    """A group's state and how many members it has; None of one that is gone."""
+    """A group's state and its number of members; None if the group is gone."""
     table: dict[GroupType, dict[str, Any]] = {
         GroupType.SHARE: state.share_groups,
         GroupType.CONSUMER: state.consumer_groups,

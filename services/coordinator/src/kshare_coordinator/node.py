@@ -1,16 +1,16 @@
 """The coordinator role as one object: service, machine, leases, sessions, and the calls to share coordinators.
 
-The machine decides; this shell carries out its effects:
-- Leases of nodes and sessions of members are deadlines on the event loop's clock, not records. So when the coordinator
-  itself starts, every node gets a fresh lease and every member a full session timeout: nobody could be heard before.
-- Whoever waits in WatchCatalog is woken after a change.
-- What groups have pending at share coordinators and leaders is done by `group_state`.
+The machine decides, and this shell carries out its effects:
+- Leases of nodes and sessions of members are deadlines on the event loop's clock, not records. When the coordinator
+  starts, every node gets a fresh lease and every member a full session timeout, as no heartbeat could arrive before.
+- WatchCatalog calls that wait are woken after a change.
+- `group_state` does the work that groups have pending at share coordinators and leaders.
 - A target assignment that has to wait for its interval is a deadline, too.
-- Leaders learn the outcomes of transactions by `transaction_markers`.
+- `transaction_markers` sends the outcomes of transactions to leaders.
 
-Where several coordinators share the metadata, all this begins for a part when that part is gained, as after a start,
-and ends when it is lost. Groups that are here are brought in line with topics that another one changed
-(ReconcileTopics).
+If several coordinators share the metadata, this work starts for a partition when the partition is gained, as after a
+start, and ends when it is lost. ReconcileTopics brings the groups of this coordinator in line with topics that another
+coordinator changed.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics import Metrics
 
 STORAGE_RETRY_MS = 1_000
-"""When an expiry could not be written, it is tried again after this."""
+"""Delay before an expiry is retried whose write failed."""
 
 log = logging.getLogger(__name__)
 
 
 class CoordinatorNode:
-    """The whole role; a process, `--single-process` and the simulation all build this.
+    """The whole role, as a process, `--single-process` and the simulation build it.
 
-    `open_store` opens what keeps the metadata; None: what the configs name.
+    `open_store` opens the metadata store; None opens the one that the configs name.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class CoordinatorNode:
         self._sessions: Deadlines[tuple[str, str]] = Deadlines(self._sessions_expired)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._catalog_tasks: dict[asyncio.Task[None], None] = {}
-        """What runs as long as the catalog is here."""
+        """Tasks that run while this is the active coordinator."""
         self._is_reconciling = False
         self._reconciled_with = (-1, 0)
-        """What groups were last brought in line with; see `_reconciled_with`."""
+        """The version of topics that groups were last reconciled with; see the function `_reconciled_with`."""
         self._measures = CoordinatorMeasures()
         self._own_store: KeyValueStore | None = None
-        """What keeps the metadata, where that is a store of this node."""
+        """The metadata store, if it is this node's own."""
         self._mending: StoreMending | None = None
         self._core: Core | None = None
         self._classic: ClassicGroupCalls | None = None
@@ -112,17 +112,17 @@ class CoordinatorNode:
 
     @property
     def core(self) -> Core | None:
-        """What the node works with; None while it is not started."""
+        """The node's core; None while the node is not started."""
         return self._core
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that was really bound."""
+        """The address on which the node listens, with the port that was bound."""
         assert self._server is not None, "the node is not started"
         return self._server.address
 
     def register_metrics(self, metrics: Metrics) -> None:
-        """Shows what this node counts among the metrics of its process."""
+        """Adds this node's metrics to those of its process."""
         self._measures.now = metrics.now
         source = CoordinatorSource(self._measures, core=lambda: self._core, store=lambda: self._own_store)
         metrics.add_node("coordinator", self._settings.node_id, source, self.problems)
@@ -138,20 +138,20 @@ class CoordinatorNode:
         self._core.store_mended()
 
     def problems(self) -> list[str]:
-        """Empty: healthy."""
+        """Problems of this coordinator; an empty list means healthy."""
         if self._core is None:
             return ["the coordinator is not started"]
         return [*self._core.problems(), *(self._mending.problems() if self._mending else ())]
 
     def cluster_problems(self) -> list[str]:
-        """What keeps the cluster from serving; the coordinator itself may be healthy."""
+        """Problems that keep the cluster from serving; the coordinator itself may be healthy."""
         try:
             return problems_of(self._core.state) if self._core is not None else []
         except StorageFailure as failure:
             return [str(failure)]
 
     async def start(self) -> None:
-        """Loads the store and serves; StorageFailure where the store cannot be read or written."""
+        """Loads the store and serves; StorageFailure if the store cannot be read or written."""
         core = self._build()
         incarnation = topic_id_text(self._environment.random.randbytes(16)) if core.is_shared else ""
         if core.is_shared:
@@ -213,7 +213,7 @@ class CoordinatorNode:
         return CoordinatorMember(self._settings.node_id, incarnation, address)
 
     def _advertised_address(self) -> str:
-        """Where others reach it: what it was told, or where it listens."""
+        """The address for other nodes: the configured one, or the one on which the node listens."""
         told = self._settings.coordinator_address
         return self.address if not told or told.endswith(":0") else told
 
@@ -231,7 +231,7 @@ class CoordinatorNode:
         return [timeouts.abort_timed_out(), timeouts.expire_transactional_ids()]
 
     def _resume_catalog(self, state: CoordinatorState) -> None:
-        """Fresh leases for all nodes, and what was interrupted goes on."""
+        """Gives all nodes fresh leases and continues interrupted work of the catalog."""
         assert self._markers is not None
         for node_id, node in sorted(state.nodes.items()):
             self._leases.set((node_id, node.incarnation), self._lease_ms)
@@ -242,7 +242,7 @@ class CoordinatorNode:
     def _resume_groups(
         self, state: CoordinatorState, share_group_ids: Iterable[str], consumer_group_ids: Iterable[str]
     ) -> None:
-        """Fresh sessions for all members, and what was interrupted goes on."""
+        """Gives all members fresh sessions and continues interrupted work of their groups."""
         assert self._keeper is not None
         assert self._consumer_timers is not None
         for group_id in sorted(share_group_ids):
@@ -253,7 +253,7 @@ class CoordinatorNode:
                 self._keeper.work(group_id)
         self._consumer_timers.resume(consumer_group_ids)
 
-    # What comes and goes where several coordinators share the metadata
+    # Partitions gained and lost, if several coordinators share the metadata
 
     def catalog_gained(self) -> None:
         self._start(self._begin_catalog(), self._catalog_tasks)
@@ -293,7 +293,7 @@ class CoordinatorNode:
             self._start(self._reconcile_all())
 
     async def _reconcile_all(self) -> None:
-        """All groups that are here, until they are in line with the newest topics."""
+        """Reconciles all groups of this coordinator until they match the newest topics."""
         core = self._core
         assert core is not None
         try:
@@ -417,7 +417,7 @@ class CoordinatorNode:
         )
 
     async def stop(self, grace_ms: int) -> None:
-        """Refuses new calls, lets those under way finish for `grace_ms`, and closes the store."""
+        """Refuses new calls, gives calls in flight `grace_ms` to finish, and closes the store."""
         self._leases.stop()
         self._sessions.stop()
         if self._core is not None:

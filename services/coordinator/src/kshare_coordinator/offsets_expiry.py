@@ -1,6 +1,6 @@
-"""Looks every offsets.retention.check.interval.ms for committed offsets that are to be forgotten.
+"""Expiry of committed offsets, every offsets.retention.check.interval.ms.
 
-Groups are looked at in portions, one command each, so that other commands get their turn in between.
+Groups are checked in portions, one command each, so that other commands are decided in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class OffsetsExpiry:
-    """`run` never ends by itself; what could not be written is found again at the next look."""
+    """The expiry loop; `run` ends only when cancelled. After a failed write the next run finds the same offsets."""
 
     def __init__(self, core: Core, interval_ms: int) -> None:
         self._core = core

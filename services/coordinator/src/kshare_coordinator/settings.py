@@ -1,4 +1,4 @@
-"""What a coordinator is told at its start."""
+"""Settings of a coordinator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CoordinatorSettings:
 
     node_id: int
     listen: str
-    """Where it serves gRPC, "host:port"; port 0 picks one."""
+    """The gRPC listen address, "host:port"; port 0 picks a free one."""
     coordinator_address: str
-    """Where the other roles and other coordinators reach it; empty: where it listens."""
+    """The address for the other roles and other coordinators; empty means the listen address."""
     configs: Configs

@@ -1,22 +1,23 @@
-"""Makes decided outcomes of transactions known: WriteTxnMarkers to the leaders of all their partitions.
+"""Sender of transaction markers: WriteTxnMarkers to the leaders of all partitions of decided transactions.
 
-One call at a time goes to each leader, with all markers that gathered for it meanwhile, of many transactions. A
-partition is done when its leader answered NONE, or when it is gone from the catalog. All else is tried again: soon at
-first, then less and less often, and at once when the catalog changes. When all partitions of a transaction are done,
-the machine completes it. Everything that is under way is in the machine's records, so after a restart it begins again;
-writing a marker twice does no harm.
+Each leader gets one call at a time, with all markers, of many transactions, that queued up for it meanwhile. A
+partition is done when its leader answers NONE, or when it is gone from the catalog. All other results are retried with
+exponential back-off, and at once when the catalog changes. When all partitions of a transaction are done, the machine
+completes it. The machine's records hold all decided transactions, so sending starts again after a restart. Writing a
+marker is idempotent.
 
-Coordinator epoch. A marker of a call that was given up may still arrive, even after its transaction was completed by
-another call, and where the client keeps its epoch (before KIP-890) it could then end the producer's next transaction.
-So an epoch that was never in a marker is taken at the first call, which fences earlier incarnations, and again after
-each call whose outcome is not known; leaders refuse older ones (TRANSACTION_COORDINATOR_FENCED).
+Coordinator epoch. A marker may arrive after its call was given up, even after another call completed its transaction.
+If the client keeps its producer epoch (before KIP-890), such a marker could end the producer's next transaction. So
+the first call takes an epoch that was never in a marker, which fences earlier incarnations. A new one is taken after
+each call whose outcome is unknown. Leaders refuse older epochs (TRANSACTION_COORDINATOR_FENCED).
 
-Groups. Offsets in the transaction that are another coordinator's are told to it when all partitions are done (see
-`transaction_owners`), with the same epoch; then the machine completes the transaction.
+Groups. Some offsets in a transaction may belong to groups of other coordinators. When all partitions are done, these
+coordinators are told the outcome (see `transaction_owners`), with the same epoch. Then the machine completes the
+transaction.
 
-INVALID_PRODUCER_EPOCH means that the partition's log knows a later epoch of the producer, so the outcome can never be
-written there any more, nor is it needed: the partition counts as done. Kafka's coordinator stops sending instead, and
-the transactional id stays as it is until the coordinator moves.
+INVALID_PRODUCER_EPOCH means that the partition's log has a later epoch of the producer. The outcome can then never be
+written there, nor is it needed, so the partition counts as done. Kafka's coordinator stops sending instead, and the
+transactional id stays as it is until the coordinator moves.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ FIRST_RETRY_MS = 50
 MAXIMUM_RETRY_MS = 1_000
 CALL_TIMEOUT_MS = 5_000
 PARTITIONS_PER_CALL = 10_000
-"""A call takes whole markers for up to so many partitions; what is more waits for the next call. It is what leaders
-take, and no transaction has more."""
+"""Limit of partitions in a call, which holds whole markers; further markers wait for the next call. It is the limit of
+leaders, and no transaction has more."""
 DONE_CODES = (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""Answers after which there is nothing left to do for a partition; see the module's text."""
+"""Codes after which a partition is done; see the module's text."""
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ Marker = leader_pb2.WriteTxnMarkersRequest.Marker
 
 @dataclass(slots=True, eq=False)
 class _Ending:
-    """A transaction whose outcome is decided, and the partitions that are not known to have it."""
+    """A transaction with a decided outcome, and its partitions that are not yet done (`remaining`)."""
 
     transactional_id: str
     producer_id: int
@@ -63,14 +64,14 @@ class _Ending:
     transaction_version: int
     remaining: Partitions
     failed: Partitions = field(default_factory=dict)
-    """Those of `remaining` that wait to be tried again."""
+    """Partitions of `remaining` that wait for a retry."""
     told: dict[str, None] = field(default_factory=dict)
-    """Groups of other coordinators that have dealt with their offsets."""
+    """Groups of other coordinators whose offsets are done."""
     telling: asyncio.Task[None] | None = None
     delay_ms: int = FIRST_RETRY_MS
     retry: asyncio.TimerHandle | None = None
     is_forgotten: bool = False
-    """The transactions are another coordinator's."""
+    """Whether another coordinator has the transactions now."""
 
     @classmethod
     def of(cls, metadata: TransactionMetadata) -> _Ending:
@@ -90,7 +91,10 @@ Tell = Callable[[TransactionMetadata, Sequence[str], int], Awaitable[Mapping[str
 
 
 class TransactionMarkers:
-    """See the module's text. `state` gives the machine's state; `complete` and `next_epoch` submit to the machine."""
+    """The sender; see the module's text.
+
+    `state` gives the machine's state; `complete` and `next_epoch` submit commands to the machine.
+    """
 
     def __init__(
         self,
@@ -108,7 +112,7 @@ class TransactionMarkers:
         self._tell = tell
         self._endings: dict[str, _Ending] = {}
         self._queues: dict[str, Batch] = {}
-        """By leader address: what goes into the next calls."""
+        """Partitions for the next calls, by leader address."""
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._channels: dict[str, Channel] = {}
         self._closing: dict[asyncio.Task[None], None] = {}
@@ -117,13 +121,13 @@ class TransactionMarkers:
         self._stopped = False
 
     def send(self, transactional_id: str) -> None:
-        """The transaction's outcome is decided."""
+        """Starts sending the markers of a transaction whose outcome is decided."""
         ending = _Ending.of(self._state().transactions[transactional_id])
         self._endings[transactional_id] = ending
         self._route(ending, ending.remaining)
 
     def catalog_changed(self) -> None:
-        """What waits to be tried again is tried now; channels to leaders that are gone are closed."""
+        """Retries all failed partitions now; closes channels to leaders that are gone."""
         for ending in list(self._endings.values()):
             ending.delay_ms = FIRST_RETRY_MS
             self._try_again(ending)
@@ -134,7 +138,7 @@ class TransactionMarkers:
             task.add_done_callback(lambda done: self._closing.pop(done, None))
 
     def forget(self) -> None:
-        """Another coordinator has the transactions now, and goes on."""
+        """Stops all sending: another coordinator has the transactions now and continues."""
         for ending in self._endings.values():
             ending.is_forgotten = True
             if ending.retry is not None:
@@ -157,15 +161,15 @@ class TransactionMarkers:
             await channel.close()
         self._channels.clear()
 
-    # Where a marker goes
+    # Routing of markers
 
     def _route(self, ending: _Ending, partitions: Iterable[TopicPartition]) -> None:
-        """Each partition to its leader's queue; those that are gone are done, those without a leader wait."""
+        """Queues each partition for its leader; deleted partitions are done, those without a leader wait."""
         failed: Partitions = {}
         for partition in list(partitions):
             try:
                 exists, address = self._leader_of(partition)
-            except StorageFailure:  # the state is being loaded again
+            except StorageFailure:  # the state is being reloaded
                 exists, address = True, None
             if not exists:
                 del ending.remaining[partition]
@@ -177,7 +181,7 @@ class TransactionMarkers:
         self._settle(ending, failed, f"{len(failed)} of its partitions have no live leader")
 
     def _leader_of(self, partition: TopicPartition) -> tuple[bool, str | None]:
-        """Whether the partition exists, and the address of its leader where that lives."""
+        """Whether the partition exists, and the address of its leader if the leader is live."""
         state = self._state()
         topic = state.topics.get(partition.topic_id)
         if topic is None or partition.partition >= len(topic.placements):
@@ -186,7 +190,7 @@ class TransactionMarkers:
         return True, node.rpc_address if node else None
 
     def _settle(self, ending: _Ending, failed: Partitions, problem: str) -> None:
-        """After some partitions were dealt with: tries failed ones again later, and completes what has none left."""
+        """Finishes the ending if no partition remains; schedules a retry of failed partitions otherwise."""
         if not ending.remaining:
             self._finish(ending)
             return
@@ -215,7 +219,7 @@ class TransactionMarkers:
             self._finish(ending)
 
     def _finish(self, ending: _Ending) -> None:
-        """Every partition is done: when groups that are elsewhere are, too, the machine completes the transaction."""
+        """After all partitions are done: tells groups of other coordinators, then completes the transaction."""
         if self._stopped or ending.is_forgotten or ending.telling is not None:
             return
         untold = self._untold(ending)
@@ -232,7 +236,7 @@ class TransactionMarkers:
         self._complete(command).add_done_callback(lambda done: self._finished(ending, done))
 
     def _finished(self, ending: _Ending, done: asyncio.Future[bool]) -> None:
-        """The next transaction of the id may be ending already; it is another value."""
+        """Removes a completed ending, unless the next transaction of the id is already ending and has replaced it."""
         if done.cancelled() or self._stopped or ending.is_forgotten:
             return
         failure = done.exception()
@@ -309,7 +313,7 @@ class TransactionMarkers:
             self._apply(address, batch, answer)
 
     def _take(self, address: str) -> Batch:
-        """Empty where everything was forgotten meanwhile."""
+        """The next call's partitions; empty if `forget` was called meanwhile."""
         queue = self._queues.get(address)
         batch: Batch = {}
         if queue is None:
@@ -331,7 +335,7 @@ class TransactionMarkers:
         return self._channels[address]
 
     async def _coordinator_epoch(self) -> int:
-        """StorageFailure where a new one could not be written."""
+        """The epoch for calls; StorageFailure if a new one could not be written."""
         if self._epoch is not None:
             return self._epoch
         if self._new_epoch is None:
@@ -340,7 +344,7 @@ class TransactionMarkers:
         return await asyncio.shield(self._new_epoch)
 
     def _take_epoch(self, taken: asyncio.Future[int]) -> None:
-        """Runs before those who wait for the epoch go on: callbacks are called in the order they were added."""
+        """Stores a new epoch before tasks that wait for it continue: callbacks run in the order they were added."""
         self._new_epoch = None
         if not taken.cancelled() and taken.exception() is None:
             self._epoch = taken.result()

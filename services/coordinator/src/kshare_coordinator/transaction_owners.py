@@ -1,16 +1,17 @@
-"""What coordinators say to each other about the offsets of transactions.
+"""Calls between coordinators about the offsets of transactions.
 
-The active coordinator has the transactions; the offsets in them are rows of their groups, which may be another one's.
+The active coordinator has the transactions. The offsets in them are rows of their groups, which another coordinator may
+own.
 
-- A group's owner asks the active coordinator whether the group is in the producer's open transaction, or to add it,
-  before it takes a TxnOffsetCommit (AddOffsetsToTxn). The answer counts only if no end of a transaction of that
-  producer came in meanwhile; else it is asked again. So offsets of a transaction that has ended are never left waiting
-  for the producer's next one.
-- When a transaction ends, the active coordinator tells the owners of its groups (CompleteTransactionOffsets), again and
-  again until each has said that it is done, and only then completes it. Such a call carries a coordinator epoch as a
-  transaction marker does: drawn from the catalog's counter, and anew after each call whose outcome is not known. An
-  owner refuses epochs below the highest it has seen, and below the counter at which it got a group partition. So a call
-  that was delayed never ends a later transaction of a producer that keeps its epoch.
+- Before a group's owner takes a TxnOffsetCommit, it calls AddOffsetsToTxn at the active coordinator, which verifies
+  that the group is in the producer's open transaction, or adds it. The answer is valid only if no end of a transaction
+  of that producer arrived meanwhile; otherwise the call is repeated. So offsets of an ended transaction never stay
+  pending until the producer's next one.
+- When a transaction ends, the active coordinator calls CompleteTransactionOffsets at the owners of its groups. It
+  retries until each owner is done, and only then completes the transaction. As a transaction marker, the call carries a
+  coordinator epoch: drawn from the catalog's counter, and drawn anew after each call whose outcome is unknown. An owner
+  refuses epochs below the highest that it has seen, and below the counter at which it gained a group partition. So a
+  delayed call never ends a later transaction of a producer that keeps its epoch.
 """
 
 from __future__ import annotations
@@ -31,31 +32,31 @@ from kshare_rpc.network import CallFailed, Channel, Network
 
 CALL_TIMEOUT_MS = 5_000
 ATTEMPTS = 3
-"""How often the active coordinator is asked while ends of the producer's transactions come in."""
+"""How often the active coordinator is asked while ends of the producer's transactions arrive."""
 
 
 class TransactionOwners:
-    """See the module's text; both sides of both calls."""
+    """Both sides of both calls; see the module's text."""
 
     def __init__(self, core: Core, network: Network) -> None:
         self._core = core
         self._network = network
         self._channels: dict[str, Channel] = {}
         self._asking: dict[int, dict[object, None]] = {}
-        """By producer id: questions under way that no end of a transaction came in for."""
+        """AddOffsetsToTxn calls in flight since which no end of a transaction arrived, by producer id."""
         self._lowest_epoch = 0
         """Calls with a lower coordinator epoch are refused."""
 
     # At the owner of a group
 
     def groups_gained(self) -> None:
-        """What was sent before is from before somebody else had them."""
+        """Fences calls sent before now: other coordinators may have owned the groups since those were sent."""
         self._lowest_epoch = max(self._lowest_epoch, self._core.state.epoch_counter)
 
     async def transaction_code(self, request: pb.TxnOffsetCommitRequest) -> ErrorCode:
-        """What the active coordinator says, in the codes of TxnOffsetCommit; the commit must be submitted at once.
+        """The active coordinator's answer as a code of TxnOffsetCommit; the commit must be submitted at once.
 
-        COORDINATOR_NOT_AVAILABLE where it cannot be asked.
+        COORDINATOR_NOT_AVAILABLE if the active coordinator cannot be reached.
         """
         for _ in range(ATTEMPTS):
             question = object()
@@ -94,7 +95,7 @@ class TransactionOwners:
     async def complete_offsets(
         self, request: pb.CompleteTransactionOffsetsRequest
     ) -> pb.CompleteTransactionOffsetsResponse:
-        """CompleteTransactionOffsets; StorageFailure where it could not be written."""
+        """Handles CompleteTransactionOffsets; StorageFailure if the result could not be written."""
         if request.coordinator_epoch < self._lowest_epoch:
             text = f"Coordinator epoch {request.coordinator_epoch} is older than {self._lowest_epoch}"
             code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
@@ -114,9 +115,9 @@ class TransactionOwners:
     # At the active coordinator
 
     async def tell(self, metadata: TransactionMetadata, group_ids: Sequence[str], epoch: int) -> Mapping[str, str]:
-        """Tells the owners of these groups how the transaction ends; the groups that are not done, and why.
+        """Tells the owners of these groups the transaction's outcome; returns problems by group that is not done.
 
-        Raises CallFailed where it is not known whether a call took effect; then `epoch` must not be used again.
+        CallFailed if it is unknown whether a call took effect; `epoch` must then not be used again.
         """
         by_address: dict[str | None, list[str]] = {}
         for group_id in group_ids:
@@ -135,7 +136,7 @@ class TransactionOwners:
         return problems
 
     async def _tell_one(self, address: str, metadata: TransactionMetadata, group_ids: list[str], epoch: int) -> str:
-        """Empty: done."""
+        """Calls one owner; returns a problem, or an empty text if its groups are done."""
         request = pb.CompleteTransactionOffsetsRequest(
             coordinator_epoch=epoch,
             producer_id=metadata.producer_id,

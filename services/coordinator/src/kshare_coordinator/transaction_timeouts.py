@@ -1,7 +1,7 @@
-"""Looks for transactions that are open longer than their timeout, and for transactional ids that nobody uses any more.
+"""Periodic scans for transactions that exceed their timeout, and for expired transactional ids.
 
-Both by wall time and at Kafka's intervals: transaction.abort.timed.out.transaction.cleanup.interval.ms, and
-transaction.remove.expired.transaction.cleanup.interval.ms. What could not be written is found again at the next look.
+Both compare wall time and run at Kafka's intervals: transaction.abort.timed.out.transaction.cleanup.interval.ms, and
+transaction.remove.expired.transaction.cleanup.interval.ms. After a failed write the next scan finds the same work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class TransactionTimeouts:
-    """Two loops that never end by themselves."""
+    """The two scan loops, which run until they are cancelled."""
 
     def __init__(self, core: Core, clock: Clock, configs: Configs) -> None:
         self._core = core
@@ -37,7 +37,7 @@ class TransactionTimeouts:
                 log.error("transactions that timed out could not be aborted: %s", failure)
 
     async def _abort(self) -> None:
-        """All of them in one turn of the machine, with one write."""
+        """Aborts all timed-out transactions in one turn of the machine, with one write."""
         found = timed_out_transactions(self._core.state, self._clock.now_ms())
         aborts = [
             self._core.submit(AbortTimedOutTransaction(transactional_id=transactional_id)) for transactional_id in found
