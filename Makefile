@@ -59,6 +59,7 @@ check: setup
 	$(BIN)/mypy libs/*/src services/*/src tests protos/generate.py libs/wire/generate_message_plans.py
 	$(BIN)/lint-imports
 	$(BIN)/python tests/support/tidy.py
+	$(BIN)/python tests/support/references.py
 
 # Speed as a ratio against Apache Kafka 4.3.1 in the same run; needs Java 17 and Maven.
 bench: setup

@@ -4,7 +4,7 @@ The lease counts from the time at which the last keep-alive that was answered wa
 in etcd. Whatever makes its end likely ends the whole session (`lose`): nothing is owned any more, the listener is told,
 and the store begins anew with another lease. Nothing of a session is carried over to the next one.
 
-Under the lease: `coordinators/` and `owners/` are watched; what is free is claimed up to this coordinator's share, and
+Under the lease: coordinators and owners are watched; what is free is claimed up to this coordinator's share, and
 what it has too much of is given back (`claims`). A claimed partition is answered for when its rows are read, and the
 catalog is known up to the claim. One that is given back is not answered for any more, then an append that has begun
 comes to its end, then its key goes.
