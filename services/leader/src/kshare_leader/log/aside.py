@@ -1,4 +1,4 @@
-"""A thread for work on record bytes that takes long and happens in C, where it leaves the GIL to the event loop."""
+"""A thread for long work on record bytes in C, which releases the GIL for the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Aside:
-    """One thread, started when it is first needed; its work is done in the order in which it was given."""
+    """One thread, started at its first work; work is done in order."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -24,7 +24,7 @@ class Aside:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:
-        """Drops what has not begun; work that is under way ends by itself."""
+        """Drops work that has not begun; work in progress ends by itself."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None

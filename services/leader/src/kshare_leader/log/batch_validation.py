@@ -1,12 +1,11 @@
-"""Validates produced batches before they are appended: small ones at once, large ones on a thread, in order.
+"""The validation of produced batches before they are appended: small ones at once, large ones on a thread, in order.
 
 A batch of up to `inline_bytes` after decompression is validated on the event loop, which takes at most a few
-milliseconds. A larger one goes to the thread, and what comes for its partition meanwhile, markers of transactions
-included, waits behind it: batches of one partition are appended in the order in which they came, as idempotent
-producers need. Partitions take turns at the thread, so one that gets many large batches delays others by one batch at
-a time.
+milliseconds. A larger one goes to the thread. Later batches of its partition, and markers of transactions, wait behind
+it: batches of one partition are appended in order of arrival, as idempotent producers need. Partitions take turns at
+the thread, so a partition with many large batches delays others by one batch at a time.
 
-At most `queued_bytes_limit` of batches wait; more get KAFKA_STORAGE_ERROR, which producers try again.
+At most `queued_bytes_limit` of batches wait; more get KAFKA_STORAGE_ERROR, which producers retry.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ QUEUED_BYTES_LIMIT = 64 * 1024 * 1024
 
 
 class CheckedBatch(NamedTuple):
-    """A batch that may be appended as far as its own bytes go. `newest_ms`: -1 where no record has a timestamp."""
+    """A batch whose own bytes are valid. `newest_ms`: -1 where no record has a timestamp."""
 
     records: memoryview
     header: BatchHeader
@@ -37,11 +36,11 @@ class CheckedBatch(NamedTuple):
 
 
 Outcome = CheckedBatch | Exception | None
-"""None: there was nothing to validate."""
+"""None: there was no batch to validate."""
 
 
 class ProducedBatch(NamedTuple):
-    """What a producer sent, and the rules of its topic."""
+    """A batch as a producer sent it, and the rules of its topic."""
 
     records: memoryview
     rules: RecordRules
@@ -57,7 +56,7 @@ class ProducedBatch(NamedTuple):
 def rules_of(
     settings: TopicSettings, partition: str, now_ms: int, limit_bytes: int = DEFAULT_DECOMPRESSED_BYTES
 ) -> RecordRules:
-    """What a topic with these settings asks of records that come now."""
+    """The rules that a topic with these settings has for records that are produced now."""
     return RecordRules(
         partition,
         settings.compacts,
@@ -72,11 +71,11 @@ class _Waiting(NamedTuple):
     batch: ProducedBatch | None
     done: Callable[[Outcome], None]
     is_large: bool
-    """It was found to be too large for the event loop; of others that is not known yet."""
+    """The batch was found too large for the event loop; False also means not checked yet."""
 
 
 class BatchValidation:
-    """All batches of a node that wait for their validation."""
+    """The queue of all batches of a node that wait for their validation."""
 
     def __init__(self, aside: Aside, *, inline_bytes: int, queued_bytes_limit: int = QUEUED_BYTES_LIMIT) -> None:
         self._aside = aside
@@ -85,15 +84,15 @@ class BatchValidation:
         self._queued_bytes = 0
         self._lanes: dict[TopicPartition, deque[_Waiting]] = {}
         self._ready: deque[TopicPartition] = deque()
-        """The partitions of `_lanes` in the order of their turns; the one that has its turn is in front."""
+        """The partitions of `_lanes` in the order of their turns; the current one is first."""
         self._task: asyncio.Task[None] | None = None
         self.count = 0
-        """How many wait."""
+        """The number of waiting batches and markers."""
 
     def submit(self, key: TopicPartition, batch: ProducedBatch | None, done: Callable[[Outcome], None]) -> None:
-        """Calls `done` with the outcome, at once where nothing waits for the partition and the batch is small.
+        """Calls `done` with the outcome, at once where the partition's queue is empty and the batch is small.
 
-        Without a batch only the order is kept.
+        A marker passes None as its batch and only keeps its place in the order.
         """
         lane = self._lanes.get(key)
         is_first = lane is None
@@ -117,7 +116,7 @@ class BatchValidation:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="batch-validation")
 
     def close(self, error: Exception) -> None:
-        """Ends all that waits with `error`."""
+        """Fails all waiting batches with `error`."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

@@ -3,24 +3,25 @@
 The rules of Kafka 4.3's Cleaner, LogCleanerManager and MemoryRecords.filterTo:
 
 - the active segment, segments younger than min.compaction.lag.ms and all from the last stable offset on stay untouched;
-- a log is due when more than min.cleanable.dirty.ratio of its bytes came since the last time, or when a record waits
-  for longer than max.compaction.lag.ms;
-- a tombstone (null value) stays until delete.retention.ms after the first compaction that met it; that time, the delete
-  horizon, is in its batch's header;
-- records of aborted transactions go; a transaction's marker stays while records of it are there, then until its
+- a log is due when more than min.cleanable.dirty.ratio of its bytes were appended since the last run, or when a record
+  waits for longer than max.compaction.lag.ms;
+- a tombstone (null value) stays until delete.retention.ms after the first compaction that processed it; that time, the
+  delete horizon, is in its batch's header;
+- records of aborted transactions are removed; a transaction's marker stays while it has records, then until its
   horizon;
-- a batch keeps its offsets; one without records goes. Small neighbouring segments become one.
+- a batch keeps its offsets; a batch without records is removed. Small adjacent segments are merged.
 
-**How.** Two passes. The first goes over what is new (the dirty part) and notes the newest offset of each key, at most
-`keys_limit` keys; when they are more, the rest of the log is the next run's. The second goes over the log from its
-start and puts back each batch with the records that stay. Both work in slices of SLICE_BYTES, between which the leader
-serves; each slice of the second pass is one atomic write. Within a batch of very many records it serves between pieces
-of keys, and the batch is decompressed and written anew on a thread. What a crash, a new log start or a closed log cuts
-off is a log in which some superseded records are gone and others not, which is what compaction promises: the newest
-record of a key is never touched, a value goes before or together with the tombstone that deleted it, and the run is
-repeated.
+**How.** A run has two passes. The first goes over the dirty part and notes the newest offset of each key, at most
+`keys_limit` keys; the next run does the rest of a log with more. The second goes over the log from its start and writes
+back each batch with the records that stay. Both work in slices of SLICE_BYTES and yield to the event loop between them.
+Each slice of the second pass is one atomic write. Within a batch of very many records a run also yields between pieces
+of keys; such a batch is decompressed and rewritten on a thread.
 
-Kafka keeps an empty batch to remember a producer's last sequence or the log's end; both are rows of their own here.
+A crash, a new log start or a closed log may end a run early. Then some superseded records are removed and others are
+not, which compaction permits: the newest record of a key is never touched, a value is removed before or together with
+the tombstone that deleted it, and the run is repeated.
+
+Kafka keeps an empty batch to remember a producer's last sequence or the log's end; both have their own rows here.
 """
 
 from __future__ import annotations
@@ -50,13 +51,15 @@ ABORT, COMMIT = 0, 1
 _DIGEST_BYTES = 16
 
 Step = int | Callable[[], object]
-"""What a run gives to its driver: the bytes that a slice has read, or work that takes long, which the driver does
-beside the event loop and whose result it sends back."""
+"""What a run yields to its driver.
+
+Either the bytes that a slice has read, or long work, which the driver runs on a thread and whose result it sends back.
+"""
 Steps = Generator[Step, Any, None]
 
 
 class CompactionPlan(NamedTuple):
-    """What a compaction of a log would do."""
+    """The plan of a compaction of one log."""
 
     first_dirty_offset: int
     end_offset: int
@@ -66,11 +69,11 @@ class CompactionPlan(NamedTuple):
 
 
 class CompactionAborted(Exception):
-    """The log was closed, moves, or is another one than at the start of the run; nothing is wrong with it."""
+    """The log was closed, is being reassigned, or was changed during the run; this is not an error."""
 
 
 def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan:
-    """What can be compacted now, and whether it is due."""
+    """The segments that can be compacted now, and whether the log is due."""
     settings, closed = log.settings, log.segments.closed
     first_dirty_offset = log.first_dirty_offset
     bound = min(log.last_stable_offset, log.segments.active.base_offset)
@@ -92,17 +95,17 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan:
 
 
 class CleanedTransactions:
-    """Which batches belong to aborted transactions, and which markers have no records left."""
+    """The transactions of a run: which batches are of aborted ones, and which markers have no records left."""
 
     def __init__(self, aborted: list[AbortedTransaction]) -> None:
         self._aborted: dict[int, list[AbortedTransaction]] = {}
         for transaction in sorted(aborted, key=lambda transaction: transaction.first_offset):
             self._aborted.setdefault(transaction.producer_id, []).append(transaction)
         self._with_records: dict[int, None] = {}
-        """Producers that have batches since their last marker."""
+        """Producers with batches since their last marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Of a batch of data; each one must be asked about, in the log's order."""
+        """Whether a data batch is of an aborted transaction; to be called for each one in the log's order."""
         if not header.is_transactional:
             return False
         self._with_records[header.producer_id] = None
@@ -111,7 +114,7 @@ class CleanedTransactions:
         return index >= 0 and header.base_offset <= transactions[index].last_offset
 
     def is_without_records(self, header: BatchHeader, data: bytes) -> bool:
-        """Of a control batch; each one must be asked about, in the log's order."""
+        """Whether a marker's transaction has no records left; to be called for each control batch in log order."""
         record = next(open_records(data), None)
         if record is None or record.key is None or int.from_bytes(record.key[2:4], "big") not in (ABORT, COMMIT):
             return False
@@ -126,7 +129,7 @@ class NewestOffsets:
     def __init__(self) -> None:
         self._offsets: dict[bytes, int] = {}
         self.end_offset = 0
-        """Every record below was looked at."""
+        """All records of the dirty part below this offset were noted."""
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -139,7 +142,7 @@ class NewestOffsets:
 
 
 class BatchFilter:
-    """What becomes of each batch; batches must come in the log's order."""
+    """The filter of a run, which keeps, rewrites or removes each batch; batches must come in the log's order."""
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class BatchFilter:
         self._new_horizon_ms = now_ms + delete_retention_ms
 
     def filter(self, batch: StoredBatch) -> Generator[Step, Any, StoredBatch | None]:
-        """The batch itself where it stays as it is, None where nothing of it stays. KafkaError CORRUPT_MESSAGE."""
+        """The filtered batch: itself where it is unchanged, None where no record stays. KafkaError CORRUPT_MESSAGE."""
         header = read_header(batch.data)
         horizon_ms = delete_horizon_ms(header)
         if header.is_control:
@@ -224,7 +227,7 @@ class LogCompaction:
         self.removed_bytes = 0
 
     def steps(self) -> Steps:
-        """Does the work; see `Step` for what it gives. The log may be used and changed in between.
+        """Runs the compaction as a generator of `Step`s. The log may be used and changed in between.
 
         CompactionAborted; KafkaError where a batch cannot be opened; StorageFailure.
         """
@@ -283,7 +286,7 @@ class LogCompaction:
             yield sum([batch.length for batch in batches])
 
     def _note_batch(self, batch: StoredBatch, header: BatchHeader) -> Steps:
-        """Notes keys up to the batch's end, or until they are `keys_limit`, which a single batch may have, too."""
+        """Notes keys up to the batch's end or the limit `keys_limit`, which a single batch may reach."""
         newest, first_offset = self._newest, self._plan.first_dirty_offset
         opened, _ = yield from open_stepwise(self._reader, batch)
         position = 0
@@ -303,7 +306,7 @@ class LogCompaction:
                 yield 0
 
     def _groups(self) -> list[list[Segment]]:
-        """Neighbouring segments that become one: as many as segment.bytes allows before they are compacted."""
+        """Adjacent segments to merge: as many as segment.bytes allows by their sizes before compaction."""
         groups: list[list[Segment]] = []
         size_bytes = 0
         for row in self._log.segments.closed:
@@ -325,7 +328,7 @@ class LogCompaction:
             self._log.rewrite({}, cleaned, _merged(cleaned))
 
     def _clean_segment(self, row: Segment, batch_filter: BatchFilter) -> Generator[Step, Any, Segment]:
-        """Puts back what stays of one segment; the result is its row then."""
+        """Writes back the records of one segment that stay; returns the segment's new row."""
         log, end_offset = self._log, row.end_offset
         position = max(row.base_offset, log.log_start_offset)
         exact = row._replace(size_bytes=0, largest_timestamp_ms=NO_TIMESTAMP, first_timestamp_ms=NO_TIMESTAMP)
@@ -354,7 +357,7 @@ class LogCompaction:
 
 
 def _merged(rows: list[Segment]) -> Segment:
-    """Neighbouring segments as one."""
+    """Adjacent segments merged into one."""
     newest = max(rows, key=lambda row: row.largest_timestamp_ms)  # the first of several
     first = next((row for row in rows if row.size_bytes), rows[0])
     return rows[0]._replace(

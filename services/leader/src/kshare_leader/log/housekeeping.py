@@ -1,15 +1,16 @@
-"""What is done to logs from time to time: retention, compaction, and freeing the disk of what they removed.
+"""The periodic tasks of logs: retention, compaction, and freeing the disk of removed records.
 
-Two tasks, as in Kafka. One goes over the logs of topics that are not compacted every log.retention.check.interval.ms.
-The other compacts: of the logs that are due, the one with the largest dirty ratio first, then the next, and rests for
-log.cleaner.backoff.ms when none is due; the retention of compacted topics (cleanup.policy=compact,delete) is its part
-too, so that the two never work on the same log. Without log.cleaner.enable the first one does all that is left.
+Two tasks, as in Kafka. The first applies retention to topics that are not compacted, every
+log.retention.check.interval.ms. The second compacts the due log with the largest dirty ratio, then the next, and sleeps
+for log.cleaner.backoff.ms when none is due. It also does the retention of compacted topics
+(cleanup.policy=compact,delete), so that the two never work on the same log. Without log.cleaner.enable the first task
+does the retention of all topics.
 
-The leader serves meanwhile: the cleaner sleeps after each slice for as long as it took, so that it never has more than
-half of the process, and for as long as log.cleaner.io.max.bytes.per.second asks.
+Clients are served meanwhile: the cleaner sleeps after each slice for as long as the slice took, so that it never uses
+more than half of the process, and longer where log.cleaner.io.max.bytes.per.second requires it.
 
-A log whose batches cannot be opened is left alone until the leader is started again, as in Kafka; a disk that fails is
-tried again the next time. Both are reported.
+A log whose batches cannot be opened is not compacted again until the leader restarts, as in Kafka; a failed disk is
+retried the next time. Both are reported.
 
 Of the other log.cleaner configs, `threads`, `io.buffer.size` and `io.buffer.load.factor` have no meaning here.
 """
@@ -29,13 +30,13 @@ from kshare_leader.log.retention import retained_from
 from kshare_runtime.ports import Clock
 
 KEY_BYTES = 192
-"""Memory for one key while a log is compacted; log.cleaner.dedupe.buffer.size by this many keys fit."""
+"""Memory for one key while a log is compacted; a run holds log.cleaner.dedupe.buffer.size / KEY_BYTES keys."""
 LOGS_PER_TURN = 50
-"""Logs whose retention is looked at before others have their turn."""
+"""Logs whose retention is checked before the task yields to the event loop."""
 
 
 class LogHousekeeping:
-    """See the module's text."""
+    """The two tasks of one node; the module's docstring has the rules."""
 
     def __init__(
         self, *, logs: PartitionLogs, clock: Clock, configs: Configs, report: Callable[[str], None] = lambda text: None
@@ -50,7 +51,7 @@ class LogHousekeeping:
         self._uncleanable: dict[TopicPartition, PartitionLog] = {}
 
     async def run(self) -> None:
-        """Does both tasks until it is cancelled."""
+        """Runs both tasks until it is cancelled."""
         tasks = [self._check_retention()]
         if self._cleaner_enabled:
             tasks.append(self._clean())
@@ -69,7 +70,7 @@ class LogHousekeeping:
             await asyncio.sleep(0 if cleaned else self._configs.integer("log.cleaner.backoff.ms") / 1000)
 
     async def retain_all(self, *, compacted: bool | None) -> None:
-        """Retention of all logs whose topics are compacted, are not, or (None) of all."""
+        """Applies retention to logs of compacted topics (True), of other topics (False), or of all (None)."""
         for count, log in enumerate(self._logs.all_logs()):
             if count % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -77,7 +78,7 @@ class LogHousekeeping:
                 self._retain(log)
 
     async def clean_one(self) -> bool:
-        """Compacts the log that needs it most; False where none does."""
+        """Compacts the due log with the largest dirty ratio; False where none is due or the run failed."""
         now_ms = self._clock.now_ms()
         due: list[tuple[float, PartitionLog]] = []
         for log in self._logs.all_logs():

@@ -1,4 +1,4 @@
-"""What lies where in the store of a leader node.
+"""The layout of a leader node's store: the column families, their keys and their values.
 
 Every key of a partition starts with its topic id (16 bytes) and its number (4 bytes, big endian), so a partition or a
 whole topic is one range of keys in each family.
@@ -63,7 +63,7 @@ def partition_prefix(key: TopicPartition) -> bytes:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The first key after all that start with `prefix`; None where there can be none."""
+    """The first key after all keys that start with `prefix`; None where `prefix` has no such key."""
     number = int.from_bytes(prefix, "big") + 1
     return None if number >> (8 * len(prefix)) else number.to_bytes(len(prefix), "big")
 

@@ -1,8 +1,8 @@
-"""Batches that were stored before produced batches were validated: which of them consumers can read.
+"""Batches that an older version stored without validation: finds out which of them consumers can read.
 
-A share consumer's client that meets one malformed batch gives up the whole range that it acquired, with the good
-batches of other producers. So share groups never get a malformed batch: it is archived like offsets that were compacted
-away, and reported.
+A share consumer that meets one malformed batch gives up the whole range that it acquired, with the good batches of
+other producers. So share groups never get a malformed batch: it is archived like offsets that compaction removed, and
+reported.
 
 Batches from `validated_from` on were validated when they were appended. That offset is the end of the log when this
 version first opened it; it becomes durable with the next append. A batch below is checked when a share group first
@@ -23,17 +23,17 @@ from kshare_runtime.ports import KeyValueStore, Write
 from kshare_wire.record_walks import OpenedBatch, check_structure
 
 MARK = b"validated-from"
-"""What follows the partition in the key of the mark, in the family of positions."""
+"""The suffix of the mark's key after the partition, in the family `positions`."""
 CHECKED_BYTES = 1024 * 1024
-"""Decompressed bytes of one read after which the rest is left to the next one."""
+"""Decompressed bytes that one read checks; the next read checks the rest."""
 VERDICTS_LIMIT = 100_000
-"""Batches of one log whose verdict is remembered; the oldest one is forgotten, and found again."""
+"""Batches of one log whose verdict is cached; the oldest verdict is evicted and computed again when needed."""
 
 _OFFSET = struct.Struct(">q")
 
 
 class OldBatches:
-    """Of one log; see the module's text. `on_found` is called when a batch was checked on the thread."""
+    """The unvalidated batches of one log. `on_found` is called when a batch was checked on the thread."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OldBatches:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def writes(self) -> Iterator[Write]:
-        """The mark, where it is not durable yet."""
+        """The write of `validated_from`, where it is not durable yet."""
         if not self._is_marked:
             yield Write(keys.POSITIONS, self._key, _OFFSET.pack(self.validated_from))
 
@@ -87,7 +87,7 @@ class OldBatches:
         return ReadableBatches(found, None)
 
     def _check(self, batch: StoredBatch) -> tuple[bool | None, int]:
-        """Whether the batch can be read, None where the thread is asked; and the bytes that were looked at."""
+        """Whether the batch can be read, None while the thread checks it; and the bytes that were checked here."""
         if batch.base_offset in self._tasks:
             return None, 0
         try:
@@ -123,7 +123,7 @@ class OldBatches:
 
 
 def _problem_of(opened: OpenedBatch) -> str:
-    """Empty where the batch can be read."""
+    """The reason why the batch cannot be read; empty where it can."""
     try:
         check_structure(opened)
     except KafkaError as error:

@@ -1,21 +1,20 @@
-"""The log of one partition: checks and places batches, and reads them back.
+"""The log of one partition: checks record batches, assigns their offsets, stores them and reads them back.
 
-Appends have two steps, so that many of them share one write. `prepare` takes a batch whose own bytes were validated
-(`batch_validation`), checks it against everything that came before it, gives it its offsets and collects what must be
-written in a `PendingAppends`; the log itself does not change. When the writes are durable, `commit` makes the batches
-readable and moves the high watermark; when they failed, the PendingAppends is thrown away and nothing was assigned.
+**Appends** have two steps, so that many of them share one write. `prepare` takes a batch whose own bytes were validated
+(`batch_validation`), checks it against the batches before it, assigns its offsets and collects the writes in a
+`PendingAppends`. The log itself does not change. When the writes are durable, `commit` makes the batches readable and
+moves the high watermark. When they failed, the PendingAppends is discarded and no offset was assigned.
 
-Reads of recent batches come from the tail in memory, older ones from the store by seeking to the batch that holds the
-offset. Look-ups by time use a sparse index: after each INDEX_INTERVAL_BYTES of batches an entry says up to which offset
-no record is newer than which timestamp; from there on headers are scanned
-in slices, and only one batch is opened.
+**Reads** of recent batches come from the tail in memory, older ones from the store by seeking to the batch that holds
+the offset. Look-ups by time use a sparse index. An entry after each INDEX_INTERVAL_BYTES of batches says up to which
+offset no record is newer than a timestamp. From there on the look-up scans headers in slices and opens only one batch.
 
-What is known of producers and their transactions is a part of its own (`producer_state`): it admits the batches of
-producers, and its writes are part of the log's. `prepare_end` adds the marker that ends a transaction.
+The state of producers and their transactions is in `producer_state`: it admits the batches of producers, and its writes
+are part of the log's. `prepare_end` adds the marker that ends a transaction.
 
-A log gets shorter by its start offset: retention and DeleteRecords move it with one durable write (`plan_start`,
-`commit_start`), after which nothing below can be read; the bytes below are removed later (`remove_unreachable`).
-Compaction puts other batches in the place of closed segments' (`rewrite`), with the same offsets.
+**Deletion.** Retention and DeleteRecords move the log start offset with one durable write (`plan_start`,
+`commit_start`). Nothing below it can be read afterwards; the bytes are removed later (`remove_unreachable`). Compaction
+replaces the batches of closed segments (`rewrite`) and keeps their offsets.
 """
 
 from __future__ import annotations
@@ -62,13 +61,13 @@ from kshare_wire.record_batches import (
 )
 
 LOOKUP_LIMIT_BYTES = 64 * INDEX_INTERVAL_BYTES
-"""How far a look-up by time scans; only headers with untrue timestamps can make it go further than two intervals."""
+"""Bytes that a look-up by time scans; only headers with wrong timestamps make it exceed two index intervals."""
 LOOKUP_SLICE_BYTES = 1024 * 1024
-"""How much of the log a look-up by time reads before others are served."""
+"""Bytes that a look-up by time reads before it yields to the event loop."""
 
 
 class PartitionLog:
-    """One log; implements ports.TopicLog. See the module's text."""
+    """The log of one partition; implements ports.TopicLog. The module's docstring has the rules."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class PartitionLog:
     ) -> None:
         """Opens the log; StorageFailure where its end cannot be read or is damaged.
 
-        `report` is told about listeners that raise.
+        `report` is called when a listener raises.
         """
         self._key = key
         self._store = store
@@ -99,9 +98,9 @@ class PartitionLog:
         self.settings = settings
         self.is_closed = False
         self.is_moving = False
-        """It is copied to another leader; meanwhile no batch that is stored may change."""
+        """Whether a reassignment is copying the log to another leader; no stored batch may change meanwhile."""
         self.appended_bytes = 0
-        """Bytes appended since the log was opened; tells a waiting fetch how much came in."""
+        """Bytes appended since the log was opened; a waiting fetch measures new data by it."""
         try:
             self.producers = ProducerState(store, key, limit=producers_limit)
             extent = self._stored.open_extent()
@@ -131,11 +130,11 @@ class PartitionLog:
             )
             raise StorageFailure(text) from problem
 
-    # what a log is to others
+    # state
 
     @property
     def name(self) -> str:
-        """The partition in messages: topic id and number."""
+        """The partition's name in log and error texts: topic id and number."""
         return f"{topic_id_text(self._key.topic_id)}-{self._key.partition}"
 
     @property
@@ -144,12 +143,12 @@ class PartitionLog:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that this node leads the partition with; its batches carry it."""
+        """The leader epoch of this node for the partition; its batches carry it."""
         return self._leader_epoch
 
     @leader_epoch.setter
     def leader_epoch(self, leader_epoch: int) -> None:
-        """LeaderEpochWentBack where the log has batches of a newer one."""
+        """Raises LeaderEpochWentBack where the log has batches of a newer epoch."""
         if leader_epoch != self._leader_epoch:
             self._leader_epochs.lead(leader_epoch, self._next_offset)
             self._leader_epoch = leader_epoch
@@ -169,7 +168,7 @@ class PartitionLog:
 
     @property
     def first_dirty_offset(self) -> int:
-        """Compaction has seen everything below."""
+        """The end of the compacted part: compaction has processed all records below."""
         return max(self._positions.first_dirty_offset, self._positions.start_offset)
 
     @property
@@ -222,7 +221,7 @@ class PartitionLog:
                 report_contained_bug(f"a listener of partition {self.name} failed unexpectedly", error)
 
     def close(self) -> None:
-        """Ends the log in memory: the leader does not own it any more, or its topic is gone."""
+        """Closes the log in memory, because this node no longer leads it or its topic was deleted."""
         self.is_closed = True
         self._old_batches.close()
         self._tails.forget(self._key)
@@ -232,7 +231,7 @@ class PartitionLog:
     # appending
 
     def begin(self, now_ms: int) -> PendingAppends:
-        """An empty turn of appends."""
+        """An empty PendingAppends for one turn of appends."""
         segments = PendingSegments(self.segments.active, self.settings, now_ms, self._prefix)
         return PendingAppends(self._next_offset, self._max_timestamp_ms, self._unindexed_bytes, segments)
 
@@ -245,8 +244,8 @@ class PartitionLog:
     ) -> Appended:
         """Adds a validated batch to `pending`; KafkaError where it must not be appended.
 
-        A duplicate of one of its producer's last batches is answered with the offset that the batch has already.
-        Transactional batches need `transactional`.
+        A duplicate of one of the producer's last batches is answered with the offset of the stored batch. Transactional
+        batches need `transactional`.
         """
         records, header, newest_ms = batch
         settings = self.settings
@@ -277,7 +276,7 @@ class PartitionLog:
         return Appended(base_offset, log_append_time_ms, self.log_start_offset)
 
     def prepare_end(self, end: EndTransaction, now_ms: int, pending: PendingAppends) -> None:
-        """Adds the marker that ends a producer's transaction to `pending`, where the log does not say so already.
+        """Adds the marker that ends a producer's transaction to `pending`, unless the log already has that outcome.
 
         KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
@@ -297,7 +296,7 @@ class PartitionLog:
         pending.add(StoredBatch(offset, offset, marker, True, True, end.producer_id), now_ms)
 
     def writes(self, pending: PendingAppends) -> Iterator[Write]:
-        """What must become durable, in one atomic write, before `commit`."""
+        """The writes that must become durable atomically before `commit`."""
         for batch in pending.batches:
             yield Write(keys.LOG, keys.long_key(self._prefix, batch.base_offset), batch.data)
         if pending.batches and not self._leader_epochs.is_stored:
@@ -327,9 +326,9 @@ class PartitionLog:
     # reading
 
     def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool = True) -> list[StoredBatch]:
-        """See TopicLog.read; without `at_least_one` nothing is read where the first batch is above `max_bytes`.
+        """See TopicLog.read; without `at_least_one` nothing is returned where the first batch is above `max_bytes`.
 
-        Below the log start offset it reads from there.
+        A fetch offset below the log start offset reads from the log start offset.
         """
         fetch_offset = max(fetch_offset, self._positions.start_offset)
         if fetch_offset >= self._tail.start_offset:
@@ -352,12 +351,12 @@ class PartitionLog:
         return found
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the batch that holds `offset`, or is next after it; the newest one at the end."""
+        """The leader epoch of the batch that holds `offset`, or of the next one; the newest epoch at the log's end."""
         batches = self.read(offset, 1)
         return read_header(batches[0].data).partition_leader_epoch if batches else self.leader_epoch
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """See TopicLog. KafkaError CORRUPT_MESSAGE where batches cannot be opened or their headers are untrue."""
+        """See TopicLog. KafkaError CORRUPT_MESSAGE where a batch cannot be opened or its header is wrong."""
         if timestamp_ms > self._max_timestamp_ms:
             return None
         scanned_bytes = 0
@@ -388,7 +387,7 @@ class PartitionLog:
         return best
 
     async def _scan(self, position: int, end_offset: int) -> AsyncIterator[tuple[StoredBatch, BatchHeader]]:
-        """Stored batches and their headers; others are served after each slice of LOOKUP_SLICE_BYTES.
+        """Stored batches and their headers; yields to the event loop after each slice of LOOKUP_SLICE_BYTES.
 
         KafkaError NOT_LEADER_OR_FOLLOWER where the log was closed meanwhile.
         """
@@ -404,7 +403,7 @@ class PartitionLog:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the log of partition {self.name} was closed")
 
     async def _newest_in(self, segment: Segment) -> TimestampOffset | None:
-        """The first record of the newest timestamp in the segment; it is scanned where part of it is gone."""
+        """The first record with the segment's newest timestamp; the segment is scanned where part of it was removed."""
         start_offset = self._positions.start_offset
         if segment.newest_base_offset >= start_offset:
             batches = self.read(segment.newest_base_offset, 1)
@@ -435,16 +434,16 @@ class PartitionLog:
         return max([segment.largest_timestamp_ms for segment in self.segments])
 
     def _report_damage(self, offset: int, failure: StorageFailure) -> None:
-        """One line for each damaged place, however often clients read there."""
+        """Reports each damaged place once, however often clients read there."""
         text = f"partition {self.name} cannot be read at offset {offset}: {failure}"
         if text != self._reported_damage:
             self._reported_damage = text
             self._report(text)
 
-    # getting shorter
+    # deletion
 
     def plan_start(self, start_offset: int) -> StartChange | None:
-        """What must be written so that the log starts at `start_offset`; None where it starts there or later already.
+        """The writes that move the log start to `start_offset`; None where the log starts there or later already.
 
         KafkaError OFFSET_OUT_OF_RANGE above the high watermark. StorageFailure.
         """
@@ -460,7 +459,7 @@ class PartitionLog:
         return change
 
     def commit_start(self, change: StartChange) -> None:
-        """The change is durable: nothing below is readable any more. Call `notify` afterwards."""
+        """Applies a durable change of the start offset; nothing below is readable afterwards. Call `notify` then."""
         self._positions = change.positions
         self.segments.remove(change.gone, self._next_offset)
         self._max_timestamp_ms = self._newest_segment_ms()
@@ -475,18 +474,18 @@ class PartitionLog:
         start_offset = self._positions.start_offset
         first = next(iter(self._stored.from_offset(start_offset)), None)
         end = keys.long_key(self._prefix, start_offset if first is None else first.base_offset)
-        # After a restart there is mostly nothing, and nothing needs to be written to know that.
+        # After a restart there is usually nothing below; a scan finds that out without a write.
         if any(True for _ in self._store.scan(keys.LOG, self._prefix, end)):
             self.producers.aborted.forget_before(start_offset)
             self._store.delete_range(keys.LOG, self._prefix, end)
         self._has_unreachable = False
 
     def stored_batches(self, start_offset: int, end_offset: int) -> Iterator[StoredBatch]:
-        """Batches on disk for compaction; the store must not be written while they are taken."""
+        """Batches on disk for compaction; the store must not be written while the iterator is in use."""
         return self._stored.from_offset(start_offset, end_offset)
 
     def rewrite(self, batches: Mapping[int, StoredBatch | None], segments: Sequence[Segment], merged: Segment) -> None:
-        """Replaces batches by base offset (None: removed), and closed `segments` by one; one write. StorageFailure."""
+        """Replaces batches by base offset (None: removed) and closed `segments` by one; one write. StorageFailure."""
         writes = [
             Write(keys.LOG, keys.long_key(self._prefix, base_offset), None if batch is None else batch.data)
             for base_offset, batch in batches.items()
@@ -499,7 +498,7 @@ class PartitionLog:
         self._tails.replace(self._key, batches)
 
     def mark_clean(self, first_dirty_offset: int) -> None:
-        """Compaction has seen everything below `first_dirty_offset`; StorageFailure."""
+        """Stores that compaction has processed all records below `first_dirty_offset`; StorageFailure."""
         positions = Positions(self._positions.start_offset, first_dirty_offset)
         self._store.write([Write(keys.POSITIONS, self._prefix, encode_positions(positions))])
         self._positions = positions

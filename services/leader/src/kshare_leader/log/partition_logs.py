@@ -1,25 +1,26 @@
-"""All logs of a node: which partitions it leads, group commit, and what happens to logs when the catalog changes.
+"""All logs of a node: which partitions it leads, the group commit of their appends, and how they follow the catalog.
 
 **Validation.** The bytes of a batch are validated before it joins a turn (`batch_validation`).
 
-**Group commit.** Appends that arrive during one turn of the event loop are checked in the order in which they came and
-written with one atomic, fsync'd write; then their batches become readable, their futures are answered and listeners are
-called. When the write fails, nothing was assigned: every append of the turn gets KAFKA_STORAGE_ERROR.
+**Group commit.** Appends that arrive during one turn of the event loop are checked in order of arrival and written with
+one atomic, fsync'd write. Then their batches become readable, their futures are answered and listeners are called. When
+the write fails, no offset was assigned: every append of the turn gets KAFKA_STORAGE_ERROR.
 
-**The catalog.** `on_view` opens the logs of partitions that are placed here, closes those that are not any more, and
-removes the records of topics that are gone. What a crash left behind of a deleted topic is removed at the next start. A
-store belongs to one cluster, whose id is kept in it: a catalog of another cluster (the coordinator's disk is new, or an
-address is wrong) opens nothing and removes nothing.
+**The catalog.** `on_view` opens the logs of partitions that are placed here, closes those that no longer are, and
+removes the records of deleted topics. Records of a deleted topic that a crash left behind are removed at the next
+start. A store belongs to one cluster and keeps its id. With a catalog of another cluster (the coordinator's disk is
+new, or an address is wrong) the node opens nothing and removes nothing.
 
-Opening a log reads a few rows. Each turn of the event loop opens a few hundred logs at most, so that topics of many
-thousand partitions delay neither the lease nor other clients. A log that is asked for before its turn is opened at
+Opening a log reads a few rows. Each turn of the event loop opens LOGS_OPENED_IN_A_TURN logs at most, so that topics of
+many thousand partitions delay neither the lease nor other clients. A request for a log that is not open yet opens it at
 once.
 
-A partition that moves to another leader is led here until it is fenced; then its log is closed, and opened again where
-the move is taken back. The new leader opens it when the catalog names it.
+**Reassignment.** The old leader serves a partition that is being reassigned until it is fenced, and then closes the
+log. It opens the log again where the reassignment is cancelled. The new leader opens the log when the catalog names it
+the leader.
 
-**The lease.** While `has_lease` is false another node may lead the partitions already: no log is found, and an append
-whose write ended after the lease is not confirmed.
+**The lease.** While `has_lease` is false, another node may already lead the partitions. No log is found then, and an
+append whose write ended after the lease is not confirmed.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ from kshare_runtime.ports import Clock, KeyValueStore, Write
 QUEUED_APPENDS_LIMIT = 10_000
 """Appends that wait for the disk; more get KAFKA_STORAGE_ERROR."""
 LOGS_OPENED_IN_A_TURN = 50
-"""At some 0.25 ms each: a turn of 200 took 46 ms, in which no client of another partition was answered."""
+"""A log takes some 0.25 ms to open: a turn of 200 took 46 ms, in which no client of another partition was answered."""
 WRITE_LIMIT_BYTES = 64 * 1024 * 1024
-"""A write ends with the append that goes beyond this; the rest of the queue is the next turn's."""
+"""A write ends with the append that exceeds this; the rest of the queue waits for the next turn."""
 
 
 class _QueuedAppend(NamedTuple):
@@ -78,7 +79,7 @@ class _QueuedAppend(NamedTuple):
 
 
 class _QueuedEnd(NamedTuple):
-    """The end of a transaction."""
+    """A queued transaction marker."""
 
     key: TopicPartition
     end: EndTransaction
@@ -97,14 +98,14 @@ class _Turn:
         self.pending: dict[TopicPartition, tuple[PartitionLog, PendingAppends]] = {}
         self.answers: list[tuple[asyncio.Future[Any], Appended | Exception | None]] = []
         self.more_writes: list[Write] = []
-        """What the callers want to be written together with their batches."""
+        """Writes of the callers that become durable together with their batches."""
 
     def writes(self) -> list[Write]:
         return [*(write for log, pending in self.pending.values() for write in log.writes(pending)), *self.more_writes]
 
 
 class PartitionLogs:
-    """The logs of one node; implements ports.TopicLogs. See the module's text."""
+    """The logs of one node; implements ports.TopicLogs. The module's docstring has the rules."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class PartitionLogs:
         aside: Aside | None = None,
         before_open: Callable[[TopicPartition, int], None] = lambda key, given_up_epoch: None,
     ) -> None:
-        """`aside` validates and reads batches that are too large for the event loop; by default two threads do."""
+        """`aside` validates and reads batches that are too large for the event loop; two threads do by default."""
         self._before_open = before_open
         self._measures = measures or LeaderMeasures()
         self._store = store
@@ -133,7 +134,7 @@ class PartitionLogs:
         self._view = CatalogView()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._unopened: dict[TopicPartition, TopicSettings] = {}
-        """Partitions that are led here and whose logs are opened in one of the next turns."""
+        """Partitions led here whose logs are opened in one of the next turns."""
         self._opening: asyncio.Handle | None = None
         self._offline: dict[TopicPartition, str] = {}
         self._topics_to_remove: dict[bytes, str] = {}
@@ -149,12 +150,12 @@ class PartitionLogs:
             inline_bytes=inline_bytes,
             limit_bytes=max(DEFAULT_DECOMPRESSED_BYTES, configs.integer("kshare.max.decompressed.batch.bytes")),
         )
-        """Opens stored batches, of which some may have come while the limit was higher than now."""
+        """Opens stored batches; some may have been appended while kshare.max.decompressed.batch.bytes was higher."""
 
     # finding
 
     def find(self, key: TopicPartition) -> PartitionLog | None:
-        """The log, None where this node does not lead the partition (any more) or cannot open its log."""
+        """The log; None where this node does not or no longer lead the partition, or cannot open its log."""
         return self._opened(key) if self._has_lease() else None
 
     def _opened(self, key: TopicPartition) -> PartitionLog | None:
@@ -189,22 +190,22 @@ class PartitionLogs:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
     def current_leader(self, key: TopicPartition) -> tuple[int, int]:
-        """The node and the epoch that lead the partition by the newest catalog; (-1, -1) where it is not known."""
+        """The leader's node id and epoch in the newest catalog; (-1, -1) where the partition is unknown."""
         partition = self._view.partition(key)
         return (-1, -1) if partition is None else (partition.leader_node_id, partition.leader_epoch)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether what lies on the disk belongs to another cluster than the catalog, or nobody knows."""
+        """Whether the stored records belong to another cluster than the catalog, or their cluster cannot be read."""
         return self._foreign_cluster is not None
 
     def end_offset(self, key: TopicPartition) -> int:
-        """The end of a log that is led here, -1 of others."""
+        """The end offset of a log that is led here; -1 for other partitions."""
         log = self._opened(key)
         return -1 if log is None else log.high_watermark
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """None where the newest catalog has no such topic."""
+        """The topic's name; None where the newest catalog has no such topic."""
         topic = self._view.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
@@ -336,16 +337,16 @@ class PartitionLogs:
         turn.answers = [(future, KafkaError(code, text)) for future, _ in turn.answers]
         _answer(turn)
 
-    # getting shorter
+    # deletion
 
     def all_logs(self) -> list[PartitionLog]:
-        """The logs that may be changed now: none while the lease may be lost."""
+        """All open logs; none while the lease may be lost, because nothing may be changed then."""
         return list(self._logs.values()) if self._has_lease() else []
 
     def move_starts(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:
-        """Moves log start offsets with one durable write; those that are there already stay.
+        """Moves log start offsets forward with one durable write; a log that starts there or later does not change.
 
-        KafkaError OFFSET_OUT_OF_RANGE above a high watermark; StorageFailure. Nothing has changed then.
+        KafkaError OFFSET_OUT_OF_RANGE above a high watermark; StorageFailure. No log has changed in either case.
         """
         changes = [(log, log.plan_start(start_offset)) for log, start_offset in starts]
         writes = [write for _, change in changes if change is not None for write in change.writes]
@@ -390,14 +391,14 @@ class PartitionLogs:
         self._open_some()
 
     def refresh_settings(self) -> None:
-        """Broker configs changed, which topics take their defaults from."""
+        """Applies changed broker configs, which are the defaults of topic configs."""
         if self._foreign_cluster is None:
             for topic in self._view.topics_by_id.values():
                 self._follow_topic(topic)
             self._open_some()
 
     def retry_and_expire(self) -> None:
-        """What is due from time to time: expired producers, and removals that failed before."""
+        """Periodic work: removes expired producers and repeats removals of topics that failed."""
         self._remove_topics()
         expiration_ms = self._configs.integer("producer.id.expiration.ms")
         now_ms = self._clock.now_ms()
@@ -414,7 +415,7 @@ class PartitionLogs:
         return len(self._offline)
 
     def problems(self) -> list[str]:
-        """What is wrong with the disk, one sentence each."""
+        """The current storage problems, one sentence each."""
         found = [f"appends failed: {self._write_failure}"] if self._write_failure else []
         if self._foreign_cluster is not None:
             found.append(self._foreign_cluster)
@@ -424,11 +425,11 @@ class PartitionLogs:
         return found
 
     def store_mended(self) -> None:
-        """The store takes writes again."""
+        """Called when the store takes writes again."""
         self._write_failure = None
 
     def close(self) -> None:
-        """Closes all logs; appends that still wait are answered with NOT_LEADER_OR_FOLLOWER. The store stays open."""
+        """Closes all logs; waiting appends are answered with NOT_LEADER_OR_FOLLOWER. The store stays open."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -458,7 +459,7 @@ class PartitionLogs:
         return partition.leader_node_id == self._node_id and not partition.is_fenced
 
     def _follow_topic(self, topic: coordinator_pb2.Topic) -> None:
-        """Brings the topic's open logs in line with the catalog; others are opened in the next turns."""
+        """Updates the topic's open logs from the catalog; its other logs are opened in the next turns."""
         settings = topic_settings({entry.name: entry.value for entry in topic.configs}, self._configs)
         for partition in topic.partitions:
             if not self._serves(partition):
@@ -476,7 +477,7 @@ class PartitionLogs:
             log.is_moving = partition.is_moving
 
     def _open_some(self) -> None:
-        """Opens as many logs as one turn may; the next turn goes on."""
+        """Opens up to LOGS_OPENED_IN_A_TURN logs; the next turn opens the rest."""
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
@@ -486,7 +487,7 @@ class PartitionLogs:
             self._opening = asyncio.get_running_loop().call_soon(self._open_some)
 
     def _open(self, key: TopicPartition) -> None:
-        """Opens a log that is led here, as the newest view of the catalog has it; what is wrong makes it offline."""
+        """Opens a log that is led here, with the newest view of the catalog; a log that fails to open is offline."""
         settings = self._unopened.pop(key)
         topic, partition = self._view.topics_by_id[key.topic_id], self._view.partition(key)
         assert partition is not None, f"{key} is not in the catalog, and was not taken out of what is to be opened"
@@ -508,7 +509,7 @@ class PartitionLogs:
             self._report(self._offline[key])
 
     def _close_behind(self, key: TopicPartition, log: PartitionLog, topic_name: str, leader_epoch: int) -> None:
-        """The catalog went back in time: no record may be written in an epoch that another record has already."""
+        """Takes a log offline because the catalog's leader epoch went back: two writers would share an epoch."""
         self._offline[key] = (
             f"partition {key.partition} of topic {topic_name} is offline: the catalog gives it leader epoch "
             f"{leader_epoch}, and this leader had {log.leader_epoch}. Start this leader again"
@@ -518,11 +519,13 @@ class PartitionLogs:
         log.close()
 
     def highest_leader_epoch(self) -> int:
-        """Of all epochs that a batch on this disk was written in; 0 where nothing is stored. StorageFailure."""
+        """The highest leader epoch of any stored batch; 0 where nothing is stored. StorageFailure."""
         return max([keys.number_of(key) for key, _ in self._store.scan(keys.LEADER_EPOCHS, b"")], default=0)
 
     def _foreign_cluster_problem(self, cluster_id: str) -> str | None:
-        """What is wrong where the store's records do not belong to the catalog's cluster; an empty store joins it."""
+        """The problem text where the stored records are of another cluster than the catalog; an empty store joins the
+        cluster.
+        """
         if not cluster_id or cluster_id == self._cluster_id:
             return None
         try:

@@ -1,4 +1,4 @@
-"""What a turn of appends will change in one log: collected by its checks, written, then committed or thrown away."""
+"""The pending changes of one turn of appends to one log: collected by checks, written, then committed or discarded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kshare_leader.log.transactions import TransactionChanges
 from kshare_leader.ports import StoredBatch
 
 INDEX_INTERVAL_BYTES = 1024 * 1024
-"""How many bytes of batches lie between two entries of the index of timestamps."""
+"""Bytes of batches between two entries of the index of timestamps."""
 
 
 class Appended(NamedTuple):
-    """Where a batch lies in the log. `log_append_time_ms` is -1 unless the topic's message.timestamp.type sets it."""
+    """The place of a batch in the log. `log_append_time_ms` is -1 unless the topic's message.timestamp.type sets it."""
 
     base_offset: int
     log_append_time_ms: int
@@ -24,7 +24,7 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class PendingAppends:
-    """What a turn of appends will change in one log, once it is durable."""
+    """The changes of a turn of appends to one log, applied once they are durable."""
 
     next_offset: int
     max_timestamp_ms: int
@@ -32,25 +32,25 @@ class PendingAppends:
     segments: PendingSegments
     batches: list[StoredBatch] = field(default_factory=list)
     size_bytes: int = 0
-    """Of the batches."""
+    """Bytes of `batches`."""
     producers: dict[int, ProducerEntry | None] = field(default_factory=dict)
-    """New entries; None: the producer made room for another one."""
+    """New entries; None: the producer was evicted for another one."""
     added_producers: int = 0
-    """By how many entries the table of producers grows."""
+    """The number of entries that the producer table grows by."""
     index: dict[int, int] = field(default_factory=dict)
-    """New entries of the index of timestamps: below which offset no record is newer than the timestamp."""
+    """New entries of the index of timestamps: timestamp to the offset below which no record is newer."""
 
     transactions: TransactionChanges | None = None
     """None in turns without transactional batches."""
 
     def transaction_changes(self) -> TransactionChanges:
-        """`transactions`, begun where there is none."""
+        """`transactions`, created at the first call."""
         if self.transactions is None:
             self.transactions = TransactionChanges()
         return self.transactions
 
     def add(self, batch: StoredBatch, max_timestamp_ms: int) -> None:
-        """The next batch of the log, and the newest timestamp in it."""
+        """Adds the next batch of the log, whose newest timestamp is `max_timestamp_ms`."""
         self.batches.append(batch)
         self.next_offset = batch.last_offset + 1
         self.segments.add(batch.base_offset, self.next_offset, len(batch.data), max_timestamp_ms)

@@ -1,8 +1,8 @@
-"""All that one log knows of its producers: their last batches, their transactions, what is being looked up for them.
+"""The producer state of one log: last batches, transactions and pending verifications.
 
-After Kafka's ProducerStateManager; the rules are in `producers`, `transactions` and `verifications`. As with the log,
-a turn of appends collects its changes in a `PendingAppends`, which sees what it changed before; `writes` are part of
-the log's atomic write, and `commit` makes them true.
+After Kafka's ProducerStateManager; the rules are in `producers`, `transactions` and `verifications`. As with the log, a
+turn of appends collects its changes in a `PendingAppends`, and later appends of the turn see them. `writes` are part of
+the log's atomic write; `commit` applies the changes.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from kshare_wire.record_batches import BatchHeader
 
 
 class TransactionalAppend(NamedTuple):
-    """What the batch of a request with a transactional id comes with.
+    """The transactional context of a batch from a request with a transactional id.
 
-    `verification` is the one that `begin_verification` gave, where the coordinator has confirmed the transaction since;
+    `verification` is the result of `begin_verification`, where the coordinator has confirmed the transaction since;
     `is_verification_required` is transaction.partition.verification.enable.
     """
 
@@ -55,7 +55,7 @@ class TransactionalAppend(NamedTuple):
 
 
 class ProducerState:
-    """The producers of one log; see the module's text."""
+    """The producers of one log; the module's docstring has the rules."""
 
     def __init__(self, store: KeyValueStore, key: TopicPartition, *, limit: int = PRODUCERS_LIMIT) -> None:
         """StorageFailure where the disk fails, struct.error where an entry is damaged."""
@@ -68,7 +68,7 @@ class ProducerState:
         self.aborted = AbortedTransactions(store, key)
 
     def items(self) -> Iterable[tuple[int, ProducerEntry]]:
-        """Producer ids and what is known of them."""
+        """Producer ids and their entries."""
         return self._table.items()
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
@@ -76,13 +76,14 @@ class ProducerState:
         return has_open_transaction(self._table.get(producer_id), producer_epoch)
 
     def has(self, header: BatchHeader) -> bool:
-        """Whether the batch is one of the producer's last ones, sent again."""
+        """Whether the batch is a duplicate of one of the producer's last ones."""
         return find_duplicate(self._table.get(header.producer_id), header) is not None
 
     def begin_verification(
         self, producer_id: int, *, producer_epoch: int, sequence: int, adds_partition: bool, now_ms: int
     ) -> Verification | None:
-        """What the coordinator must confirm before a transactional batch; None where its transaction is open here.
+        """The verification that a transactional batch must wait for; None where its transaction is open in this
+        partition.
 
         `adds_partition`: the coordinator adds the partition to the transaction (version 2). KafkaError
         INVALID_PRODUCER_EPOCH or POLICY_VIOLATION (UnifiedLog.maybeStartTransactionVerification).
@@ -110,7 +111,7 @@ class ProducerState:
         appended_bytes: int,
         now_ms: int,
     ) -> int | None:
-        """Takes the batch that comes next, or returns the base offset of the batch that it is a duplicate of.
+        """Admits the next batch to `pending`; for a duplicate it returns the base offset of the stored batch.
 
         `appended_bytes` is the log's before the turn. KafkaError where the batch must not be appended.
         """
@@ -139,7 +140,8 @@ class ProducerState:
         return None
 
     def end_transaction(self, end: EndTransaction, pending: PendingAppends, *, now_ms: int) -> bool:
-        """Whether a marker must be written at the next offset; where not, the log says the same already.
+        """Ends a transaction in `pending`; False where no marker needs to be written, because the log has its outcome
+        already.
 
         KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
@@ -172,7 +174,7 @@ class ProducerState:
             yield from self.aborted.writes(pending.transactions.aborted)
 
     def commit(self, pending: PendingAppends) -> None:
-        """The writes are durable."""
+        """Applies the changes of `pending`, whose writes are durable."""
         for producer_id, entry in pending.producers.items():
             if entry is None:
                 self._table.remove(producer_id)
@@ -186,7 +188,7 @@ class ProducerState:
                 self._verifications.clear(producer_id)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets, durably, producers that were silent for `expiration_ms`; StorageFailure."""
+        """Removes, durably, producers that were silent for `expiration_ms`; StorageFailure."""
         self._verifications.expire(now_ms, expiration_ms)
         expired = list(self._table.expired(now_ms, expiration_ms))
         if not expired:
@@ -203,7 +205,7 @@ class ProducerState:
         return self._verifications.get(producer_id)
 
     def _make_room(self, pending: PendingAppends, now_ms: int) -> None:
-        """Room for one more producer; KafkaError POLICY_VIOLATION where there is none."""
+        """Makes room for one more producer; KafkaError POLICY_VIOLATION where no producer may be evicted."""
         gone = self._table.make_room(added_count=pending.added_producers, changed=pending.producers, now_ms=now_ms)
         if gone is None:
             pending.added_producers += 1
@@ -211,7 +213,7 @@ class ProducerState:
             pending.producers[gone] = None
 
     def _has_room(self, pending: PendingAppends, now_ms: int) -> bool:
-        """The marker of a producer that wrote nothing is written even where the producer cannot be remembered."""
+        """Whether a new producer fits; where not, its marker is written without an entry."""
         try:
             self._make_room(pending, now_ms)
         except KafkaError:
@@ -222,7 +224,7 @@ class ProducerState:
 def _check_verified(
     header: BatchHeader, verification: Verification | None, transactional: TransactionalAppend | None
 ) -> None:
-    """Whether the batch may open its producer's transaction in the partition."""
+    """KafkaError where the batch may not open its producer's transaction in the partition."""
     if transactional is None:
         text = f"a transactional batch of producer {header.producer_id} came without a transactional id"
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)

@@ -1,22 +1,22 @@
-"""Producers of one partition (KIP-98): who wrote what last, so that a batch sent again is not stored again.
+"""The idempotent producers of one partition (KIP-98): their epochs and last batches, by which duplicates are found.
 
 For each producer id the log keeps the newest epoch and the last five batches, because a producer may have five requests
-under way (Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN). The rules are those of ProducerStateManager and
+in flight (Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN). The rules are those of ProducerStateManager and
 ProducerAppendInfo of Kafka 4.3:
 
 - a batch of the newest epoch with the same first and last sequence as one of the five is a duplicate;
 - an older epoch is fenced (INVALID_PRODUCER_EPOCH);
-- a newer epoch must start at sequence 0, the same epoch must go on where it stopped (OUT_OF_ORDER_SEQUENCE_NUMBER);
-- a producer that is not known may start at any sequence, because its older state may have expired; not so where its
-  transactions have an epoch each (version 2, KIP-890);
-- while the first batch of a transaction is looked up at the coordinator, the lowest sequence must come first;
+- a newer epoch must start at sequence 0, the same epoch must continue its sequence (OUT_OF_ORDER_SEQUENCE_NUMBER);
+- an unknown producer may start at any sequence, because its older state may have expired; not so where its transactions
+  have an epoch each (version 2, KIP-890);
+- while the first batch of a transaction is verified with the coordinator, the lowest sequence must come first;
 - a producer with an open transaction writes nothing outside of it (INVALID_TXN_STATE);
-- sequences go from 2^31 - 1 back to 0.
+- sequences wrap from 2^31 - 1 to 0.
 
 A producer's entry is written in the same atomic batch as its record batches, so the state on disk is never behind the
-log. Entries expire after producer.id.expiration.ms without an append; the table has a limit, at which the producer that
-was silent for longest makes room if it was silent for MAKES_ROOM_AFTER_MS, which no retry of a producer takes. Neither
-ends a producer with an open transaction.
+log. Entries expire after producer.id.expiration.ms without an append. The table has a limit, at which the least
+recently active producer is evicted if it was silent for MAKES_ROOM_AFTER_MS, which no retry of a producer takes. A
+producer with an open transaction neither expires nor is evicted.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ class SentBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """What is known of a producer id: its newest epoch, when it last appended, and its last batches in order.
+    """The state of a producer id: its newest epoch, the time of its last append, and its last batches in order.
 
-    `coordinator_epoch` is that of its last marker, `transaction_first_offset` is where its open transaction began.
+    `coordinator_epoch` is that of its last marker; `transaction_first_offset` is the first offset of its open
+    transaction.
     """
 
     producer_epoch: int
@@ -113,9 +114,9 @@ def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: i
 
 
 def check_producer(entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None = None) -> None:
-    """KafkaError where a batch that is no duplicate must not be appended now.
+    """KafkaError where a batch that is not a duplicate must not be appended now.
 
-    `verification` is the one of the producer that is under way in the partition.
+    `verification` is the producer's pending verification in the partition.
     """
     if header.producer_epoch < NO_EPOCH:
         raise _refusal(ErrorCode.INVALID_PRODUCER_EPOCH, header, "has an epoch below -1")
@@ -186,7 +187,7 @@ def decode_producer(value: bytes) -> ProducerEntry:
 
 
 class ProducerTable:
-    """The producers of one partition that are known durably, in the order of their last appends."""
+    """The durable producer entries of one partition, in the order of their last appends."""
 
     def __init__(self, entries: Iterable[tuple[int, ProducerEntry]], *, limit: int = PRODUCERS_LIMIT) -> None:
         self._entries = dict(sorted(entries, key=lambda item: (item[1].last_append_ms, item[0])))
@@ -199,7 +200,7 @@ class ProducerTable:
         return self._entries.get(producer_id)
 
     def items(self) -> Iterable[tuple[int, ProducerEntry]]:
-        """Producer ids and their entries; the one that appended last comes last."""
+        """Producer ids and their entries; the most recent append comes last."""
         return self._entries.items()
 
     def put(self, producer_id: int, entry: ProducerEntry) -> None:
@@ -218,10 +219,10 @@ class ProducerTable:
                 yield producer_id
 
     def make_room(self, *, added_count: int, changed: Mapping[int, ProducerEntry | None], now_ms: int) -> int | None:
-        """The producer that must go so that one more fits, None where there is room.
+        """The producer to evict for a new one; None where there is room.
 
-        `changed` are entries that the table shall get later (None: removed), by which it grows by `added_count`.
-        KafkaError POLICY_VIOLATION where all producers are too busy to go.
+        `changed` are pending changes of entries (None: removed), by which the table grows by `added_count`. KafkaError
+        POLICY_VIOLATION where no producer may be evicted.
         """
         if len(self._entries) + added_count < self._limit:
             return None

@@ -1,4 +1,4 @@
-"""Opens stored batches for look-ups by time: small ones at once, large ones on a thread."""
+"""The reader of records in stored batches, for look-ups by time: small batches at once, large ones on a thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class RecordReader:
-    """`inline_bytes` (kshare.leader.inline.batch.bytes) and `limit_bytes` are bytes after decompression."""
+    """The reader of a node; `inline_bytes` (kshare.leader.inline.batch.bytes) and `limit_bytes` are decompressed."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RecordReader:
         return await self.aside.run(lambda: read(self.open(batch)))
 
     def try_open(self, batch: StoredBatch) -> OpenedBatch | None:
-        """The batch where it is small enough for the event loop; KafkaError CORRUPT_MESSAGE."""
+        """The opened batch; None where it is too large for the event loop. KafkaError CORRUPT_MESSAGE."""
         if len(batch.data) > self._inline_bytes:
             return None
         try:
@@ -60,7 +60,7 @@ class RecordReader:
             return None
 
     def open(self, batch: StoredBatch) -> OpenedBatch:
-        """The batch; it may take long. KafkaError CORRUPT_MESSAGE, also where it decompresses too far."""
+        """The opened batch; this may take long. KafkaError CORRUPT_MESSAGE, also where it decompresses too far."""
         try:
             return open_batch(batch.data, self._limit_bytes)
         except DecompressesTooFar as error:

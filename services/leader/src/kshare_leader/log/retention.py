@@ -1,9 +1,9 @@
-"""Which of a log's oldest segments go by retention.bytes and retention.ms.
+"""Retention: which of a log's oldest segments are deleted by retention.bytes and retention.ms.
 
-The rules of UnifiedLog.deleteOldSegments of Kafka 4.3: whole segments from the oldest on; by size while the log would
-still have retention.bytes without the segment; by time while the segment's newest record is older than retention.ms.
-The active segment goes like the others when nothing in it is to stay: the log is empty then, and goes on at the same
-offset. A segment with a timestamp in the future stays until that time is over. Topics without `delete` in
+The rules of UnifiedLog.deleteOldSegments of Kafka 4.3: whole segments are deleted from the oldest on. By size, a
+segment goes while the log would still have retention.bytes without it. By time, it goes while its newest record is
+older than retention.ms. The active segment is deleted by the same rules; the log is empty then and continues at the
+same offset. A segment with a timestamp in the future stays until that time is over. Topics without `delete` in
 cleanup.policy keep everything.
 """
 
@@ -14,7 +14,7 @@ from kshare_leader.log.topic_settings import TopicSettings
 
 
 def retained_from(segments: SegmentTable, settings: TopicSettings, now_ms: int, end_offset: int) -> int:
-    """The offset that the log, which ends at `end_offset`, must start at; its first segment's where all stays."""
+    """The log start that retention requires: the base offset of the first segment that stays, else `end_offset`."""
     rows = list(segments)
     if not settings.deletes:
         return rows[0].base_offset
@@ -24,7 +24,7 @@ def retained_from(segments: SegmentTable, settings: TopicSettings, now_ms: int, 
 
 
 def _beyond_size(rows: list[Segment], retention_bytes: int) -> int:
-    """How many of the oldest segments are above the limit; -1 is none."""
+    """The number of oldest segments above the size limit; -1 is no limit."""
     if retention_bytes < 0:
         return 0
     excess_bytes = sum([row.size_bytes for row in rows]) - retention_bytes
@@ -38,7 +38,7 @@ def _beyond_size(rows: list[Segment], retention_bytes: int) -> int:
 
 
 def _beyond_time(rows: list[Segment], retention_ms: int, now_ms: int) -> int:
-    """How many of the oldest segments are older than the limit; -1 is none. A segment of unknown age stays."""
+    """The number of oldest segments older than the limit; -1 is no limit. A segment of unknown age stays."""
     if retention_ms < 0:
         return 0
     count = 0

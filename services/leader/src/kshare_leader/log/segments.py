@@ -1,19 +1,19 @@
-"""The segments of a log, and where it starts and ends: what retention, compaction and DeleteRecords decide by.
+"""The segments and positions of a log, which retention, compaction and DeleteRecords decide by.
 
-A segment here is no file but a row: which offsets it spans, how many bytes they have, its newest timestamp. The rows
-are kept so that whole segments go and stay exactly when Kafka's would (LogSegment.shouldRoll of Kafka 4.3): a segment
-is rolled before the batch that would make it larger than segment.bytes, and before a batch whose newest timestamp is
-more than segment.ms (less a jitter) after the segment's first one. The last segment is the active one.
+A segment here is not a file but a row: its range of offsets, its size in bytes and its newest timestamp. The rows exist
+so that retention removes the same whole segments as Kafka's (LogSegment.shouldRoll of Kafka 4.3). A segment is rolled
+before the batch that would make it larger than segment.bytes, and before a batch whose newest timestamp is more than
+segment.ms (less a jitter) after the segment's first one. The last segment is the active one.
 
 **Cost of appends.** An append changes the active segment in memory only. Its row is written when a segment is rolled
-and, with the index of timestamps, after every INDEX_INTERVAL_BYTES; what came after the row is counted again from the
-batches' headers when the log is opened. A row says up to which offset it counts, so it also says up to where there
-must be records: a log whose last batch ends before that has lost some, and is refused.
+and, with the index of timestamps, after every INDEX_INTERVAL_BYTES. Opening a log counts the batches after the row
+again from their headers. A row says up to which offset it counts, so records must exist up to there: a log whose last
+batch ends before that has lost records and is refused.
 
-When everything was deleted, the row of the active segment, which is empty then, keeps the log's end: offsets are never
-used again.
+When all records were deleted, the row of the active segment, which is empty then, keeps the log's end offset: offsets
+are never used again.
 
-**Positions.** One more row has the log start offset and the first offset that compaction has not seen.
+**Positions.** One more row has the log start offset and the first offset that compaction has not processed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Positions(NamedTuple):
 
     start_offset: int = 0
     first_dirty_offset: int = 0
-    """Compaction has seen everything below."""
+    """Compaction has processed all records below."""
 
 
 class Segment(NamedTuple):
-    """One segment. Times are in milliseconds; UNKNOWN_TIME where nothing tells."""
+    """One segment. Times are in milliseconds; UNKNOWN_TIME where a time is not known."""
 
     base_offset: int
     end_offset: int
@@ -55,14 +55,14 @@ class Segment(NamedTuple):
     newest_base_offset: int = 0
     """The base offset of the first batch that has the largest timestamp."""
     first_timestamp_ms: int = NO_TIMESTAMP
-    """The newest timestamp of its first batch: what segment.ms counts from."""
+    """The newest timestamp of its first batch; segment.ms counts from it."""
     first_append_ms: int = UNKNOWN_TIME
-    """The clock at its first append, which stands in where batches have no timestamps."""
+    """The clock at its first append; segment.ms counts from it where batches have no timestamps."""
     last_append_ms: int = UNKNOWN_TIME
 
     @property
     def newest_ms(self) -> int:
-        """What retention.ms counts from (LogSegment.largestTimestamp)."""
+        """The time that retention.ms counts from (LogSegment.largestTimestamp)."""
         return self.largest_timestamp_ms if self.largest_timestamp_ms >= 0 else self.last_append_ms
 
 
@@ -91,7 +91,7 @@ def segment_write(prefix: bytes, segment: Segment) -> Write:
 
 
 class StartChange(NamedTuple):
-    """A new start of a log: what to write, and the segments that go."""
+    """A new start of a log: the writes and the segments that it removes."""
 
     positions: Positions
     writes: list[Write]
@@ -99,7 +99,7 @@ class StartChange(NamedTuple):
 
 
 class PendingSegments:
-    """What a turn of appends changes in the segments of one log."""
+    """The changes of a turn of appends to the segments of one log."""
 
     __slots__ = ("_jitter_seed", "_now_ms", "_settings", "active", "closed", "is_saved")
 
@@ -114,7 +114,7 @@ class PendingSegments:
         self._jitter_seed = jitter_seed
 
     def add(self, base_offset: int, next_offset: int, size_bytes: int, newest_timestamp_ms: int) -> None:
-        """Counts a batch; `newest_timestamp_ms` is -1 where it has none."""
+        """Counts a batch; `newest_timestamp_ms` is -1 where the batch has no timestamp."""
         active = self.active
         if active.size_bytes and self._must_roll(next_offset, size_bytes, newest_timestamp_ms):
             if active.last_append_ms < 0:
@@ -143,7 +143,7 @@ class PendingSegments:
         return waited_ms > settings.roll_ms - self._jitter_ms()
 
     def _jitter_ms(self) -> int:
-        """Some time below segment.jitter.ms, always the same for the same segment."""
+        """A duration below segment.jitter.ms, always the same for the same segment."""
         limit_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
         if limit_ms <= 0:
             return 0
@@ -169,14 +169,14 @@ def after_batch(
 
 
 class SegmentTable:
-    """The segments of one log as they are durable, apart from the newest batches of the active one. Never empty."""
+    """The durable segments of one log, plus the newest batches of the active one in memory. Never empty."""
 
     def __init__(self, rows: Iterable[Segment], start_offset: int) -> None:
         found = list(rows)
         self.active = found.pop() if found else Segment(start_offset, start_offset)
         self.closed = found
         self.version = 0
-        """Changes whenever segments go or are merged; a compaction under way then starts anew."""
+        """Changes when segments are removed; a compaction under way is then aborted."""
 
     def __iter__(self) -> Iterator[Segment]:
         yield from self.closed
@@ -199,19 +199,19 @@ class SegmentTable:
         return sorted(found, key=lambda segment: (-segment.largest_timestamp_ms, segment.base_offset))
 
     def note_time(self, now_ms: int) -> None:
-        """Now stands in for the time of the last append, where that was before the log was opened."""
+        """Sets the time of the last append to now where that append was before the log was opened."""
         if self.active.size_bytes and self.active.last_append_ms < 0:
             self.active = self.active._replace(last_append_ms=now_ms)
 
     def below(self, start_offset: int, end_offset: int) -> list[Segment]:
-        """The segments that have nothing left when a log that ends at `end_offset` starts at `start_offset`."""
+        """The segments without readable records when a log that ends at `end_offset` starts at `start_offset`."""
         gone = [segment for segment in self.closed if segment.end_offset <= start_offset]
         if start_offset >= end_offset and self.active.base_offset < end_offset:
             gone.append(self.active)
         return gone
 
     def remove(self, gone: list[Segment], end_offset: int) -> None:
-        """Forgets `gone`, which are the oldest ones; the active one among them is replaced by an empty one."""
+        """Removes `gone`, the oldest segments; where they include the active one, an empty one replaces it."""
         if not gone:
             return
         self.version += 1
@@ -221,13 +221,13 @@ class SegmentTable:
             del self.closed[: len(gone)]
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Puts `new` in the place of adjacent closed segments."""
+        """Replaces adjacent closed segments by `new`."""
         first = next(index for index, segment in enumerate(self.closed) if segment.base_offset == old[0].base_offset)
         self.closed[first : first + len(old)] = [new]
 
 
 def plan_start(segments: SegmentTable, positions: Positions, end_offset: int, prefix: bytes) -> StartChange:
-    """What becomes of the rows of a log that ends at `end_offset` when its positions do, whose start has moved."""
+    """The changes to the rows of a log that ends at `end_offset` when its start moves to `positions`."""
     gone = segments.below(positions.start_offset, end_offset)
     writes = [Write(keys.POSITIONS, prefix, encode_positions(positions))]
     writes += [Write(keys.SEGMENTS, keys.long_key(prefix, segment.base_offset), None) for segment in gone]

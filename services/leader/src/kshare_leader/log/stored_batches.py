@@ -1,8 +1,7 @@
-"""The batches of one log as they lie on disk: found by offset and by time, and what opening a log must know of them.
+"""The stored batches of one log: look-ups by offset and by time, and the scan that opens a log.
 
-Every batch that is read from disk is checked against its CRC, which costs a thirtieth of the read itself: whatever
-happened to the bytes since they were produced, a damaged batch is never handed out. The fields outside of the CRC (base
-offset and length) are checked against the batch's key and size.
+Every batch read from disk is checked against its CRC, which costs a thirtieth of the read itself, so a damaged batch is
+never served. The fields outside of the CRC (base offset and length) are checked against the batch's key and size.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_OFFSET = (1 << 63) - 1
 
 
 class OpenedExtent(NamedTuple):
-    """Where a log starts and ends, and what it is made of, as found on disk."""
+    """The extent of a log as found on disk: its start, end, segments and leader epochs."""
 
     positions: Positions
     segments: SegmentTable
@@ -44,7 +43,7 @@ class OpenedExtent(NamedTuple):
 
 
 class StoredBatches:
-    """All reads of one log from the store; StorageFailure where the disk fails or a batch is damaged."""
+    """The reads of one log from the store; StorageFailure where the disk fails or a batch is damaged."""
 
     def __init__(self, store: KeyValueStore, key: TopicPartition) -> None:
         self._store = store
@@ -53,7 +52,7 @@ class StoredBatches:
         self._prefix_end = keys.after_prefix(self._prefix)
 
     def from_offset(self, offset: int, end_offset: int = MAX_OFFSET) -> Iterator[StoredBatch]:
-        """Batches on disk from the one that holds `offset`, or the next, up to those that begin at `end_offset`."""
+        """Stored batches from the one that holds `offset`, or the next, up to those that begin at `end_offset`."""
         start = keys.long_key(self._prefix, max(offset, 0))
         if 0 < offset < MAX_OFFSET:
             upper = keys.long_key(self._prefix, offset + 1)
@@ -66,7 +65,7 @@ class StoredBatches:
             yield self._stored_batch(key, data)
 
     def slice_from(self, offset: int, end_offset: int, max_bytes: int) -> list[StoredBatch]:
-        """Batches as `from_offset`, up to the one that reaches `max_bytes`."""
+        """The batches of `from_offset`, up to the one that reaches `max_bytes`."""
         found: list[StoredBatch] = []
         for batch in self.from_offset(offset, end_offset):
             found.append(batch)
@@ -94,14 +93,14 @@ class StoredBatches:
         return CorruptRecords(f"the batch at offset {base_offset} of partition {self._name} is damaged: {why}")
 
     def indexed_offset_before(self, timestamp_ms: int) -> int:
-        """An offset below which every record is older than `timestamp_ms`, as near to its record as is known."""
+        """The highest indexed offset below which every record is older than `timestamp_ms`."""
         upper = keys.timestamp_key(self._prefix, timestamp_ms)
         for _, value in self._store.scan(keys.TIMESTAMPS, self._prefix, upper, reverse=True):
             return keys.parse_timestamp_value(value)
         return FIRST_OFFSET
 
     def index_keys_below(self, start_offset: int) -> list[bytes]:
-        """Keys of the index of timestamps that tell nothing about a log that starts at `start_offset`."""
+        """Keys of timestamp index entries that are useless for a log that starts at `start_offset`."""
         found: list[bytes] = []
         for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end):
             if keys.parse_timestamp_value(value) > start_offset:
@@ -110,7 +109,7 @@ class StoredBatches:
         return found
 
     def open_extent(self) -> OpenedExtent:
-        """What a log must know when it is opened; StorageFailure where records are missing or the last is damaged."""
+        """The extent that a log opens with; StorageFailure where records are missing or the last batch is damaged."""
         value = self._store.get(keys.POSITIONS, self._prefix)
         rows = list(self._store.scan(keys.SEGMENTS, self._prefix, self._prefix_end))
         try:
@@ -132,7 +131,7 @@ class StoredBatches:
         return OpenedExtent(positions, segments, max(stored_end, known_end), unindexed_bytes, leader_epochs)
 
     def _leader_epochs(self, start_offset: int, end_offset: int) -> LeaderEpochHistory:
-        """The rows, and what batches tell that were appended without rows, by an older version."""
+        """The leader epochs of the rows, and of batches that an older version appended without rows."""
         rows = self._store.scan(keys.LEADER_EPOCHS, self._prefix, self._prefix_end)
         try:
             stored = [EpochEntry(keys.number_of(key), keys.parse_offset_value(value)) for key, value in rows]

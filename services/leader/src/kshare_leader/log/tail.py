@@ -1,8 +1,8 @@
-"""Recent batches of every log in memory, so that a read of fresh records touches no disk.
+"""Recent batches of every log in memory, so that a read of fresh records needs no disk.
 
 Each partition has a `Tail`: its newest batches up to PARTITION_TAIL_LIMIT_BYTES. `TailCache` bounds the sum over the
-node: above `kshare.leader.tail.bytes` the partition that was used least recently loses its oldest batches first.
-Batches are looked up by bisection over base offsets and handed out as they are, without copies.
+node: above `kshare.leader.tail.bytes` the least recently used partition loses its oldest batches first. Batches are
+looked up by bisection over base offsets and returned without copies.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ PARTITION_TAIL_LIMIT_BYTES = 128 * 1024 * 1024
 NODE_TAIL_LIMIT_BYTES = 256 * 1024 * 1024
 
 _DROPPED_SHARE = 8
-"""A tail above its limit loses an eighth of it at once, so that dropping stays cheap per batch."""
+"""A tail above its limit drops an eighth of the limit at once, so that dropping stays cheap per batch."""
 
 
 class Tail:
-    """The newest batches of one log, without a gap up to its end."""
+    """The newest batches of one log, without gaps up to its end."""
 
     def __init__(self, end_offset: int) -> None:
         self.start_offset = end_offset
-        """Batches that hold this offset or later ones are all here."""
+        """The tail holds all batches from this offset on."""
         self.size_bytes = 0
         self._base_offsets: list[int] = []
         self._batches: list[StoredBatch] = []
@@ -59,7 +59,7 @@ class Tail:
         return self.drop(sum([len(batch.data) for batch in self._batches[:count]]))
 
     def replace(self, changed: Mapping[int, StoredBatch | None]) -> int:
-        """Replaces batches by base offset (None: removes), as far as they are here; returns the bytes gained."""
+        """Replaces batches by base offset (None: removes) where the tail has them; returns the change in bytes."""
         before = self.size_bytes
         removes = False
         for base_offset, batch in changed.items():
@@ -78,7 +78,7 @@ class Tail:
         return self.size_bytes - before
 
     def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool) -> list[StoredBatch]:
-        """Batches from the one that holds `fetch_offset`, or the next; see TopicLog.read."""
+        """Batches from the one that holds `fetch_offset`, or from the next one; see TopicLog.read."""
         batches = self._batches
         index = bisect_right(self._base_offsets, fetch_offset) - 1
         if index < 0 or batches[index].last_offset < fetch_offset:
@@ -95,7 +95,7 @@ class Tail:
 
 
 class TailCache:
-    """All tails of a node; see the module's text."""
+    """The tails of all partitions of a node, with a common limit."""
 
     def __init__(
         self,
@@ -120,13 +120,13 @@ class TailCache:
             self.size_bytes -= tail.drop(tail.size_bytes)
 
     def touch(self, key: TopicPartition) -> None:
-        """Marks the partition as used just now."""
+        """Marks the partition as most recently used."""
         tail = self._tails.pop(key, None)
         if tail is not None:
             self._tails[key] = tail
 
     def extend(self, key: TopicPartition, batches: list[StoredBatch]) -> None:
-        """Adds newly stored batches to the partition's tail and keeps both limits."""
+        """Adds newly stored batches to the partition's tail and enforces both limits."""
         tail = self._tails.get(key)
         if tail is None:
             return
@@ -140,13 +140,13 @@ class TailCache:
             self._drop_least_recently_used(excess + self._node_limit_bytes // _DROPPED_SHARE)
 
     def drop_before(self, key: TopicPartition, offset: int) -> None:
-        """The log starts at `offset` now."""
+        """Drops batches that end before `offset`, the new log start."""
         tail = self._tails.get(key)
         if tail is not None:
             self.size_bytes -= tail.drop_before(offset)
 
     def replace(self, key: TopicPartition, changed: Mapping[int, StoredBatch | None]) -> None:
-        """Compaction put other batches, or none, in the place of those with these base offsets."""
+        """Replaces or removes (None) batches that compaction changed, by base offset."""
         tail = self._tails.get(key)
         if tail is not None:
             self.size_bytes += tail.replace(changed)

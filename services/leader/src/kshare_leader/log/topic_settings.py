@@ -1,7 +1,8 @@
-"""The configs of a topic that its logs obey, under Kafka's names, with the broker's values as defaults.
+"""The configs of a topic that apply to its logs, under Kafka's names, with the broker's values as defaults.
 
-Not among them, because they have no meaning here: `compression.type` (batches are kept as the producer sent them),
-`file.delete.delay.ms` and `segment.index.bytes` (a segment is a row, not files), `flush.*` (every append is flushed).
+These configs are left out, because they have no meaning here: `compression.type` (batches are kept as the producer sent
+them), `file.delete.delay.ms` and `segment.index.bytes` (a segment is a row, not files), `flush.*` (every append is
+flushed).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MAX_LONG = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What a log checks batches against, and what is removed from it; the defaults are Kafka's."""
+    """The settings that a log validates batches and deletes records by; the defaults are Kafka's."""
 
     max_message_bytes: int = 1_048_588
     """max.message.bytes: the largest batch, with its header."""
@@ -54,12 +55,12 @@ class TopicSettings:
 
     @property
     def roll_ms(self) -> int:
-        """After how long a segment is rolled (LogConfig.maxSegmentMs)."""
+        """The age at which a segment is rolled (LogConfig.maxSegmentMs)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
 
 def topic_settings(entries: Mapping[str, str], broker: Configs) -> TopicSettings:
-    """The settings of a topic whose own configs are `entries`; names and values that mean nothing here are passed over.
+    """The settings of a topic whose own configs are `entries`; unknown names and values are ignored.
 
     The coordinator checked them when they were set.
     """

@@ -1,19 +1,20 @@
-"""Appends of transactional producers: each transaction's first batch in a partition waits for the coordinator's word.
+"""Verification of transactional appends: each transaction's first batch in a partition waits for the coordinator.
 
 KIP-890, after AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend of Kafka 4.3. A batch whose transaction
 is open in the partition is appended at once. Otherwise AddPartitionsToTxn asks the coordinator whether the partition is
-part of the producer's ongoing transaction, or adds it to that (version 2), and what waits is appended with the answer.
+part of the producer's ongoing transaction, or adds it to that (version 2). The waiting batches are appended with the
+answer.
 
-**One look-up for each transactional id**, one call at a time, with whatever gathered meanwhile; so the first turn's
-batches share a call. Batches of one partition stay in their order: those that come while the look-up is under way wait
-behind it, and all of them are appended in the turn of the answer. Only a batch that came after a marker does not go by
-the answer to a question from before it: it is asked for again. A newer epoch of the producer ends the wait of an older
-one (INVALID_PRODUCER_EPOCH).
+**One look-up for each transactional id**, one call at a time; a call carries all look-ups that are ready, so the first
+turn's batches share a call. Batches of one partition keep their order: those that come while the look-up is in flight
+wait behind it, and all of them are appended in the turn of the answer. An answer to a call from before a marker does
+not count for a batch that came after the marker: that batch is looked up again. A newer epoch of the producer ends the
+wait of an older one (INVALID_PRODUCER_EPOCH).
 
-**Errors.** What says nothing about the transaction (the coordinator cannot be reached, is loading, or another
-transaction is ending) is NOT_ENOUGH_REPLICAS, which producers try again. A producer of version 2 knows
-CONCURRENT_TRANSACTIONS itself, after the leader tried for add.partitions.to.txn.retry.backoff.max.ms.
-transaction.partition.verification.enable=false lets producers before version 2 in without a look-up.
+**Errors.** A failure that says nothing about the transaction (the coordinator cannot be reached, is loading, or another
+transaction is ending) is NOT_ENOUGH_REPLICAS, which producers retry. A producer of version 2 handles
+CONCURRENT_TRANSACTIONS itself, after the leader retried for add.partitions.to.txn.retry.backoff.max.ms. With
+transaction.partition.verification.enable=false, batches of producers before version 2 are appended without a look-up.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _SAYS_NOTHING = frozenset(
 
 
 class _Waiting(NamedTuple):
-    """A batch that waits; `future` is its append's."""
+    """A batch that waits for its look-up; `future` is answered by its append."""
 
     records: memoryview
     verification: Verification
@@ -59,7 +60,7 @@ class _Waiting(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A partition of a call, and the newest verification there when it was sent."""
+    """A partition of a call, and its newest verification when the call was sent."""
 
     key: TopicPartition
     verification: Verification
@@ -67,20 +68,20 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _LookUp:
-    """What waits for one producer's transaction, by partition, in order."""
+    """The batches that wait for one producer's transaction, by partition, in order."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     adds_partitions: bool
     give_up_at: float
-    """Loop time until which CONCURRENT_TRANSACTIONS is tried again."""
+    """Loop time until which CONCURRENT_TRANSACTIONS is retried."""
     waiting: dict[TopicPartition, list[_Waiting]] = field(default_factory=dict)
     asked: dict[tuple[str, int], _Asked] = field(default_factory=dict)
-    """What the call that is under way is about, by topic name and partition."""
+    """The partitions of the call in flight, by topic name and partition."""
 
     def answered(self, asked: _Asked) -> int:
-        """How many that wait for the partition go by the answer: all up to the last one of its verification."""
+        """How many waiting batches of the partition the answer decides: all up to the last one of its verification."""
         waiting = self.waiting.get(asked.key, [])
         numbers = [number for number, batch in enumerate(waiting, 1) if batch.verification is asked.verification]
         return numbers[-1] if numbers else 0
@@ -94,7 +95,7 @@ class _LookUp:
 
 
 class TransactionVerifier:
-    """Appends transactional batches; see the module's text."""
+    """The queue of transactional appends and their look-ups; the module's docstring has the rules."""
 
     def __init__(
         self, *, logs: PartitionLogs, coordinator: Callable[[], Channel], clock: Clock, configs: Configs
@@ -126,7 +127,7 @@ class TransactionVerifier:
         return future
 
     async def stop(self) -> None:
-        """Refuses what still waits with NOT_LEADER_OR_FOLLOWER."""
+        """Refuses the waiting batches with NOT_LEADER_OR_FOLLOWER."""
         for handle in self._back_off:
             handle.cancel()
         if self._sender is not None:
@@ -139,7 +140,7 @@ class TransactionVerifier:
     def _verification(
         self, key: TopicPartition, header: BatchHeader, records: memoryview, adds_partition: bool
     ) -> Verification | None:
-        """What must be confirmed before the batch is appended; None: nothing, or the log will refuse it anyway."""
+        """The verification that the batch needs; None where it needs none, or the log will refuse the batch anyway."""
         if not header.is_transactional or not header.has_producer_id:
             return None
         if not adds_partition and not self._is_required():
@@ -202,7 +203,7 @@ class TransactionVerifier:
         look_up.waiting.setdefault(key, []).append(waiting)
 
     def _end_older(self, look_up: _LookUp, header: BatchHeader) -> None:
-        """Ends an older look-up of the same transactional id, or raises where the newer one is there already."""
+        """Ends an older look-up of the same transactional id; KafkaError where the pending one is not older."""
         if header.producer_epoch < look_up.producer_epoch:
             text = f"a batch with epoch {look_up.producer_epoch} of producer {header.producer_id} is waiting already"
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
@@ -217,7 +218,7 @@ class TransactionVerifier:
         return min(longest_ms, self._configs.integer("request.timeout.ms"))
 
     def _take(self, look_up: _LookUp, key: TopicPartition, count: int) -> list[_Waiting]:
-        """The first `count` that wait for the partition; a look-up for which nothing is left is over."""
+        """Removes the first `count` waiting batches of the partition; a look-up without batches is removed too."""
         waiting = look_up.waiting.pop(key, [])
         if waiting[count:]:
             look_up.waiting[key] = waiting[count:]
@@ -349,7 +350,7 @@ def _codes(answer: coordinator_pb2.AddPartitionsToTxnResponse) -> dict[tuple[str
 
 
 def _error(code: ErrorCode, adds_partitions: bool) -> KafkaError:
-    """What the producer is told."""
+    """The error that the producer gets."""
     if code == ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced: a newer one has its id")
     if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED or code == ErrorCode.INVALID_TXN_STATE:

@@ -1,17 +1,17 @@
-"""Transactions of one log (KIP-98): which are open, how they end, and which were aborted.
+"""The transactions of one log (KIP-98): open ones, the rules of markers, and the index of aborted ones.
 
-**Open.** A transaction is open in a partition from its first batch to its marker. While one is open, readers of
-committed records get no further than its first offset; the oldest open one sets the last stable offset. What is open is
-part of the producers' entries on disk (`producers`), so it comes back with them.
+**Open.** A transaction is open in a partition from its first batch to its marker. The oldest open transaction sets the
+last stable offset, beyond which read-committed consumers do not read. Open transactions are part of the producers'
+entries on disk (`producers`), so they are restored with them.
 
 **The end.** WriteTxnMarkers ends a transaction with a marker, a control batch in the log. The rules are those of
-ProducerAppendInfo.appendEndTxnMarker of Kafka 4.3: a coordinator of an older epoch is fenced, and so is an older epoch
-of the producer; since version 2 (KIP-890) a marker has a newer epoch than its records, and one with the same epoch is a
-repetition as long as nothing is open. Where nothing is open and producer and coordinator have the marker's epochs
-already, repeating it changes nothing, so nothing is written (Kafka writes the marker once more).
+ProducerAppendInfo.appendEndTxnMarker of Kafka 4.3. A coordinator of an older epoch is fenced, and so is an older epoch
+of the producer. Since version 2 (KIP-890) a marker has a newer epoch than its records, and a marker with the same epoch
+is a retry as long as no transaction is open. Where no transaction is open and producer and coordinator have the
+marker's epochs already, a retry is idempotent and nothing is written (Kafka writes the marker once more).
 
 **Aborted.** Each aborted transaction has an entry in an index, written with its marker, in the order of the markers.
-Its last stable offset says where a search may end: whatever was aborted later begins at or after it.
+The entry's last stable offset bounds a search: every transaction that was aborted later begins at or after it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEWEST_ABORTED_KEPT = 1_000
 
 
 class EndTransaction(NamedTuple):
-    """What a marker says (WriteTxnMarkersRequest)."""
+    """The content of a marker (WriteTxnMarkersRequest)."""
 
     producer_id: int
     producer_epoch: int
@@ -71,7 +71,7 @@ def check_end(entry: ProducerEntry | None, end: EndTransaction) -> None:
 
 
 def changes_nothing(entry: ProducerEntry | None, end: EndTransaction) -> bool:
-    """Whether the marker only repeats what the log says already."""
+    """Whether the log has the marker's outcome already."""
     return (
         entry is not None
         and entry.transaction_first_offset == NO_OFFSET
@@ -81,20 +81,20 @@ def changes_nothing(entry: ProducerEntry | None, end: EndTransaction) -> bool:
 
 
 def entry_after_end(entry: ProducerEntry | None, end: EndTransaction, now_ms: int) -> ProducerEntry:
-    """The producer's entry once the marker has been appended; with a new epoch sequences start again at 0."""
+    """The producer's entry after the marker; with a new epoch sequences start again at 0."""
     batches = () if entry is None or entry.producer_epoch != end.producer_epoch else entry.batches
     return ProducerEntry(end.producer_epoch, now_ms, batches, end.coordinator_epoch)
 
 
 class OpenTransaction(NamedTuple):
-    """`bytes_before` is the log's `appended_bytes` before the transaction's first batch."""
+    """An open transaction; `bytes_before` is the log's `appended_bytes` before its first batch."""
 
     first_offset: int
     bytes_before: int
 
 
 class AbortedEntry(NamedTuple):
-    """One entry of the index; see the module's text."""
+    """One entry of the index of aborted transactions."""
 
     transaction: AbortedTransaction
     last_stable_offset: int
@@ -102,13 +102,13 @@ class AbortedEntry(NamedTuple):
 
 @dataclass(slots=True)
 class TransactionChanges:
-    """What a turn of appends will change in one log's transactions, once it is durable."""
+    """The changes of a turn of appends to one log's transactions, applied once they are durable."""
 
     opened: dict[int, OpenTransaction | None] = field(default_factory=dict)
     """By producer id, in the order of first offsets; None: ended."""
     aborted: list[AbortedEntry] = field(default_factory=list)
     verified: dict[int, None] = field(default_factory=dict)
-    """Producers whose verifications end."""
+    """The producers whose verifications end."""
 
     def open(self, producer_id: int, transaction: OpenTransaction) -> None:
         self.opened.pop(producer_id, None)
@@ -123,7 +123,7 @@ class OpenTransactions:
 
     def __init__(self, entries: Iterable[tuple[int, ProducerEntry]]) -> None:
         found = [(entry.transaction_first_offset, producer_id) for producer_id, entry in entries]
-        # Nothing was appended yet since the log was opened, so all of them began before its first byte.
+        # No byte was appended since the log was opened, so all of these transactions began before `appended_bytes` 0.
         self._by_producer = {
             producer_id: OpenTransaction(first_offset, 0)
             for first_offset, producer_id in sorted(found)
@@ -156,7 +156,7 @@ class OpenTransactions:
 
 
 class AbortedTransactions:
-    """The index of one log's aborted transactions, the newest of them in memory too."""
+    """The index of one log's aborted transactions; the newest entries are in memory too."""
 
     def __init__(self, store: KeyValueStore, key: TopicPartition, *, kept: int = NEWEST_ABORTED_KEPT) -> None:
         """StorageFailure where the disk fails, struct.error where an entry is damaged."""
@@ -170,7 +170,7 @@ class AbortedTransactions:
         self._entries = newest
         self._last_offsets = [entry.transaction.last_offset for entry in newest]
         self._complete_from = self._last_offsets[0] if len(newest) == kept else 0
-        """All transactions whose markers lie at or after this offset are in memory."""
+        """All transactions whose markers are at or after this offset are in memory."""
 
     def writes(self, entries: Iterable[AbortedEntry]) -> Iterator[Write]:
         for entry in entries:
@@ -179,7 +179,7 @@ class AbortedTransactions:
             yield Write(keys.ABORTED_TRANSACTIONS, keys.long_key(self._prefix, transaction.last_offset), value)
 
     def add(self, entries: Iterable[AbortedEntry]) -> None:
-        """Entries that are durable."""
+        """Adds durable entries."""
         for entry in entries:
             self._entries.append(entry)
             self._last_offsets.append(entry.transaction.last_offset)
@@ -200,7 +200,7 @@ class AbortedTransactions:
         return found
 
     def forget_before(self, offset: int) -> None:
-        """Removes, durably, the transactions whose markers lie before `offset`; StorageFailure."""
+        """Removes, durably, the transactions whose markers are before `offset`; StorageFailure."""
         self._store.delete_range(keys.ABORTED_TRANSACTIONS, self._prefix, keys.long_key(self._prefix, offset))
         index = bisect_left(self._last_offsets, offset)
         del self._entries[:index]

@@ -1,13 +1,13 @@
-"""Transactions that are being looked up at the coordinator before their first batch is appended (KIP-890).
+"""Pending verifications of transactions, which the coordinator must confirm before their first batch (KIP-890).
 
-A transactional batch that begins a transaction in a partition is appended only when the coordinator said that the
-partition is part of that transaction; otherwise a batch that was delayed until after the transaction's end would open
-one that nobody ends. The rules are those of VerificationStateEntry and UnifiedLog of Kafka 4.3:
+A transactional batch that begins a transaction in a partition is appended only when the coordinator has confirmed that
+the partition is part of that transaction. Otherwise a batch delayed until after the transaction's end would open a
+transaction that is never ended. The rules are those of VerificationStateEntry and UnifiedLog of Kafka 4.3:
 
 - a producer has one verification in a partition; it ends with the first transactional batch or the next marker, so an
-  answer of the coordinator from before a marker lets nothing in after it;
-- a marker of a newer epoch than its transaction's leaves the verification of the next transaction, whose epoch it has;
-- the lowest sequence seen while looking up must be appended first.
+  answer of the coordinator from before a marker admits no batch after it;
+- a marker with a newer epoch than its transaction keeps the verification of the next transaction, which has that epoch;
+- the lowest sequence seen during the look-up must be appended first.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kshare_core.errors import ErrorCode, KafkaError
 VERIFICATIONS_LIMIT = 20_000
 """Producers of one partition whose transactions are being looked up; more get POLICY_VIOLATION."""
 MAKES_ROOM_AFTER_MS = 15 * 60 * 1000
-"""At the limit the oldest one is forgotten if it began so long ago."""
+"""At the limit, verifications that began this long ago or earlier are removed."""
 
 
 @dataclass(slots=True, eq=False)
 class Verification:
-    """What is known of a producer's transaction before its first batch; two are never the same one."""
+    """The state of a producer's transaction before its first batch; compared by identity."""
 
     producer_epoch: int
     lowest_sequence: int
@@ -35,7 +35,7 @@ class Verification:
     """The coordinator has confirmed the transaction of this epoch."""
 
     def note(self, producer_epoch: int, sequence: int) -> None:
-        """Another batch that waits for the same transaction, or for a newer one of the producer."""
+        """Notes another batch that waits for the same transaction, or for a newer one of the producer."""
         if producer_epoch == self.producer_epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
         elif producer_epoch > self.producer_epoch:
@@ -48,7 +48,7 @@ class Verification:
         return self.is_verified and self.producer_epoch == producer_epoch
 
     def is_of_next_after(self, marker_epoch: int) -> bool:
-        """Whether it is of the transaction after the one that a marker with this epoch ends."""
+        """Whether this verification is of the transaction after the one that a marker with this epoch ends."""
         return self.adds_partition and self.producer_epoch == marker_epoch
 
 
@@ -85,7 +85,7 @@ class Verifications:
         self._by_producer.pop(producer_id, None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets those that began `expiration_ms` ago or earlier."""
+        """Removes verifications that began `expiration_ms` ago or earlier."""
         for producer_id, verification in list(self._by_producer.items()):
             if now_ms - verification.started_ms < expiration_ms:
                 return
