@@ -1,11 +1,12 @@
-"""What each view of the catalog means for partitions that move from or to this leader.
+"""The reassignments from and to this leader: starts and ends receivers and removals with each view of the catalog.
 
-- A move to this node begins a receiver, a few at a time; the end of the move, whichever it is, ends it.
-- Rows of marked partitions (see `rows`) that the catalog gives to somebody else, with nothing on the way here, are
-  removed: after a switch, after a move that was taken back, and at the start, where a crash left some. A catalog that
-  is older than the mark removes nothing, nor does one of another cluster.
-- The mark of a partition that this node leads, and that does not move, is taken away.
-- Who keeps something in memory about a partition's rows is told when they have come or are gone (`on_rows`).
+- A reassignment to this node starts a receiver, up to COPIES_AT_ONCE for each sending leader. The receiver ends with
+  the reassignment, whatever its outcome.
+- Rows of marked partitions (see `rows`) that the catalog places on another node, with no reassignment to this node, are
+  removed: after a switch, after a cancelled reassignment, and at the start, where a crash left rows. A catalog that is
+  older than the mark, or of another cluster, removes nothing.
+- The mark of a partition that this node leads, and that is not reassigned, is removed.
+- `on_rows` is called when a partition's rows were added or removed, for users that cache something about them.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Channel
 
 COPIES_AT_ONCE = 4
-"""From one leader; other moves from it wait."""
+"""Concurrent copies from one leader; further reassignments from it wait."""
 REMOVAL_RETRY_MS = 5_000
 REMOVAL_PAUSE_MS = 5
-"""Between two partitions: clients have their turn."""
+"""The pause between removals of two partitions, to leave time for clients."""
 
 log = logging.getLogger(__name__)
 
 Partition = coordinator_pb2.Topic.Partition
 _MoveKey = tuple[TopicPartition, int]
-"""The partition and the epoch of its move."""
+"""The partition and the epoch of its reassignment."""
 
 
 class PartitionMoves:
-    """See the module's text. `is_foreign` says whether the store belongs to another cluster than the catalog."""
+    """The reassignments of a node. `is_foreign` says whether the store belongs to another cluster than the catalog."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class PartitionMoves:
         self._node_id = node_id
         self._page_bytes = page_bytes
         self._moves: dict[bytes, dict[_MoveKey, Partition]] = {}
-        """Moves to this node, by topic."""
+        """Reassignments to this node, by topic."""
         self._receivers: dict[_MoveKey, tuple[PartitionReceiver, asyncio.Task[None]]] = {}
         self._ended: dict[asyncio.Task[None], None] = {}
         self._removal: asyncio.Task[None] | None = None
@@ -67,7 +68,7 @@ class PartitionMoves:
         self._was_foreign = False
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
-        """Called with each view when the logs have followed it; what it starts runs when it is the node's."""
+        """Called with each view after the logs have followed it; tasks started here run once the node has the view."""
         was_foreign, self._was_foreign = self._was_foreign, self._is_foreign()
         if self._was_foreign:
             self._moves = {}
@@ -126,7 +127,7 @@ class PartitionMoves:
         task.cancel()
 
     async def stop(self) -> None:
-        """Ends everything that is under way; it goes on after the next start."""
+        """Ends all receivers and removals; they continue after the next start."""
         if self._removal is not None:
             self._end(self._removal)
         for _, task in self._receivers.values():
@@ -135,7 +136,7 @@ class PartitionMoves:
         self._receivers.clear()
 
     def problems(self) -> list[str]:
-        """What keeps moves to this node from going on."""
+        """The failures of stalled reassignments to this node."""
         return [receiver.problem for receiver, _ in self._receivers.values() if receiver.problem is not None]
 
     # Removing
@@ -177,7 +178,7 @@ class PartitionMoves:
         return True
 
     def _is_anothers(self, partition: Partition, mark: int) -> bool:
-        """Whether another node certainly leads it, and it is not on its way here."""
+        """Whether another node certainly leads the partition, and no reassignment to this node is in progress."""
         if partition.is_moving and partition.moving_to_node_id == self._node_id:
             return False
         return partition.leader_node_id >= 0 and partition.placement_epoch > mark

@@ -1,16 +1,16 @@
-"""Copies one partition to this leader, and says so to the coordinator until the catalog shows what became of it.
+"""The receiver of one reassignment: copies a partition to this leader and reports its steps to the coordinator.
 
-1. Where the mark of this very move is here, go on where the copy of the log has got to; else remove what lies here of
-   older moves, and write the mark.
-2. Ask the leader for record batches, page by page, each written with one fsync, until it has no more.
-3. FENCE: the leader serves no more. Ask for the rest: the newest batches, then everything else that it knows.
-4. Look whether a log opens on the copy that starts and ends where the leader's did.
-5. COMPLETE, again and again: the task ends when the view of the catalog shows the switch, or that the move was taken
-   back, and cancels it. An answer alone decides nothing: it may be late.
+1. Where the mark of this reassignment is here, continue after the last copied batch. Otherwise remove rows of older
+   reassignments and write the mark.
+2. Fetch record batches from the leader, page by page, each written with one fsync, until it has no more.
+3. FENCE: the leader stops serving the partition. Fetch the rest: the newest batches, then all other rows.
+4. Check that a log opens on the copy, with the leader's start and end offsets.
+5. COMPLETE, in a retry loop. The task ends when the view of the catalog shows the switch or the cancelled reassignment,
+   which cancels the task. The answer alone decides nothing, because it may be late.
 
-Whatever fails is tried again, less and less often. When a disk refuses, here or there, when the copy is not what the
-leader had, or when what is fenced cannot be fetched for FENCED_LIMIT_S, this node gives the move up: the partition is
-served where it was.
+Every failure is retried with a back-off. This node gives the reassignment up when a disk fails on either side, when the
+copy differs from the leader's log, or when the fenced rest cannot be fetched for FENCED_LIMIT_S. The partition is then
+served by its former leader.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ from kshare_rpc.methods import ADVANCE_PARTITION_MOVE, TRANSFER_PARTITION
 from kshare_rpc.network import CallFailed, Channel
 
 COPY_BYTES_PER_SECOND = 64 * 1024 * 1024
-"""Of all copies of a node together, until a copy has what was there when it began: clients have their turn."""
+"""The rate limit of all copies of a node together, to leave time for clients.
+
+It applies until a copy has reached the end offset that the log had when the copy began.
+"""
 CALL_TIMEOUT_MS = 3_000
 FIRST_RETRY_MS = 10
 RETRY_MAX_MS = 500
 DISK_FAILURES_BEFORE_GIVING_UP = 3
 FENCED_LIMIT_S = 15.0
-"""How long nobody may serve the partition, because its former leader does not give out the rest."""
+"""The longest time that the partition may be fenced because its former leader does not send the rest."""
 FAILURES_BEFORE_PROBLEM = 10
-"""Tries in a row, some seconds, before the health check shows why a move does not go on."""
+"""Failed attempts in a row, some seconds, before the health check shows why a reassignment is stalled."""
 
 log = logging.getLogger(__name__)
 
@@ -47,23 +50,26 @@ Step = coordinator_pb2.AdvancePartitionMoveRequest
 
 
 class MoveProblem(Exception):
-    """Why a step of a move did not succeed; it is tried again."""
+    """A step of a reassignment failed; it is retried."""
 
 
 class _HopelessMove(Exception):
-    """The copy is not what it must be, and another one would not be better."""
+    """The copy is wrong, and another copy would not be better."""
 
 
 class _Stage(Enum):
     BEGINNING = auto()
     LOG = auto()
-    """The partition is served where it was, and its record batches are copied."""
+    """The former leader serves the partition, and its record batches are copied."""
     FENCED = auto()
     COPIED = auto()
 
 
 class PartitionReceiver:
-    """One move; `run` ends only by being cancelled. `copies` says how many copies share this node's time."""
+    """The receiver of one reassignment; `run` ends only by cancellation.
+
+    `copies` returns the number of copies that share this node's rate limit.
+    """
 
     def __init__(
         self,
@@ -108,7 +114,7 @@ class PartitionReceiver:
 
     @property
     def problem(self) -> str | None:
-        """What keeps the move from going on for some seconds already; None while it goes on."""
+        """The newest failure of a reassignment that is stalled for some seconds; None otherwise."""
         return self._newest_failure if self._failures >= FAILURES_BEFORE_PROBLEM else None
 
     async def run(self) -> None:
@@ -139,7 +145,7 @@ class PartitionReceiver:
         self._failures += 1
 
     async def _go_on(self) -> bool:
-        """One step; whether the next may follow at once.
+        """Does one step; True where the next may follow at once.
 
         Raises MoveProblem, CallFailed, StorageFailure or _HopelessMove.
         """
@@ -189,7 +195,7 @@ class PartitionReceiver:
         log.info("%s is copied from leader %d: offsets %s", self.name, self.from_node_id, mine)
 
     async def _copy_page(self, *, is_fenced: bool) -> tuple[leader_pb2.TransferPartitionResponse, int]:
-        """The answer, and the bytes of its rows, which are durable here."""
+        """Fetches and durably writes one page; returns the answer and the bytes of its rows."""
         sender = self._view().node(coordinator_pb2.ROLE_LEADER, self.from_node_id)
         if sender is None:
             raise MoveProblem("it is not live")
@@ -238,7 +244,7 @@ class PartitionReceiver:
 
 
 def _page_of(answer: leader_pb2.TransferPartitionResponse, payload: memoryview, after: Place | None) -> Page:
-    """The page of an answer; MoveProblem where it is not what the sender has."""
+    """The page of an answer; MoveProblem where the answer is damaged or inconsistent."""
     data = bytes(payload)
     if crc32(data) != answer.checksum:
         raise MoveProblem(f"it sent {len(data)} bytes that are not what it says by its checksum")

@@ -1,11 +1,11 @@
 """The rows of whole topic partitions in the store: read in pages, written in pages, removed.
 
-A partition that moves has a mark in the `meta` family: the epoch of its move. The receiver writes it before the first
-row, the sender before it gives out what it served last. Rows are removed only where there is a mark that is older than
-the catalog's placement of the partition on another node: without one nothing is ever removed, whatever a catalog says,
-and an older catalog than the move removes nothing.
+A partition that is reassigned has a mark in the `meta` family: the epoch of its reassignment. The receiver writes the
+mark before the first row, the sender before it sends the fenced rest. Rows are removed only where a mark is older than
+the catalog's placement of the partition on another node. Without a mark nothing is ever removed, whatever a catalog
+says, and a catalog older than the reassignment removes nothing.
 
-Rows are read and written as they are stored. A batch that is damaged on the sender's disk is damaged in the copy, too:
+Rows are read and written as they are stored. A batch that is damaged on the sender's disk is damaged in the copy too:
 each read of a batch from a disk checks it.
 """
 
@@ -25,12 +25,12 @@ MARK = b"moving-partition/"
 END_OF_MARKS = b"moving-partition0"
 """The first key after all that start with MARK."""
 FAMILIES = (keys.LOG, *(family for family in keys.PARTITION_FAMILIES if family != keys.LOG))
-"""In the order in which they are copied: batches first, of which most are copied while they are served."""
+"""The families in the order of copying: batches first, most of which are copied while the partition is served."""
 _EPOCH_BYTES = 4
 
 
 class Row(NamedTuple):
-    """A key without its partition, and the value."""
+    """A row of a partition: its key without the partition's prefix, and its value."""
 
     key: bytes
     value: bytes
@@ -41,14 +41,14 @@ class Row(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A row that is known already: the next one is the next key of its family, else the first of the next family."""
+    """The position after a row: next is the family's next key, else the first key of the next family."""
 
     family: str
     key: bytes
 
 
 class Page(NamedTuple):
-    """Some rows of one family in the order of their keys; `is_last`: there is no other row now."""
+    """Rows of one family in key order; `is_last`: no row follows now."""
 
     family: str
     rows: list[Row]
@@ -60,14 +60,14 @@ class Page(NamedTuple):
 
 
 class LogExtent(NamedTuple):
-    """Where a log starts and ends."""
+    """The start and end offsets of a log."""
 
     start_offset: int
     end_offset: int
 
 
 class PartitionRows:
-    """Marks are kept in memory, too. Every method may raise StorageFailure, and so may making it."""
+    """The rows and marks of a store; marks are cached in memory. All methods and `__init__` raise StorageFailure."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -81,11 +81,11 @@ class PartitionRows:
         return list(self._marks)
 
     def mark(self, key: TopicPartition) -> int | None:
-        """The epoch of the newest move of the partition that this node had a part in."""
+        """The epoch of the newest reassignment of the partition that this node took part in."""
         return self._marks.get(key)
 
     def set_mark(self, key: TopicPartition, move_epoch: int | None) -> None:
-        """Durable when it returns; None takes it away."""
+        """Stores the mark durably; None removes it."""
         if self._marks.get(key) == move_epoch:
             return
         value = None if move_epoch is None else move_epoch.to_bytes(_EPOCH_BYTES, "big")
@@ -98,7 +98,7 @@ class PartitionRows:
     # Rows
 
     def page(self, key: TopicPartition, families: Sequence[str], after: Place | None, max_bytes: int) -> Page:
-        """The rows after a place (None: from the first one on), at least one where there is one."""
+        """The rows after a place (None: from the first one); at least one row where any is left."""
         prefix = keys.partition_prefix(key)
         first = 0 if after is None else families.index(after.family)
         for index, family in enumerate(families[first:], first):
@@ -111,7 +111,7 @@ class PartitionRows:
         return Page(families[-1], [], True)
 
     def _rows(self, family: str, prefix: bytes, start: bytes, max_bytes: int) -> tuple[list[Row], bool]:
-        """And whether no more follow in the family."""
+        """The family's rows from `start` up to `max_bytes`, and whether these are all."""
         rows: list[Row] = []
         size = 0
         for found, value in self._store.scan(family, start, keys.after_prefix(prefix)):
@@ -123,20 +123,20 @@ class PartitionRows:
         return rows, True
 
     def write_page(self, key: TopicPartition, family: str, rows: Sequence[Row]) -> None:
-        """One durable batch."""
+        """Writes the rows in one durable write."""
         prefix = keys.partition_prefix(key)
         if rows:
             self._store.write([Write(family, prefix + row.key, row.value) for row in rows])
 
     def last_batch(self, key: TopicPartition) -> Place | None:
-        """Where the copy of the log has got to; None at its beginning."""
+        """The place of the last stored batch, where a copy continues; None where no batch is stored."""
         prefix = keys.partition_prefix(key)
         for found, _ in self._store.scan(keys.LOG, prefix, keys.after_prefix(prefix), reverse=True):
             return Place(keys.LOG, found[len(prefix) :])
         return None
 
     def extent(self, key: TopicPartition) -> LogExtent:
-        """What a log that is opened on these rows has; StorageFailure also where they are no whole log."""
+        """The extent of a log that is opened on these rows; StorageFailure also where they are not a complete log."""
         try:
             opened = StoredBatches(self._store, key).open_extent()
         except (KafkaError, struct.error) as error:
@@ -144,7 +144,7 @@ class PartitionRows:
         return LogExtent(opened.positions.start_offset, opened.end_offset)
 
     def discard_unfinished_copy(self, key: TopicPartition, given_up_epoch: int) -> None:
-        """Removes what was copied from a leader that was given up since: the rows are no whole log.
+        """Removes an unfinished copy from a leader that was given up since: the rows are not a complete log.
 
         Called before this node opens the partition. Rows without an older mark stay.
         """
@@ -154,7 +154,7 @@ class PartitionRows:
             self.set_mark(key, None)
 
     def remove(self, key: TopicPartition) -> None:
-        """Removes all rows; the mark stays, so that what a crash leaves is found again."""
+        """Removes all rows; the mark stays, so that the removal is repeated after a crash."""
         prefix = keys.partition_prefix(key)
         end = keys.after_prefix(prefix)
         if end is None:

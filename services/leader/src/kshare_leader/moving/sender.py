@@ -1,10 +1,10 @@
-"""Gives out the rows of a partition that moves away from this leader.
+"""The sender of a reassignment: gives the rows of a partition to the leader that takes it over.
 
-Only when this node's own view of the catalog has the move with exactly the epoch that the receiver names. While the
-partition is served, only its record batches are given out: nothing changes in one that is stored, since a log that
-moves is not compacted (`PartitionLog.is_moving`). The rest is given out when this node's view says that the partition
-is fenced: by that view its log is closed, and a write is done within one turn of the event loop, so what is given out
-is the partition's last word until the move is taken back, which ends its epoch.
+It sends rows only when this node's own view of the catalog has the reassignment with exactly the receiver's epoch.
+While the partition is served, only its record batches are sent. Stored batches do not change then, because the log of a
+partition under reassignment is not compacted (`PartitionLog.is_moving`). The rest is sent when this node's view says
+that the partition is fenced. By that view the log is closed, and a write is done within one turn of the event loop. So
+the rows sent are final until the reassignment is cancelled, which ends its epoch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kshare_leader.moving.rows import FAMILIES, LogExtent, Page, PartitionRows, 
 from kshare_rpc.catalog import CatalogView
 
 PAGE_LIMIT_BYTES = 1024 * 1024
-"""Keys and values of one answer; a single row may be larger."""
+"""Bytes of keys and values in one answer; a single row may be larger."""
 NO_EXTENT = LogExtent(-1, -1)
 
 
 class Sent(NamedTuple):
-    """A page, or why there is none. `extent` is whole with the last page of a fenced partition."""
+    """The sender's result: a page, or the error. `extent` is complete with the last page of a fenced partition."""
 
     page: Page
     extent: LogExtent = NO_EXTENT
@@ -37,9 +37,9 @@ def _refused(code: ErrorCode, text: str) -> Sent:
 
 
 class PartitionSender:
-    """See the module's text; `view` is the newest view that the logs have followed.
+    """The sender of a node; `view` is the newest view that the logs have followed.
 
-    `end_offset` gives that of a log, -1 where it is closed.
+    `end_offset` returns the end offset of a log, -1 where it is closed.
     """
 
     def __init__(
@@ -58,7 +58,10 @@ class PartitionSender:
     def page(
         self, key: TopicPartition, move_epoch: int, after: Place | None, max_bytes: int, *, is_fenced: bool
     ) -> Sent:
-        """The rows after a place. UNKNOWN_LEADER_EPOCH: this node does not know of the move, or of the fence (yet)."""
+        """The rows after a place.
+
+        UNKNOWN_LEADER_EPOCH: this node does not know (yet) of the reassignment, or of the fence.
+        """
         families = FAMILIES if is_fenced else (keys.LOG,)
         if after is not None and after.family not in families:
             return _refused(ErrorCode.INVALID_REQUEST, f"family {after.family!r} is none of {', '.join(families)}")
