@@ -1,1 +1,1 @@
-"""Messages of the leader's APIs to calls of the logs, and back; one module for each API."""
+"""The handlers of the leader's APIs: they translate messages to calls of the logs and back; one module for each API."""

@@ -1,9 +1,9 @@
-"""AppendDeadLetters: dead letters of a share-partition for a partition led here, each exactly once (KIP-1191).
+"""AppendDeadLetters: appends dead letters of a share-partition to a partition led here, each exactly once (KIP-1191).
 
-The batch is appended like a produced one, and the row that says which source offsets are in the log now is in the same
-atomic write (`dead_letters.appended`). A batch of which the log has some dead letters already is not appended: the
-answer names those, and the sender sends the rest. Requests for one row are taken one after the other, because the
-second must see what the first wrote.
+The batch is appended like a produced one. The row with the source offsets that the log now has is in the same atomic
+write (`dead_letters.appended`). A batch is not appended where the log already has some of its dead letters: the answer
+names those, and the sender sends the rest. Requests for one row are handled one after the other, because the second
+must see what the first wrote.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AppendDeadLettersHandler:
     async def _append(
         self, key: bytes, request: leader_pb2.AppendDeadLettersRequest, payload: memoryview
     ) -> list[OffsetRun]:
-        """Source offsets of the request that are in the log now."""
+        """Appends the batch; returns the source offsets of the request that the log has now."""
         destination = TopicPartition(request.topic_id, request.partition)
         self._logs.lookup(destination)
         asked = _asked_offsets(request, payload)
@@ -92,9 +92,10 @@ class AppendDeadLettersHandler:
         return None if value is None else _decoded(value)
 
     def remove_unneeded(self, view: CatalogView, report: Callable[[str], None]) -> None:
-        """Forgets sources whose topic is gone, or whose group has had no dead-letter topic for long.
+        """Removes rows of sources whose topic was deleted, or whose group has had no dead-letter topic for ROW_KEPT_MS.
 
-        Rows of a deleted dead-letter topic go with its records. A disk that fails is reported; the next look tries it.
+        Rows of a deleted dead-letter topic are removed with its records. A disk failure is reported and retried at the
+        next call.
         """
         try:
             self._remove_unneeded(view)

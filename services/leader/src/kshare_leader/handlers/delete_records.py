@@ -1,9 +1,9 @@
-"""DeleteRecords (key 21): moves log start offsets; the records below are gone for every reader.
+"""DeleteRecords (key 21): moves log start offsets; the records below are deleted for every reader.
 
-The rules of Partition.deleteRecordsOnLeader of Kafka 4.3: a topic that is compacted only refuses (POLICY_VIOLATION);
-offset -1 is the high watermark; any other negative one, and one above the high watermark, is OFFSET_OUT_OF_RANGE; one
-below the log start changes nothing. The answer has the log start offset as it is then. All partitions of a request are
-one durable write; what the answer says is durable.
+The rules of Partition.deleteRecordsOnLeader of Kafka 4.3: a topic that is only compacted refuses (POLICY_VIOLATION);
+offset -1 is the high watermark; any other negative offset, and one above the high watermark, is OFFSET_OUT_OF_RANGE; an
+offset below the log start changes nothing. The answer has the resulting log start offset. All partitions of a request
+share one durable write, done before the answer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DeleteRecordsHandler:
 
 
 def _checked_offset(log: PartitionLog, offset: int) -> int:
-    """The log start offset that is asked for, else KafkaError."""
+    """The requested log start offset; KafkaError where it must not be set."""
     settings = log.settings
     if settings.compacts and not settings.deletes:
         text = f"records of partition {log.name} cannot be deleted: its cleanup.policy is compact"

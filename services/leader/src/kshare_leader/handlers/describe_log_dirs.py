@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35): how many bytes the segments of logs have, from memory.
+"""DescribeLogDirs (key 35): the sizes of logs, in bytes of their segments, from memory.
 
-A partition that this node does not lead, or cannot open, is left out: its log is not here.
+The answer leaves out partitions that this node does not lead or cannot open.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""DescribeProducers (key 61): what a partition knows of its producers, for `kafka-transactions.sh`.
+"""DescribeProducers (key 61): the producer entries of a partition, for `kafka-transactions.sh`.
 
-`last_timestamp` is when the producer last appended, by the leader's clock (Kafka: the newest timestamp of its records).
+`last_timestamp` is the time of the producer's last append by the leader's clock (Kafka: the newest timestamp of its
+records).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""DropSharePartitions: an administrator replaced or deleted the state of share-partitions at the share coordinators.
+"""DropSharePartitions: discards cached state of share-partitions that an administrator replaced or deleted.
 
-What is in memory of the former state is forgotten, also where it is just being read: waiting fetches get
-NOT_LEADER_OR_FOLLOWER, and the next request reads the state anew. Nothing more is written: the former state epoch is
-fenced. An acknowledgement whose write is in flight is answered with that write's outcome.
+The state at the share coordinators has changed, so the former state in memory is dropped, also while it is being read.
+Waiting fetches get NOT_LEADER_OR_FOLLOWER, and the next request reads the new state. Nothing more is written: the
+former state epoch is fenced. An acknowledgement whose write is in flight is answered with that write's outcome.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kshare_rpc.generated.kshare.v1 import leader_pb2
 async def drop_share_partitions(
     directory: SharePartitionDirectory, request: leader_pb2.DropSharePartitionsRequest
 ) -> leader_pb2.DropSharePartitionsResponse:
-    """Answers when none of the share-partitions is served with the state that it had before."""
+    """Drops the share-partitions; answers when none of them is served with its former state."""
     for entry in request.partitions:
         key = SharePartitionKey(request.group_id, entry.topic_id, entry.partition)
         served = directory.find(key)

@@ -1,22 +1,22 @@
-"""Fetch (key 1): batches from an offset on, waiting for more of them where that was asked for.
+"""Fetch (key 1): reads batches from an offset on, and waits for more where the request allows it.
 
-A gateway has room for a certain length: a first batch above `longest_batch_bytes` is left out, and `least_bytes` of the
-answer says what it takes.
+A gateway has a buffer of limited length: a first batch above `longest_batch_bytes` is left out, and `least_bytes` of
+the answer says how many bytes it needs.
 
 The rules of ReplicaManager.readFromLog and DelayedFetch of Kafka 4.3: the partitions share `max_bytes` in their order;
-the first one that has records gives at least one batch whatever its size, so that a consumer always gets on; a first
-batch may start below the fetch offset. The answer waits up to `max_wait_ms` until `min_bytes` are there, unless a
-partition has an error, which is answered at once.
+the first one with records returns at least one batch whatever its size, so that a consumer always makes progress; a
+first batch may start below the fetch offset. The answer waits up to `max_wait_ms` until `min_bytes` are available,
+unless a partition has an error, which is answered at once.
 
-Readers of committed records (isolation level 1) get batches up to the last stable offset, and which transactions among
-them were aborted; leaving those out is the client's work.
+Read-committed consumers (isolation level 1) get batches up to the last stable offset, and the list of aborted
+transactions among them; the client filters those out.
 
 Long requests are read in slices (`kshare_core.work_slices`); each partition's part of the answer is then as old as its
 slice.
 
-While it waits, a fetch holds a listener on each log and nothing else. It wakes only when enough became readable for
-`min_bytes`, so many small appends do not make it read many times, and appends of an open transaction do not wake
-readers of committed records at all; its end does.
+While it waits, a fetch holds only a listener on each log. It wakes only when enough became readable for `min_bytes`, so
+many small appends do not cause many reads. Appends of an open transaction do not wake read-committed fetches; its end
+does.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from kshare_rpc.network import Payload
 
 READ_COMMITTED = 1
 WAITING_LIMIT = 10_000
-"""Fetches that wait at once; one more is answered with what there is."""
+"""Fetches that wait at once; one more is answered without waiting."""
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What one pass over the partitions found."""
+    """The result of one pass over the partitions."""
 
     is_committed: bool
     response: leader_pb2.FetchResponse = field(default_factory=leader_pb2.FetchResponse)
@@ -50,9 +50,9 @@ class _Reading:
     has_error: bool = False
     logs: list[PartitionLog] = field(default_factory=list)
     sent: list[tuple[bytes, int, int]] = field(default_factory=list)
-    """Topic id, how many offsets and how many bytes, of each partition with batches."""
+    """Topic id, number of offsets and number of bytes of each partition with batches."""
     readable_bytes: int = 0
-    """The sum over `logs`, of each when it was read."""
+    """The sum over `logs` of readable bytes, each at the time of its read."""
 
     def add(self, log: PartitionLog) -> None:
         self.logs.append(log)
@@ -65,7 +65,7 @@ class _Reading:
         return sum([self.readable_of(log) for log in self.logs])
 
     def is_worth_another(self, min_bytes: int) -> bool:
-        """Whether reading again can bring `min_bytes`, or a log is gone."""
+        """Whether another pass can reach `min_bytes`, or a log was closed."""
         if self.size_bytes + self.readable_now() - self.readable_bytes >= min_bytes:
             return True
         return any([log.is_closed for log in self.logs])
@@ -214,7 +214,7 @@ class FetchHandler:
 
 
 def _read_committed(log: PartitionLog, fetch_offset: int, max_bytes: int, *, at_least_one: bool) -> list[StoredBatch]:
-    """As `PartitionLog.read`, up to the last stable offset."""
+    """`PartitionLog.read` up to the last stable offset."""
     end_offset = log.last_stable_offset
     if fetch_offset >= end_offset:
         return []

@@ -1,11 +1,11 @@
-"""ListOffsets (key 2): offsets by time, and the ends of a log.
+"""ListOffsets (key 2): looks up offsets by time, and the start and end offsets of a log.
 
 Besides the times that the protocol lists, -4 (the earliest local offset) is the log start, because no log has remote
-parts, and -5 (the latest offset in remote storage) does not exist, as in Kafka without tiered storage. Any other
-negative time gets UNSUPPORTED_VERSION, as there. Others are served while records are looked for.
+segments, and -5 (the latest offset in remote storage) does not exist, as in Kafka without tiered storage. Any other
+negative time gets UNSUPPORTED_VERSION, as in Kafka. Look-ups by time yield to the event loop.
 
-Readers of committed records see nothing from the last stable offset on: it is their latest offset, and a record that
-lies behind it is not found.
+Read-committed consumers see nothing from the last stable offset on: it is their latest offset, and a record behind it
+is not found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the handlers of Produce, Fetch and ListOffsets share: a partition's log, its epoch check, its leader."""
+"""Helpers of the Produce, Fetch and ListOffsets handlers: a partition's log, its epoch check, its leader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_rpc.generated.kshare.v1 import common_pb2
 
 UNKNOWN = -1
-"""What Kafka answers for an offset, a time or an epoch that is not known."""
+"""Kafka's value for an unknown offset, time or epoch."""
 
 _LEADER_ERRORS = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH}
@@ -33,7 +33,7 @@ def key_of(partition: NamedPartition) -> TopicPartition:
 
 
 def log_at_epoch(logs: PartitionLogs, key: TopicPartition, current_leader_epoch: int) -> PartitionLog:
-    """The log, where the client's idea of the leader epoch is right or it has none (-1).
+    """The log, where the client's leader epoch is current or not given (-1).
 
     KafkaError as `PartitionLogs.lookup`, FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one
     (Partition.checkCurrentLeaderEpoch).
@@ -49,6 +49,6 @@ def log_at_epoch(logs: PartitionLogs, key: TopicPartition, current_leader_epoch:
 
 
 def leader_in_answer(logs: PartitionLogs, key: TopicPartition, error_code: int) -> common_pb2.LeaderIdAndEpoch:
-    """`current_leader` of an answer: filled for errors that say that the client has the wrong leader, else -1, -1."""
+    """`current_leader` of an answer: set for errors that tell the client to find another leader, else (-1, -1)."""
     leader_id, leader_epoch = logs.current_leader(key) if error_code in _LEADER_ERRORS else (UNKNOWN, UNKNOWN)
     return common_pb2.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)

@@ -1,10 +1,10 @@
 """Produce (key 0): slices the payload into the partitions' batches and appends them.
 
-Requests with a transactional id go through the TransactionVerifier. Their transactional batches must be of one producer
-(INVALID_PRODUCER_ID_MAPPING for all of them otherwise, as in Kafka).
+Requests with a transactional id go through the TransactionVerifier. Their transactional batches must be of one
+producer; otherwise all of them get INVALID_PRODUCER_ID_MAPPING, as in Kafka.
 
-`timeout_ms` has no effect: it is for copies on other nodes, and a log is on one. acks 0 is served as acks 1, and the
-gateway answers nothing.
+`timeout_ms` has no effect: it bounds the wait for replicas, and a log has none. acks 0 is handled as acks 1; the
+gateway sends no answer.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _record_errors(error: KafkaError) -> list[leader_pb2.ProduceResponse.RecordE
 
 
 def _producers_problem(request: leader_pb2.ProduceRequest, payload: memoryview) -> KafkaError | None:
-    """What is wrong where transactional batches of one request come from several producers."""
+    """The error where transactional batches of one request come from several producers."""
     producers: dict[tuple[int, int], None] = {}
     position = 0
     for partition in request.partitions:
@@ -105,7 +105,7 @@ def _producers_problem(request: leader_pb2.ProduceRequest, payload: memoryview) 
         try:
             header = read_header(records)
         except KafkaError:
-            continue  # the append will say what is wrong
+            continue  # the append raises the error
         if header.is_transactional and header.has_producer_id:
             producers[(header.producer_id, header.producer_epoch)] = None
     if len(producers) <= 1:

@@ -1,10 +1,10 @@
-"""ShareAcknowledge (key 79, versions 1-2): acknowledgements of records that a member holds.
+"""ShareAcknowledge (key 79, versions 1-2): acknowledgements of records that a member has acquired.
 
-All share-partitions of the request are changed first, then all their writes are awaited, so that they travel together.
-An answer without error means that the state is durable. A share-partition that is not in memory holds nothing, so its
-acknowledgements are INVALID_RECORD_STATE; every partition of the request is echoed.
+All share-partitions of the request are changed first, then all their writes are awaited, so that the writes travel
+together. An answer without error means that the state is durable. A share-partition that is not in memory has no
+acquired records, so its acknowledgements are INVALID_RECORD_STATE. The answer has every partition of the request.
 
-Session epochs are the gateway's matter. ShareFetch uses the same code for the acknowledgements that it carries.
+The gateway checks session epochs. ShareFetch uses the same code for the acknowledgements that it carries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kshare_leader.share.pending_writes import Stored
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 
 Acknowledged = Stored | KafkaError | None
-"""What to wait for, or the error, or None where there is nothing to wait for."""
+"""The write to wait for, or the error, or None where there is nothing to wait for."""
 
 
 def owner_of(owner: leader_pb2.ShareSessionOwner) -> Owner:
@@ -56,14 +56,14 @@ def begin_acknowledgement(
 
 
 async def end_of(acknowledged: Acknowledged) -> KafkaError | None:
-    """The result: None when all is durable. The write goes on if the one who waits is cancelled."""
+    """Waits for the result: None when all is durable. The write continues if the waiting task is cancelled."""
     if isinstance(acknowledged, asyncio.Future):
         return await acknowledged
     return acknowledged
 
 
 class AcknowledgeCall:
-    """One ShareAcknowledge; `answer` ends when all its writes have. `on_answered` is called then."""
+    """One ShareAcknowledge; `answer` is set when all its writes have ended, and then `on_answered` is called."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class AcknowledgeCall:
         self.answer: PromptFuture[leader_pb2.ShareAcknowledgeResponse] = PromptFuture(loop=asyncio.get_running_loop())
 
     def begin(self) -> None:
-        """Applies all of it; what is stored is waited for."""
+        """Applies all acknowledgements and starts to wait for their writes."""
         request, directory = self._request, self._directory
         group_id = request.owner.group_id
         owner = owner_of(request.owner)
@@ -94,7 +94,7 @@ class AcknowledgeCall:
             for partition in request.partitions
         ]
         waiting = [acknowledged for acknowledged in self._acknowledged if isinstance(acknowledged, PromptFuture)]
-        self._missing = len(waiting)  # all of them first: one that is done already tells at once
+        self._missing = len(waiting)  # set before `listen`, which calls back at once for a write that is done
         for stored in waiting:
             stored.listen(self._stored)
         if not waiting:
@@ -102,7 +102,7 @@ class AcknowledgeCall:
 
     def _stored(self, stored: Stored) -> None:
         self._missing -= 1
-        if self._missing or self.answer.done():  # the server stops, and gave it up
+        if self._missing or self.answer.done():  # done: the server is stopping and gave the answer up
             return
         try:
             self._end()

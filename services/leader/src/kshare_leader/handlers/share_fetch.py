@@ -1,20 +1,22 @@
-"""ShareFetch (key 78, versions 1-2): acknowledgements first, then records for a member.
+"""ShareFetch (key 78, versions 1-2): applies acknowledgements, then acquires records for a member.
 
 The partitions are tried in the order of the request (the gateway rotates it). `max_bytes` is divided evenly between
-those that have something, as by Kafka's PartitionMaxBytesStrategy; what one does not use is the others'. The answer's
-first batch may be larger, so that there is always progress. `max_records` is taken by the first that can use it.
+those with deliverable records, as by Kafka's PartitionMaxBytesStrategy; the bytes that one does not use go to the
+others. The answer's first batch may be larger, so that there is always progress. `max_records` goes to the first
+partition that can use it.
 
-Where less than `min_bytes` could be acquired and the request may wait, it waits until its share-partitions have as
-much (an append, a committed transaction, a release, a lock timeout, a moved start offset, the end of loading), and
-takes what there is when `max_wait_ms` is over. Those who wait longest are served first, before a fetch that comes now.
-The answer also waits for the acknowledgements to be durable, as Kafka's does.
+Where less than `min_bytes` could be acquired and the request may wait, it waits until its share-partitions have as much
+(an append, a committed transaction, a release, a lock timeout, a moved start offset, the end of loading). When
+`max_wait_ms` is over, it acquires the records that are available. The fetches that have waited longest are served
+first, before a new fetch. The answer also waits for the acknowledgements to be durable, as Kafka's does.
 
-Errors of a partition go out with the others' records; alone they end the request at once, and those that come while it
-waits end it too. A share-partition whose state is not at hand (still loading, share coordinator away) is no error: the
-client gets no records and asks again, for Java's client treats unknown fetch errors as fatal.
+Errors of a partition are returned with the others' records. Without records they end the request at once, and errors
+that occur while it waits end it too. A share-partition whose state is not available (still loading, share coordinator
+unreachable) is no error: the client gets no records and asks again, because Java's client treats unknown fetch errors
+as fatal.
 
-With IsRenewAck nothing is acquired. Should the call be cancelled, what it acquired is given back. Should its answer be
-lost on the way, the gateway says so with ReleaseShareSession (`lost_fetch_numbers`).
+With IsRenewAck nothing is acquired. If the call is cancelled, the records that it acquired are released. If its answer
+is lost on the way, the gateway reports that with ReleaseShareSession (`lost_fetch_numbers`).
 """
 
 from __future__ import annotations
@@ -48,11 +50,11 @@ _FETCH_ERRORS = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""What clients understand in a partition's error code; others are left out, and the partition has no records."""
+"""The fetch error codes that clients handle; other errors are left out, and the partition has no records."""
 
 
 class _PartitionFetch:
-    """One partition of the request and what came of it."""
+    """One partition of the request and its result."""
 
     __slots__ = ("acknowledged", "error", "key", "request", "served", "taken")
 
@@ -66,7 +68,7 @@ class _PartitionFetch:
 
 
 class ShareFetchCall:
-    """One ShareFetch under way; a Waiter of its share-partitions."""
+    """One ShareFetch in progress; a Waiter of its share-partitions."""
 
     def __init__(self, directory: SharePartitionDirectory, request: leader_pb2.ShareFetchRequest) -> None:
         self._directory = directory
@@ -129,7 +131,7 @@ class ShareFetchCall:
                 fetch.served.serve_waiting()
 
     def _attempt(self, *, may_wait: bool) -> bool:
-        """Acquires what is there now; returns whether the fetch is to be answered."""
+        """Acquires the records that are available now; returns whether the fetch is to be answered."""
         something = self._note_dropped()
         self._settings = self._directory.settings(self._request.owner.group_id)
         if may_wait and not something and not self._has_min_bytes():
@@ -159,7 +161,7 @@ class ShareFetchCall:
         return something
 
     def _note_dropped(self) -> bool:
-        """Takes over the errors of share-partitions that were dropped since; returns whether there was one."""
+        """Takes over the errors of share-partitions that were dropped since; returns whether any was."""
         found = False
         for fetch in self._partitions:
             if fetch.served is not None and fetch.served.error is not None:
@@ -168,7 +170,7 @@ class ShareFetchCall:
         return found
 
     def _has_min_bytes(self) -> bool:
-        """Whether as much as `min_bytes` could be acquired; of one byte the attempt itself tells."""
+        """Whether `min_bytes` could be acquired; for one byte the attempt itself decides."""
         wanted = min(self._request.min_bytes, self._request.max_bytes)
         if wanted <= 1:
             return True
@@ -178,7 +180,7 @@ class ShareFetchCall:
                 continue
             try:
                 found += fetch.served.readable_bytes(wanted - found)
-            except StorageFailure:  # the attempt meets it too, and answers with it
+            except StorageFailure:  # the attempt fails with it too, and answers with it
                 return True
             if found >= wanted:
                 return True
@@ -222,13 +224,13 @@ class ShareFetchCall:
             self._directory.remove_waiting(self)
 
     def wake(self) -> None:
-        """Called by a share-partition that may have something."""
+        """Called by a share-partition that may have deliverable records."""
         if self._waiting is not None and not self._waiting.done() and self._attempt(may_wait=True):
             self.end()
 
     @property
     def has_waited(self) -> bool:
-        """Whether there was not enough at first."""
+        """Whether the first attempt did not acquire enough."""
         return self._waiting is not None
 
     def _time_is_over(self) -> None:
@@ -238,7 +240,7 @@ class ShareFetchCall:
             self.end()
 
     def end(self) -> None:
-        """Ends the wait, with whatever was acquired."""
+        """Ends the wait; the answer has the records acquired so far."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -266,7 +268,7 @@ class ShareFetchCall:
 
 def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: _PartitionFetch, payload: list[bytes]) -> None:
     served = fetch.served
-    if served is None or served.machine is None:  # loading, or dropped since: nothing is acquired any more
+    if served is None or served.machine is None:  # loading, or dropped since: no record is acquired
         return
     answer.next_fetch_offset = served.machine.end_offset
     answer.high_watermark = served.log.high_watermark

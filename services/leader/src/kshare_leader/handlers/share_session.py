@@ -1,11 +1,11 @@
-"""ReleaseShareSession: a share session ended, so what its member holds becomes available to others.
+"""ReleaseShareSession: releases the records that a member acquired in a share session that has ended.
 
-The deliveries count (KAFKA-19972). Fetches of the session that still wait are ended, so that nothing is acquired for it
-afterwards. `last_fetch_number` keeps a release that comes late from a newer session of the same member. Answered when
+Their deliveries count (KAFKA-19972). Waiting fetches of the session are ended, so that nothing is acquired for it
+afterwards. `last_fetch_number` protects a newer session of the same member from a late release. The answer is sent when
 the release is durable.
 
-With `lost_fetch_numbers` the session goes on, and only what these fetches acquired is given back: the gateway did not
-get their answers, so nobody saw the records and their deliveries do not count.
+With `lost_fetch_numbers` the session continues, and only the records that these fetches acquired are released. The
+gateway did not get their answers, so no client saw the records and their deliveries do not count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 
 NEVER_REACHED = 1 << 62
-"""Above every fetch number: a release without one concerns all that the member holds."""
+"""Above every fetch number: a release without one covers all records that the member has acquired."""
 
 
 async def release_session(

@@ -1,4 +1,4 @@
-"""TransferPartition: rows of a partition that moves away, for the leader that it moves to."""
+"""TransferPartition: sends rows of a partition that is being reassigned to the leader that takes it over."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers (key 27): the transaction coordinator ends transactions in the partitions that they wrote to.
+"""WriteTxnMarkers (key 27): appends the markers with which the transaction coordinator ends transactions.
 
-Each partition has a result of its own, and all are in the answer once they are durable. A partition that is not here is
-UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER, which the coordinator tries again at the right leader.
+Each partition has its own result, and the answer is sent once all markers are durable. A partition that is not led here
+gets UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER; the coordinator then retries at the right leader.
 """
 
 from __future__ import annotations
