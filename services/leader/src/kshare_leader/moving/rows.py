@@ -67,7 +67,7 @@ class LogExtent(NamedTuple):
 
 
 class PartitionRows:
-    """The rows and marks of a store; marks are cached in memory. All methods and `__init__` can raise StorageFailure."""
+    """The rows and marks of a store; marks are cached in memory. All methods and the constructor: StorageFailure."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
