@@ -1,5 +1,5 @@
-"""The loop that every machine runs in, and the ports to clock and disk.
+"""The runtime of every role: the loop that runs a state machine, and the ports to clock and disk.
 
-Read first: `machine` (decide → append → replay → respond), then `ports` (what the outside looks like to a role), then
+Reading order: `machine` (decide → append → replay → respond), then `ports` (the interfaces to the outside), then
 `rocks_store` and `memory_store` (the two KeyValueStores; one contract test covers both).
 """

@@ -1,4 +1,4 @@
-"""The real outside: wall time, RocksDB below a data directory, and randomness from the operating system."""
+"""The environment of a process: wall time, RocksDB below a data directory, and the operating system's randomness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SystemClock:
 
 
 stopwatch_s = time.perf_counter
-"""Seconds of a steady, fine clock, for how long something took; what a role does must not depend on it."""
+"""Seconds of a monotonic, fine clock, to measure durations; the behaviour of a role must not depend on it."""
 
 
 def system_environment(data_dir: Path) -> Environment:

@@ -1,16 +1,15 @@
-"""What of a RocksDB directory was confirmed, in a small file beside it: so that a loss does not look like a torn write.
+"""The note of confirmed writes of a RocksDB directory: a small file by which lost writes are told from a torn write.
 
-RocksDB drops what is cut off at the end of its write-ahead log and of its manifest, because a crash in the middle of a
-write leaves them so. A file that was cut off by something else (a copy that did not finish, a file system that was
-repaired) looks the same, and confirmed writes would be gone without a word. Therefore each write notes, when it is
-durable, the number of RocksDB's newest write, how long the manifest was before, and which logs there were. At the next
-open the first two must be there, and each of the logs that the manifest still asks for: RocksDB removes a log after a
-change of the manifest, so one that is asked for and gone says that the manifest is an older one.
+At open, RocksDB drops a truncated record at the end of its write-ahead log or manifest, because a crash in the middle
+of a write leaves one. A file truncated by something else (an unfinished copy, a repaired file system) looks the same,
+and RocksDB would drop confirmed writes without an error. Therefore each durable write notes the number of RocksDB's
+newest write, the length of the manifest before it, and the existing logs. At the next open the first two must be
+present, and each of the logs that the manifest still needs. RocksDB removes a log after a change of the manifest, so a
+log that is needed and missing shows that the manifest is an older one.
 
-The note is written without fsync, which costs four microseconds. After a crash of the process it is exact; after a
-power cut it may be an older one (not older than the last `sync`), which asks for less. It is never ahead of what is
-durable: the number is that of a write that was synced, and the manifest's length is the one before that write's own
-sync.
+The note is written without fsync, which costs four microseconds. After a crash of the process it is exact. After a
+power cut it may be an older one (not older than the last `sync`), which requires less. It is never ahead of what is
+durable: the number is that of a synced write, and the manifest's length is the one before that write's own sync.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from kshare_runtime.store_files import log_numbers
 
 FILE_NAME = "confirmed"
 NOTED_LOGS_LIMIT = 50
-"""The newest ones; there are a few."""
+"""Logs in a note, the newest ones; there are usually a few."""
 SETTLED_NS = 50_000_000
-"""A directory that did not change for so long has another time of change when it changes again."""
+"""Nanoseconds without a change after which the next change of a directory certainly has another modification time."""
 _NOTE = struct.Struct(">QQQ")
 _LOG = struct.Struct(">Q")
 _CRC = struct.Struct(">I")
@@ -35,9 +34,9 @@ _MANIFEST = "MANIFEST-"
 
 
 class ConfirmedWrites:
-    """The note of one directory. `problem_before_open` and `problem_of_newest` compare it with what is there.
+    """The note of one directory. `problem_before_open` and `problem_of_newest` compare it with the directory.
 
-    `logs` are the numbers of the logs that there were.
+    `logs` are the numbers of the logs that existed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -54,7 +53,7 @@ class ConfirmedWrites:
         self._synced = 0
 
     def _read(self) -> tuple[int, int, int, list[int]]:
-        """The last note; zeros, which ask for nothing, where there is none or it is damaged itself."""
+        """The last note; zeros, which require nothing, where it is missing or damaged."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -67,7 +66,7 @@ class ConfirmedWrites:
         return sequence, manifest_number, manifest_bytes, logs
 
     def problem_before_open(self) -> str | None:
-        """What is wrong with the manifest, while nothing has been changed yet."""
+        """The problem of a truncated manifest, found before RocksDB changes anything; None where it is complete."""
         current = self._manifest_path()
         if current is None or _number_of(current) != self._manifest_number:
             return None
@@ -77,7 +76,7 @@ class ConfirmedWrites:
         return f"Corruption: {current.name} was cut off: it has {size_bytes} of {self._manifest_bytes} bytes"
 
     def problem_of_newest(self, sequence: int) -> str | None:
-        """What is missing where RocksDB's newest write is number `sequence`."""
+        """The problem of lost writes where RocksDB's newest write is number `sequence`; None where none is lost."""
         if sequence >= self._sequence:
             return None
         return (
@@ -95,28 +94,29 @@ class ConfirmedWrites:
             self._manifest_number = _number_of(current)
 
     def manifest_bytes(self) -> int:
-        """The manifest's length, to be asked before a write; also looks for logs.
+        """The manifest's length, to be read before a write; it also lists the logs.
 
-        First for logs: one that is removed between the two looks is not asked for by the manifest of this length.
+        The logs are listed first: a log that is removed between the two steps is not needed by the manifest of this
+        length.
         """
         self._logs_before = self._listed_logs()
         return 0 if self._manifest is None else os.fstat(self._manifest).st_size
 
     def note(self, sequence: int, manifest_bytes: int) -> None:
-        """The write with this number is durable."""
+        """Notes that the write with this number is durable."""
         if self._file is None:
             return
         try:
             note = _NOTE.pack(sequence, self._manifest_number, manifest_bytes) + self._logs_of_note()
             os.pwrite(self._file, note + _CRC.pack(crc32(note)), 0)
         except OSError:
-            # The write itself is durable and must not be answered as failed; the next open asks for less.
+            # The write itself is durable and must not be answered as failed; the next open requires less.
             os.close(self._file)
             self._file = None
         self._sequence = sequence
 
     def _listed_logs(self) -> list[int]:
-        """The logs that are there; the same list where the directory did not change since the last look."""
+        """The existing logs; the cached list where the directory did not change since."""
         assert self._opened_directory is not None
         changed_ns = os.fstat(self._opened_directory).st_mtime_ns
         if changed_ns != self._listed_at_change:
@@ -125,7 +125,7 @@ class ConfirmedWrites:
         return self.logs
 
     def _logs_of_note(self) -> bytes:
-        """The logs before and after the write, always as many bytes: one note covers the whole of the one before."""
+        """The logs before and after the write, at a fixed size: each note overwrites the whole of the one before."""
         lists = (self._logs_before, self._listed_logs())
         if self._noted is None or lists[0] is not self._noted[0] or lists[1] is not self._noted[1]:
             numbers = sorted({*lists[0], *lists[1]})[-NOTED_LOGS_LIMIT:]
@@ -134,15 +134,15 @@ class ConfirmedWrites:
         return self._log_bytes
 
     def sync(self) -> None:
-        """Makes the note durable; after a power cut it is not older than that."""
+        """Makes the note durable; after a power cut it is not older than this one."""
         if self._file is None or self._synced == self._sequence:
             return
         try:
             if self._manifest is not None:
-                os.fdatasync(self._manifest)  # the note must not be ahead of it
+                os.fdatasync(self._manifest)  # the note must not be ahead of the manifest
             os.fdatasync(self._file)
         except OSError:
-            return  # the next open asks for less
+            return  # the next open requires less
         self._synced = self._sequence
 
     def close(self) -> None:

@@ -1,22 +1,22 @@
-"""The loop that owns a pure machine: decide, append, replay, respond, act.
+"""The loop that runs a pure state machine: decide, append, replay, respond, act.
 
-A machine is a plain object with two methods. `decide(command, now_ms)` looks, never changes anything, and returns a
-Decision: records to append, a response, and effects for the shell to carry out. `replay(record)` is the only way that
-its state changes, for live commands and at load alike.
+A machine is a plain object with two methods. `decide(command, now_ms)` never changes anything and returns a Decision:
+records to append, a response, and effects for the shell to carry out. `replay(record)` is the only method that changes
+its state, for live commands and at load alike.
 
-The runner takes all commands that came in during one turn of the event loop, and in one uninterrupted call: decides and
-replays each in order, appends all their records with one fsync, then answers them and hands their effects to the shell.
-Nobody can look at the machine in between, so state that is not durable is never seen. When the append fails, the
-machine is loaded again from the store, every command of the turn is answered with StorageFailure, and no effect of it
-is carried out. A `replay` or `append` that raises anything else is a bug and ends its turn in the same way: what is in
-memory is never more than what is on the disk; it is also reported to the event loop's exception handler, so that it is
-not taken for a failing disk. When the store cannot be read either, each turn tries again first.
+The runner takes all commands that arrived during one turn of the event loop. In one uninterrupted call it decides and
+replays each in order, appends all their records with one fsync, answers them and hands their effects to the shell. The
+machine cannot be read in between, so state that is not durable is never seen. When the append fails, the machine is
+loaded again from the store, every command of the turn is answered with StorageFailure, and no effect of it is carried
+out. A `replay` or `append` that raises anything else is a bug and ends its turn in the same way, so the state in memory
+is never ahead of the disk. A bug is also reported to the event loop's exception handler, so that it is not taken for a
+disk failure. When the store cannot be read either, each turn first tries to load it again.
 
-An append may also take its time, where the store is not a disk of this process: then there are two machines. A turn is
-decided on the *deciding* one; when its append has come back, its records are replayed on the *durable* one, which is
-the one that everybody sees, and it is answered. Meanwhile commands gather for the next turn. When the append fails, the
-deciding machine is made anew as a copy of the durable one. What happens elsewhere (`tell`) goes through the same queue,
-so that it meets both machines at the same place in their histories.
+An append may also be asynchronous, where the store is not a disk of this process. Then there are two machines. A turn
+is decided on the *deciding* machine. When its append has completed, its records are replayed on the *durable* machine,
+the only one visible outside, and the turn is answered. Meanwhile commands queue up for the next turn. When the append
+fails, the deciding machine is replaced by a copy of the durable one. Records of other owners of the store (`tell`) go
+through the same queue, so that both machines replay them at the same place in their histories.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Effect = TypeVar("Effect")
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Record_co, Response_co, Effect_co]):
-    """What a machine answers to a command: `records` to append, the `response`, and `effects` after the append."""
+    """The result of `decide`: `records` to append, the `response`, and `effects` to carry out after the append."""
 
     records: Sequence[Record_co]
     response: Response_co
@@ -52,7 +52,7 @@ class Decision(Generic[Record_co, Response_co, Effect_co]):
 
 
 class Machine(Protocol[Command_contra, Record, Response_co, Effect_co]):
-    """A pure state machine; see the module's text."""
+    """A pure state machine; the module's docstring has the rules."""
 
     def decide(self, command: Command_contra, now_ms: int) -> Decision[Record, Response_co, Effect_co]: ...
 
@@ -60,16 +60,16 @@ class Machine(Protocol[Command_contra, Record, Response_co, Effect_co]):
 
 
 class MachineRunner(Generic[Command, Record, Response, Effect]):
-    """Runs one machine on the event loop; see the module's text.
+    """The runner of one machine on the event loop.
 
-    `load` builds the machine from the store; `append` makes records durable or raises StorageFailure (or a KafkaError,
-    which is then everybody's answer); `act` carries out effects (it may start tasks, but must not block); `now_ms` is
+    `load` builds the machine from the store. `append` makes records durable or raises StorageFailure (or a KafkaError,
+    which then answers every command). `act` carries out effects (it may start tasks, but must not block). `now_ms` is
     the wall clock.
 
-    An `append` that returns an awaitable needs `copy`, which makes an equal machine that can change by itself. `admit`
-    raises where a command must not be decided, or not be answered any more when its append took time (StorageFailure
-    where it changed something). Where `turn_bytes_limit` is given, a turn ends when its records have so many bytes by
-    `size`: one append then has at most those of its last command more.
+    An `append` that returns an awaitable needs `copy`, which returns an equal, independent machine. `admit` raises
+    where a command must not be decided, or must not be answered any more after an asynchronous append (StorageFailure
+    where it changed something). With `turn_bytes_limit`, a turn ends when its records have that many bytes by `size`;
+    an append exceeds the limit by the records of its last command at most.
     """
 
     def __init__(
@@ -97,21 +97,21 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         self._turn_bytes_limit = turn_bytes_limit
         self._queue: list[tuple[Command, asyncio.Future[Response]]] = []
         self._parts: deque[list[tuple[Command, asyncio.Future[Response]]] | Callable[[], None]] = deque()
-        """What comes before `_queue`: commands, and what happened between them."""
+        """The parts of the queue before `_queue`: lists of commands, and callbacks between them."""
         self._turn: asyncio.Handle | None = None
         self._barriers: list[asyncio.Future[None]] = []
         self._appending: asyncio.Task[None] | None = None
         self._is_stopped = False
         self.machine = load()
-        """What it shows is durable."""
+        """The durable machine: its state is on disk."""
         self._deciding = self.machine if copy is None else copy(self.machine)
         self._stale = False
-        """Whether `machine` may hold what is not durable, because it could not be loaded again."""
+        """Whether `machine` may have state that is not durable, because it could not be loaded again."""
         self.storage_failure: str | None = None
-        """Why the newest append failed, None after one that succeeded; the health check shows it."""
+        """The error of the newest append, None after a successful one; the health check shows it."""
 
     def submit(self, command: Command) -> asyncio.Future[Response]:
-        """The response, when the command's records are durable; StorageFailure when they could not be made so."""
+        """The response, once the command's records are durable; StorageFailure where they could not be written."""
         loop = asyncio.get_running_loop()
         future: PromptFuture[Response] = PromptFuture(loop=loop)
         if len(self._queue) >= self._queue_limit or (self._parts and self._waiting() >= self._queue_limit):
@@ -123,9 +123,9 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         return future
 
     def tell(self, record: Record | None, then: Callable[[], None] = lambda: None) -> None:
-        """What has happened already, elsewhere: replayed when its turn comes, and never appended; then `then` runs.
+        """Queues a record of another owner of the store: it is replayed in its turn, not appended; then `then` runs.
 
-        None: nothing that the machine has to know.
+        None: no record that the machine must replay.
         """
         assert self._copy is not None, "only a store with several owners tells what others did"
 
@@ -138,11 +138,11 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         self._put(hear)
 
     def replace(self, machine: Machine[Command, Record, Response, Effect]) -> None:
-        """The store can be read again."""
+        """Replaces the machine, when the store can be read again."""
         self.machine = self._deciding = machine if self._copy is None else self._copy(machine)
 
     def barrier(self) -> asyncio.Future[None]:
-        """Done when every command that was submitted before has been decided and its records are written, or failed."""
+        """Done when every command submitted before was decided and its records are written, or failed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._turn is None and self._appending is None:
             future.set_result(None)
@@ -153,7 +153,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         return future
 
     async def stop(self) -> None:
-        """Gives an append that is under way up; whoever waits gets StorageFailure. Nothing may be submitted after."""
+        """Cancels the append in flight; waiting commands get StorageFailure. Nothing may be submitted afterwards."""
         self._is_stopped = True
         if self._appending is not None:
             self._appending.cancel()
@@ -204,7 +204,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         self._waits_for(queue)
 
     def _waits_for(self, queue: list[tuple[Command, asyncio.Future[Response]]]) -> bool:
-        """Decides the commands, and answers them unless their append takes time."""
+        """Decides the commands and answers them; True where their append is asynchronous and the answers come later."""
         records: list[Record] = []
         answers: list[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]] = []
         try:
@@ -230,7 +230,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         records: list[Record],
         answers: list[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
     ) -> None:
-        """Decides commands until their records are as many bytes as one append may have; the others wait for a turn."""
+        """Decides commands until their records reach `turn_bytes_limit`; the other commands wait for a turn."""
         size = sized = 0
         for command, future in queue:
             answers.append((future, self._decide(command, records)))
@@ -255,7 +255,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         return decision
 
     def _confirm(self, records: Sequence[Record]) -> None:
-        """The records are durable."""
+        """Applies durable records to the durable machine."""
         if not records:
             return
         self.storage_failure = None
@@ -305,8 +305,10 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         queue: Sequence[tuple[Command, asyncio.Future[Response]]],
         answers: Sequence[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
     ) -> None:
-        """Commands that must not be answered any more. What changed something is durable, so its answer must not say
-        that nothing was done."""
+        """Refuses commands that must not be answered any more.
+
+        The records of a command that changed something are durable, so its answer must not say that nothing was done.
+        """
         if self._admit is None:
             return
         for (command, future), (_, answer) in zip(queue, answers, strict=True):
@@ -342,7 +344,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
 
 
 def _caused_by(error: Exception, failure: Exception) -> Exception:
-    """An exception for one waiter: they do not share one, whose traceback would grow with each of them."""
+    """A separate exception for each waiting command: the traceback of a shared one would grow with each of them."""
     if isinstance(error, KafkaError):
         own: Exception = KafkaError(error.code, error.message)
     else:

@@ -1,8 +1,7 @@
-"""RocksDB's manifest as far as it matters here: families, their tables, and which logs are still needed.
+"""The part of RocksDB's manifest that is needed here: families, their tables, and which logs are still needed.
 
-An edit is a list of tagged fields (RocksDB's version_edit.h). Tags with bit 13 may be skipped by who does not know
-them; any other unknown tag makes the edit unreadable, as for RocksDB itself. Edits of one atomic group count together
-or not at all.
+An edit is a list of tagged fields (RocksDB's version_edit.h). Unknown tags with bit 13 may be skipped; any other
+unknown tag makes the edit unreadable, as for RocksDB itself. Edits of one atomic group count together or not at all.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class _Edit:
 
 
 class Manifest:
-    """What all edits together say; `apply` takes them in order."""
+    """The state after all edits; `apply` takes them in order."""
 
     def __init__(self) -> None:
         self.families: dict[int, Family] = {}
@@ -55,12 +54,12 @@ class Manifest:
 
     @property
     def first_live_log(self) -> int:
-        """Logs with smaller numbers have nothing that is not in tables."""
+        """The first log that is still needed; all writes of earlier logs are in tables."""
         unflushed = min((family.log_number for family in self.families.values()), default=0)
         return max(unflushed, self._min_log_to_keep)
 
     def apply(self, record: bytes) -> None:
-        """One more edit; UnknownEdit, or IndexError where it ends too early."""
+        """Applies the next edit; UnknownEdit, or IndexError where it ends too early."""
         edit = _decode(record)
         self._group.append(edit)
         if edit.remaining_in_group:
@@ -144,7 +143,7 @@ def _decode_file(fields: _Fields, edit: _Edit) -> None:
 
 
 class _Fields:
-    """Varints and texts with their length, one after the other."""
+    """A reader of varints and length-prefixed texts."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,10 +1,10 @@
-"""KeyValueStore in memory, for tests and the simulation, on a MemoryDisk that outlives it.
+"""A KeyValueStore in memory, for tests and the simulation, on a MemoryDisk that outlives it.
 
 A MemoryDisk is one node's disk: stores by name, whose content stays when a store is closed or its node crashes. It can
 be told to refuse writes (a full disk); with `needs_mending`, a store that failed a write then refuses all others until
-`mend`, as RocksDB does. It can also be one that lies: with `unsynced`, writes are seen at once, but a crash takes back
-all that came since the last close or `sync`. A cluster that answers before its writes are durable loses confirmed
-records on such a disk, and the simulation must notice.
+`mend`, as RocksDB does. With `unsynced` the disk lies: writes are visible at once, but a crash undoes all writes since
+the last close or `sync`. A cluster that answers before its writes are durable loses confirmed records on such a disk,
+and the simulation must detect it.
 
 `MemoryDisk.open_store` is an Environment's `open_store`.
 """
@@ -51,7 +51,7 @@ class _Family:
 
 @dataclass(slots=True)
 class _Content:
-    """What one store has on the disk, and how to take back what is not synced, newest last."""
+    """The content of one store on the disk, and the undo log of unsynced writes, newest last."""
 
     families: dict[str, _Family] = field(default_factory=dict)
     undo: list[Write] = field(default_factory=list)
@@ -63,7 +63,7 @@ DiskCopy = dict[str, dict[str, _Family]]
 
 
 class MemoryDisk:
-    """The disk of one node; see the module's text."""
+    """The disk of one node; the module's docstring has its failure modes."""
 
     def __init__(self, *, unsynced: bool = False, needs_mending: bool = False) -> None:
         self.unsynced = unsynced
@@ -72,10 +72,10 @@ class MemoryDisk:
         self._failures = 0
         self._failure_text = ""
         self.refused_count = 0
-        """How many writes it refused so far."""
+        """The number of refused writes."""
 
     def open_store(self, name: str) -> MemoryStore:
-        """The store with this name; StorageFailure while somebody has it open."""
+        """Opens the store with this name; StorageFailure while it is open."""
         content = self._contents.setdefault(name, _Content())
         if content.opened_by is not None:
             raise StorageFailure(f"cannot open the store {name}: it is open already")
@@ -90,7 +90,7 @@ class MemoryDisk:
         self._failures, self._failure_text = count, message
 
     def crash(self) -> None:
-        """The node is gone: its stores are closed as they are, and what was not synced is lost."""
+        """Crashes the node: its stores are closed without a sync, and unsynced writes are lost."""
         for content in self._contents.values():
             for family, key, value in reversed(content.undo):
                 content.families[family].put(key, value)
@@ -100,14 +100,14 @@ class MemoryDisk:
                 content.opened_by = None
 
     def copy(self) -> DiskCopy:
-        """All that is on the disk now."""
+        """A copy of the disk's content."""
         return {
             name: {family: found.copy() for family, found in content.families.items()}
             for name, content in self._contents.items()
         }
 
     def put_back(self, copied: DiskCopy) -> None:
-        """The disk has what a copy has, and nothing else; an empty copy is a new disk. No store may be open."""
+        """Replaces the disk's content by a copy; an empty copy is a new disk. No store may be open."""
         opened = [name for name, content in self._contents.items() if content.opened_by is not None]
         assert not opened, f"the stores {opened} are open"
         self._contents = {
@@ -118,7 +118,7 @@ class MemoryDisk:
         }
 
     def sync(self) -> None:
-        """Makes everything durable that was written so far; only an `unsynced` disk needs it."""
+        """Makes all writes so far durable; only an `unsynced` disk needs it."""
         for content in self._contents.values():
             content.undo.clear()
 
@@ -204,14 +204,14 @@ class MemoryStore:
         return sorted(self._content.families)
 
     def close(self) -> None:
-        """Closes the store; what it wrote is durable then."""
+        """Closes the store; its writes are durable then."""
         if self._open:
             self._open = False
             self._content.undo.clear()
             self._content.opened_by = None
 
     def abandon(self) -> None:
-        """The disk's word that the node crashed: nothing may be read or written through this object any more."""
+        """Called by the disk when the node crashed: nothing may be read or written through this object any more."""
         self._open = False
 
     def _put(self, family: str, key: bytes, value: bytes | None) -> None:

@@ -1,6 +1,6 @@
-"""What a role may see of the outside: time, disk and randomness, handed in by whoever starts it.
+"""The ports of a role to the outside: time, disk and randomness, passed in by the code that starts it.
 
-Timers are the running event loop's (`loop.call_at`, `asyncio.sleep`): under simulation the loop itself has a virtual
+Timers are the running event loop's (`loop.call_at`, `asyncio.sleep`). Under simulation the loop itself has a virtual
 clock, so code that uses the loop's time needs no port of its own. `Clock` is for the wall time that goes into records.
 """
 
@@ -31,7 +31,7 @@ class Write(NamedTuple):
 
 
 class KeyValueStore(Protocol):
-    """Sorted keys in named families on one disk; one writer.
+    """A store of sorted keys in named families on one disk, with one writer.
 
     Every method raises `StorageFailure` where the disk fails; a failed `write` has no effect that can be read.
     """
@@ -61,7 +61,7 @@ class KeyValueStore(Protocol):
 
 
 class StoreFigures(NamedTuple):
-    """What a store on a disk says of itself, over all its families; see RocksDB's properties of like names."""
+    """Statistics of a store on a disk, over all its families; see RocksDB's properties of similar names."""
 
     memtable_bytes: int
     table_bytes: int
@@ -77,26 +77,26 @@ class StoreFigures(NamedTuple):
 
 @runtime_checkable
 class FiguredStore(Protocol):
-    """A store that has figures; one in memory has none."""
+    """A store with statistics; a store in memory has none."""
 
     def figures(self) -> StoreFigures | None:
-        """Read in some microseconds; None of a store that is closed."""
+        """The statistics, read in some microseconds; None where the store is closed."""
         ...
 
 
 @runtime_checkable
 class MendableStore(Protocol):
-    """A store that takes no more writes after one that failed, until it is opened anew (`store_mending`)."""
+    """A store that refuses writes after a failed one, until it is reopened (`store_mending`)."""
 
     @property
     def write_failure(self) -> str | None:
-        """The failed write after which all others are refused; None where writes are taken."""
+        """The error of the failed write after which all others are refused; None where writes are taken."""
         ...
 
     def mend(self) -> bool:
-        """Opens the store anew if its disk takes writes again; returns whether the store does.
+        """Reopens the store if its disk takes writes again; returns whether the store does.
 
-        What failed stays without effect, what was confirmed stays. Scans that are not finished end with StorageFailure.
+        The failed write stays without effect, and confirmed writes stay. Unfinished scans end with StorageFailure.
         StorageFailure where the store could not be opened; it can neither be read nor written until a later call.
         """
         ...
@@ -110,6 +110,6 @@ class Environment:
     random: random.Random
     open_store: Callable[[str], KeyValueStore]
     open_isolated_store: Callable[[str], KeyValueStore] | None = None
-    """The same for a store whose families do not depend on each other: damage to one keeps the others served."""
+    """As `open_store`, for a store whose families are independent: damage to one keeps the others served."""
     tracer: Tracer | None = None
     """Records traces; None: nothing is traced."""

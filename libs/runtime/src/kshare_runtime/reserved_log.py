@@ -1,11 +1,11 @@
-"""Gives RocksDB's newest write-ahead log its length before it is written, because that makes each fsync cheaper.
+"""The reserved length of RocksDB's newest write-ahead log, which makes each fsync cheaper.
 
-A write that makes a file longer changes the file's length too, and its fsync waits for the file system's journal as
-well as for the data. Where the length is there already, it waits for the data alone: a third less, measured on ext4.
-RocksDB reserves space but not length, so a store asks the file system for zeros behind what its log has.
+A write that extends a file changes the file's length too, and its fsync waits for the file system's journal as well as
+for the data. Where the length is reserved, the fsync waits for the data alone: a third less time, measured on ext4.
+RocksDB reserves space but not length, so a store asks the file system for zeros behind the log's data.
 
-RocksDB cuts the zeros off when it closes a log. A crash leaves them: RocksDB skips them when it reads the log, and
-`store_files` knows that a write which was cut off is followed by them, not by the file's end.
+RocksDB removes the zeros when it closes a log. A crash leaves them. RocksDB skips them when it reads the log, and
+`store_files` knows that a torn write is followed by them, not by the end of the file.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 RESERVED_BYTES = 4 * 1024 * 1024
-"""How much is asked for at a time."""
+"""Bytes reserved at a time."""
 LARGE_WRITE_BYTES = 64 * 1024
-"""A write of this size gains nothing, and would use up what is reserved."""
+"""A write from this size on gains nothing from a reservation, and would use it up."""
 
 _RECORD_BYTES = 32
-"""More than what RocksDB writes besides a small batch: heads of fragments, and the rest of a block."""
+"""An upper bound of RocksDB's overhead for a small batch: heads of fragments, and the rest of a block."""
 
 
 class ReservedLog:
-    """The reserved length of a directory's newest log. Never fails a write: where it cannot reserve, it does not."""
+    """The reserved length of a directory's newest log. It never fails a write: an error only ends the reservation."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -32,11 +32,11 @@ class ReservedLog:
         self._number = -1
         self._descriptor: int | None = None
         self._written_bytes = 0
-        """About so much, rather more than less."""
+        """An estimate of the bytes written to the log, rather too high than too low."""
         self._length = 0
 
     def before_write(self, logs: Sequence[int], size_bytes: int) -> None:
-        """A batch of this size is about to be written; `logs` are the numbers of the logs that are there."""
+        """Called before a batch of this size is written; `logs` are the numbers of the existing logs."""
         if logs is not self._logs:
             self._logs = logs
             self._turn_to(max(logs, default=-1))

@@ -1,22 +1,22 @@
-"""KeyValueStore on RocksDB (rocksdict): one directory, one column family for each family, one writer.
+"""A KeyValueStore on RocksDB (rocksdict): one directory, one column family for each family, one writer.
 
-Durability: every write is one WriteBatch with fsync of the write-ahead log; when `write` returns, a power cut loses
-nothing of it. At open, a record at the end of the log that was cut off (a write that nobody was told of) is dropped;
-damage anywhere else in manifest and logs (`store_files`), and the loss of a write that was confirmed
-(`confirmed_writes`), refuses to open before anything is changed, because going on would silently lose what was synced.
+**Durability.** Every write is one WriteBatch with fsync of the write-ahead log: when `write` returns, a power cut loses
+none of it. At open, a torn record at the end of the log (a write that was never confirmed) is dropped. Damage anywhere
+else in manifest and logs (`store_files`), or the loss of a confirmed write (`confirmed_writes`), makes the open fail
+before anything is changed, because otherwise synced data would be lost silently.
 
-A damaged table refuses to open too, or, with `isolate_damage`, only the reads of its family: whoever has families that
-do not depend on each other keeps serving the others. RocksDB's `paranoid_checks` are off then, which would end all
-writes because of one table; what they check in manifest and logs is checked here.
+A damaged table makes the open fail too, or, with `isolate_damage`, only the reads of its family, so that independent
+families stay available. RocksDB's `paranoid_checks` are off then, because they would end all writes for one damaged
+table; their checks of manifest and logs are done here.
 
-After a failed write RocksDB takes no more writes until it is opened again; reads go on. `mend` opens it again once the
-disk takes writes. Before that it cuts off what the log has behind the newest confirmed write, so that a write which was
-answered as failed is not found then. Only after a crash of the process in between may the failed write be found, if all
-of it had reached the log.
+After a failed write RocksDB takes no more writes until it is reopened; reads continue. `mend` reopens it once the disk
+takes writes. Before that it truncates the log after the newest confirmed write, so that a write which was answered as
+failed is not found then. Only after a crash of the process in between may the failed write be found, if all of it had
+reached the log.
 
-Memory is bounded for 50 families and more: small arenas, one budget for all write buffers, one block cache, and a limit
-on the log, which makes idle families flush. Values stay in the tables: blob files measured no quicker (the log's fsync
-decides), and a log's ascending keys are moved down the levels without being rewritten.
+**Memory** is bounded for 50 families and more: small arenas, one budget for all write buffers, one block cache, and a
+limit on the log, which makes idle families flush. Values stay in the tables: blob files measured no quicker (the log's
+fsync decides), and a log's ascending keys are moved down the levels without being rewritten.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from kshare_runtime.store_files import DamagedFile, StoreFiles, examine, without
 
 BLOCK_CACHE_BYTES = 32 * 1024 * 1024
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
-"""Of one family."""
+"""The write buffer of one family."""
 ALL_WRITE_BUFFERS_BYTES = 96 * 1024 * 1024
 MENDING_BYTES = 8 * 1024 * 1024
-"""Besides the write buffers, so much must be free before a store is opened again: logs, manifest, and room to go on."""
+"""Free bytes, besides the write buffers, that reopening a store requires: for logs, manifest, and new writes."""
 ARENA_BLOCK_BYTES = 256 * 1024
 WRITE_AHEAD_LOG_BYTES = 256 * 1024 * 1024
 OPEN_FILES_LIMIT = 512
@@ -69,11 +69,11 @@ _OWN_FAMILY = "default"
 class RocksStore:
     """A KeyValueStore in the directory `path`, which is created with its parents when it is missing.
 
-    Raises StorageFailure where the directory cannot be opened: another process has it, it is damaged, or the disk
-    refuses; the text says which and what to do.
+    Raises StorageFailure where the directory cannot be opened: another process has it open, it is damaged, or the disk
+    fails; the text says which and what to do.
 
-    `isolate_damage`: see the module's text. `read_only` needs a store that is there, changes nothing of it, and leaves
-    it to others; nobody may have it open for writing meanwhile.
+    `isolate_damage`: see the module's docstring. `read_only` needs an existing store and changes nothing of it; no
+    process may have it open for writing meanwhile.
     """
 
     def __init__(self, path: Path, *, isolate_damage: bool = False, read_only: bool = False) -> None:
@@ -83,9 +83,9 @@ class RocksStore:
         self._damaged: dict[str, str] = {}
         self._write_failure: str | None = None
         self._confirmed_sequence = 0
-        """The number of the newest write that was confirmed; `_confirmed` may know an older one."""
+        """The number of the newest confirmed write; `_confirmed` may have an older one."""
         self._is_closed = False
-        """By `close`, for good."""
+        """Whether `close` was called."""
         self._is_mendable = True
         self._times_mended = 0
         self._families: dict[str, Rdict] = {}
@@ -110,7 +110,7 @@ class RocksStore:
             self._database, self._families = self._open_database()
             if not self._read_only:
                 self._confirmed.start()
-                # What was found is in tables now, and the manifest was synced.
+                # The recovered writes are in tables now, and the manifest was synced.
                 self._confirmed.note(self._database.latest_sequence_number(), self._confirmed.manifest_bytes())
         except StorageFailure:
             self._let_go()
@@ -221,17 +221,17 @@ class RocksStore:
         return self._path
 
     def damaged_families(self) -> Mapping[str, str]:
-        """Families that cannot be read until they are dropped, and why; only with `isolate_damage`."""
+        """Families that cannot be read until they are dropped, with the error; only with `isolate_damage`."""
         return self._damaged
 
     def sync_confirmed(self) -> None:
-        """Makes the note of what was confirmed durable, which no write waits for; see `confirmed_writes`."""
+        """Makes the note of confirmed writes durable, which no write waits for; see `confirmed_writes`."""
         if self._write_failure is None:
             self._check_open()
             self._confirmed.sync()
 
     def drop_family(self, family: str) -> None:
-        """Removes a family with all that it has, damaged or not."""
+        """Removes a family with all its data, damaged or not."""
         self._check_open()
         if family not in self._families:
             return
@@ -244,9 +244,9 @@ class RocksStore:
         self._damaged.pop(family, None)
 
     def checkpoint(self, directory: Path) -> None:
-        """A copy of the store as it is now in a directory on the same file system, which must not exist yet.
+        """Copies the store's current state to a directory on the same file system, which must not exist yet.
 
-        It costs no space as long as its tables are in use here too. Blocks for as long as it takes.
+        The copy costs no space as long as its tables are used here too. Blocks until it is done.
         """
         self._check_open()
         try:
@@ -262,7 +262,7 @@ class RocksStore:
             raise StorageFailure(f"cannot copy the store {self._path} to {directory}: {error}") from error
 
     def close(self) -> None:
-        """Closes the database and gives its directory free; scans that are not finished end with StorageFailure."""
+        """Closes the database and unlocks its directory; unfinished scans end with StorageFailure."""
         self._is_closed = True
         self._close_all()
         if self._write_failure is not None:
@@ -276,7 +276,7 @@ class RocksStore:
         return self._write_failure
 
     def mend(self) -> bool:
-        """See MendableStore. Blocks for as long as it takes to write the write buffers and to open the store."""
+        """See MendableStore. Blocks while it writes the write buffers and opens the store."""
         if self._write_failure is None:
             return not self._is_closed
         if self._is_closed or not self._is_mendable or not self._disk_takes_writes():
@@ -302,7 +302,7 @@ class RocksStore:
         return True
 
     def _disk_takes_writes(self) -> bool:
-        """Whether a file can be written that is as large as what opening the store writes."""
+        """Whether the disk takes a file as large as what reopening the store writes."""
         figures = self.figures()
         size_bytes = MENDING_BYTES + (figures.memtable_bytes if figures else 0)
         path = self._path / "probe"
@@ -331,7 +331,7 @@ class RocksStore:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Closes what is open of the database, also where it could not be opened as a whole."""
+        """Closes all open parts of the database, also where it could not be opened as a whole."""
         self._handles.clear()
         # The directory stays locked as long as anything of the database is alive, so all of it goes. A close
         # also flushes, which fails after a failed write and is no loss: what was answered is in the log, read at open.
@@ -349,15 +349,15 @@ class RocksStore:
 
     @property
     def open_scans(self) -> int:
-        """How many scans still hold on to files and memory."""
+        """The number of scans that still hold files and memory."""
         return len(self._scans)
 
     def scan_ended(self, scan: _Scan) -> None:
-        """A scan's word that it needs nothing any more."""
+        """Called by a scan that has ended."""
         self._scans.discard(scan)
 
     def read_failed(self, family: str, error: Exception) -> StorageFailure:
-        """What a scan raises for an error of RocksDB."""
+        """The error that a scan raises for an error of RocksDB."""
         return self._read_failure(family, error)
 
     def _write(self, batch: WriteBatch) -> None:
@@ -376,7 +376,7 @@ class RocksStore:
         self._confirmed.note(self._confirmed_sequence, manifest_bytes)
 
     def _check_files(self) -> None:
-        """StorageFailure where manifest and logs do not have all that was confirmed."""
+        """StorageFailure where manifest and logs do not have all confirmed writes."""
         try:
             problem = self._confirmed.problem_before_open()
             files = None if problem else examine(self._path, self._confirmed.logs)
@@ -400,7 +400,7 @@ class RocksStore:
         raise StorageFailure(f"cannot open the store {self._path}: {problem}. {_advice(problem)}")
 
     def _drop_torn_writes(self, files: StoreFiles | None) -> None:
-        """Takes writes that nobody was told of from the ends of logs, where RocksDB would take them for damage."""
+        """Removes unconfirmed, torn writes from the ends of logs, which RocksDB would take for damage."""
         if files is None or not files.torn_logs or is_open_elsewhere(self._path):
             return
         if self._read_only:
@@ -421,7 +421,7 @@ class RocksStore:
         return database, {name: database.get_column_family(name) for name in names}
 
     def _look_at(self, family: str) -> None:
-        """Opens the family's first tables, so that damage to their index is known early; keeps a damaged one as it is.
+        """Opens the family's first tables, to detect damage to their index early; keeps a damaged family as it is.
 
         RocksDB would try without end to merge tables that it cannot read.
         """
@@ -461,7 +461,7 @@ class RocksStore:
             raise StorageFailure(f"the store {self._path} {text}")
 
     def _write_failed(self, error: Exception) -> StorageFailure:
-        """No other write is taken until `mend`."""
+        """The error of a failed write; notes that no other write is taken until `mend`."""
         self._write_failure = self._write_failure or str(error)
         return self._failure("write", error)
 
@@ -542,7 +542,7 @@ class _Scan:
         return pair
 
     def drop(self) -> None:
-        """Lets go of the database, which is being closed."""
+        """Releases the database, which is being closed."""
         self._dropped = True
         self._end()
 
@@ -552,7 +552,7 @@ class _Scan:
 
 
 def _sum_of(parts: Iterable[Rdict], figure: str) -> int:
-    """A property of RocksDB over column families; what it does not know counts nothing."""
+    """The sum of a RocksDB property over column families; unknown values count as nothing."""
     return sum(part.property_int_value(figure) or 0 for part in parts)
 
 
@@ -569,7 +569,7 @@ def is_open_elsewhere(path: Path) -> bool:
 
 
 def _advice(error: str) -> str:
-    """What a person can do about an error at open."""
+    """The operator's remedy for an error at open."""
     if "were confirmed up to" in error:
         return "Nothing was changed"
     if "Corruption" in error:

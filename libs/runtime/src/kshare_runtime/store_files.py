@@ -1,17 +1,18 @@
-"""What the files of a RocksDB directory say about each other, read without RocksDB and before it changes anything.
+"""The check of a RocksDB directory's files against each other, without RocksDB and before it changes anything.
 
 RocksDB's manifest and write-ahead logs have one format: blocks of 32 KiB with fragments (masked crc32c, length, type,
-payload) that make up records. A manifest's records are edits: which families there are, which tables of which size each
-has, and from which log on its writes are not in tables yet. A log's records are write batches, which begin with their
+payload) that make up records. A manifest's records are edits: which families exist, the tables of each with their
+sizes, and the first log whose writes are not all in tables. A log's records are write batches, which begin with their
 first sequence number and their count.
 
 A log has zeros behind its last write where its length was reserved (`reserved_log`) and the process was killed. A write
-that was cut off by a power cut is then followed by zeros instead of the file's end. RocksDB would take it for damage;
-`without_torn_write` takes it away. What is wrong elsewhere in a log is damage: other writes follow it.
+torn by a power cut is then followed by zeros instead of the end of the file. RocksDB would take it for damage;
+`without_torn_write` removes it. Any other error in a log is damage, because other writes follow it.
 
-RocksDB alone takes damage for a crash in some places: a log that was cut off although another one follows, zeros within
-a log, a log or a manifest's end that is gone. Its numbers tell: the logs that are still needed must continue each other
-without a gap, from where the manifest ends to the newest write. `examine` compares, and names what does not fit.
+RocksDB alone takes damage for a crash in some places: a truncated log although another one follows, zeros within a log,
+a missing log, or a missing end of a manifest. The sequence numbers reveal this: the logs that are still needed must
+continue each other without a gap, from where the manifest ends to the newest write. `examine` compares them and names
+what does not fit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kshare_runtime.manifest import Manifest, UnknownEdit
 CURRENT = "CURRENT"
 BLOCK_BYTES = 32 * 1024
 ZEROS_BYTES = 64 * 1024
-"""A log that ends with so many zeros had its length reserved: two blocks, of which a write fills none with nothing."""
+"""A log that ends with so many zeros had its length reserved: a write never fills two whole blocks with zeros."""
 _HEADER = Struct("<IHB")  # masked crc32c, length, type
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _CUT_OFF, _ZEROS = -1, 0
@@ -46,7 +47,7 @@ class DamagedFile(Exception):
 
 @dataclass(slots=True)
 class WriteAheadLog:
-    """The writes `first_sequence` <= number < `next_sequence` lie in the log; both None where it has none."""
+    """A write-ahead log with the writes `first_sequence` <= number < `next_sequence`; both None where it has none."""
 
     number: int
     first_sequence: int | None = None
@@ -54,30 +55,30 @@ class WriteAheadLog:
     is_empty: bool = False
     """Whether its file has no bytes."""
     is_cut_off: bool = False
-    """Whether its last record is not whole, as after a crash in the middle of a write."""
+    """Whether its last record is torn, as after a crash in the middle of a write."""
     end_bytes: int = 0
-    """Where its whole records end."""
+    """The end of its complete records."""
     has_torn_write: bool = False
-    """Whether it is cut off before zeros and not at its end."""
+    """Whether its torn record is followed by zeros and not by the end of the file."""
 
 
 @dataclass(slots=True)
 class StoreFiles:
-    """What was found in a directory."""
+    """The result of examining a directory."""
 
     manifest: Manifest
     newest_sequence: int
     """The number of the newest write that RocksDB will find."""
     damaged_families: dict[str, str] = field(default_factory=dict)
-    """Families of which a table is missing or has not its size, and what is wrong."""
+    """Families with a missing table or one of the wrong size, and the problem."""
     torn_logs: dict[Path, int] = field(default_factory=dict)
-    """Logs that end with a write that was cut off before zeros, and where their whole writes end."""
+    """Logs that end with a torn write before zeros, and the end of their complete writes."""
 
 
 def examine(directory: Path, noted_logs: Sequence[int] = ()) -> StoreFiles | None:
-    """What the files say, None where there is no store; DamagedFile, StorageFailure.
+    """The state of the files, None where no store exists; DamagedFile, StorageFailure.
 
-    `noted_logs` are numbers of logs that were there; each must still be, as long as the manifest asks for it.
+    `noted_logs` are numbers of logs that existed; each must still exist as long as the manifest needs it.
     """
     try:
         manifest_name = _manifest_name(directory)
@@ -97,7 +98,7 @@ def examine(directory: Path, noted_logs: Sequence[int] = ()) -> StoreFiles | Non
 
 
 def log_numbers(directory: Path) -> list[int]:
-    """The numbers of the logs that are there."""
+    """The numbers of the existing logs."""
     return list(_log_paths(directory))
 
 
@@ -142,7 +143,7 @@ def _live_logs(directory: Path, manifest: Manifest) -> list[Path]:
 
 
 def read_log(path: Path) -> WriteAheadLog:
-    """What writes a log has; DamagedFile, OSError."""
+    """Reads the extent of a log's writes; DamagedFile, OSError."""
     log = WriteAheadLog(int(path.stem), is_empty=path.stat().st_size == 0)
     for place, end, record in _records(path):
         if record is None:
@@ -177,7 +178,7 @@ def _check_first_log(manifest: Manifest, logs: list[WriteAheadLog], noted_logs: 
 
 
 def _newest_sequence(manifest: Manifest, logs: list[WriteAheadLog]) -> int:
-    """The newest write; DamagedFile where one log does not continue the one before it."""
+    """The number of the newest write; DamagedFile where one log does not continue the one before it."""
     # Logs without a byte at the end: one was begun just before a crash, or one for each flush that failed when a store
     # was closed that could not be written. Whether one of them had writes tells the note of what was confirmed.
     written = list(logs)
@@ -272,7 +273,7 @@ def _problem_of_fragment(data: memoryview, place: int) -> str | None:
 
 
 def _is_torn(path: Path, place: int) -> bool:
-    """Whether what is wrong at a place of a log is its last write: zeros end the log, and no other write begins."""
+    """Whether an error at a place of a log is a torn last write: zeros end the log, and no other write begins."""
     if path.suffix != ".log" or not _ends_with_zeros(path):
         return False
     with path.open("rb", buffering=0) as file:
@@ -286,7 +287,7 @@ def _is_torn(path: Path, place: int) -> bool:
 
 
 def _ends_with_zeros(path: Path) -> bool:
-    """Whether so many are at the end that no record ends there: reserved length, not the end of a value."""
+    """Whether the log ends with ZEROS_BYTES zeros, too many for the end of a record: its length was reserved."""
     with path.open("rb", buffering=0) as file:
         size = file.seek(0, SEEK_END)
         file.seek(max(0, size - ZEROS_BYTES))
@@ -304,7 +305,7 @@ def _begins_a_write(data: memoryview, start: int) -> bool:
 
 
 def without_writes_after(directory: Path, newest_sequence: int) -> None:
-    """Cuts each log off where its first write with a higher number begins. DamagedFile, OSError."""
+    """Truncates each log where its first write with a higher number begins. DamagedFile, OSError."""
     for path in _log_paths(directory).values():
         for place, _, record in _records(path):
             if record is None:  # cut off already; opening the store deals with it
@@ -315,7 +316,7 @@ def without_writes_after(directory: Path, newest_sequence: int) -> None:
 
 
 def without_torn_write(path: Path, end_bytes: int) -> None:
-    """Cuts a log off where its whole writes end. OSError."""
+    """Truncates a log after its complete writes. OSError."""
     with path.open("rb+", buffering=0) as file:
         file.truncate(end_bytes)
         os.fsync(file.fileno())
@@ -326,5 +327,5 @@ def _damage(name: str, place: int, what: str) -> DamagedFile:
 
 
 def _masked(crc: int) -> int:
-    """How RocksDB stores checksums of data that has checksums itself."""
+    """RocksDB's masked form of checksums of data that has checksums itself."""
     return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF

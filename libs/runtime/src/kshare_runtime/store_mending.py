@@ -1,7 +1,7 @@
-"""Opens a store anew that refuses writes after one that failed, as soon as its disk takes writes again.
+"""A task that reopens a store which refuses writes after a failed one, once its disk takes writes again.
 
-A failed write has no effect, before and after (`MendableStore`), so what a role has in memory stays true and nothing
-has to be loaded again. Until then the store can be read, every write fails, and `problems` says so.
+A failed write has no effect, before and after (`MendableStore`), so a role's state in memory stays valid and nothing is
+loaded again. Until then the store can be read, every write fails, and `problems` reports it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CHECK_INTERVAL_S = 1.0
 
 
 class StoreMending:
-    """See the module's text. A store that is not mendable is left alone.
+    """The mending of one store; a store that is not mendable is left alone.
 
     `report` takes sentences for the log; `on_mended` is called when the store takes writes again.
     """
@@ -41,7 +41,7 @@ class StoreMending:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def problems(self) -> list[str]:
-        """Empty while the store takes writes."""
+        """The failed write; empty while the store takes writes."""
         failure = None if self._store is None else self._store.write_failure
         return [] if failure is None else [f"the store takes no writes, because one failed: {failure}"]
 
