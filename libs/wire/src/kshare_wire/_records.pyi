@@ -1,6 +1,6 @@
-"""Types of the C extension `_records.c`: walks over the records of one batch after decompression.
+"""The types of the C extension `_records.c`: walks over the records of one batch after decompression.
 
-ValueError where a record cannot be read, except `check`, which says what is wrong.
+ValueError where a record cannot be read, except in `check`, which returns the problem.
 """
 
 Buffer = bytes | bytearray | memoryview
@@ -18,11 +18,11 @@ def check(
     errors_limit: int,
     /,
 ) -> tuple[int, int, int, int, int, list[tuple[int, int, int]]]:
-    """Reads `count` records.
+    """Checks `count` records.
 
-    Gives the problem (`record_checks.Problem`), the index of the record that has it, the index of the first record
-    whose offset delta is not its index (-1: none), the newest timestamp (-1: none), how many records have an error of
-    their own, and the first `errors_limit` of these: index, kind (`record_checks.NO_KEY` or TIMESTAMP_OUT_OF_RANGE) and
+    Returns the problem (`record_checks.Problem`), the index of its record, the index of the first record whose offset
+    delta is not its index (-1: none), the newest timestamp (-1: none), the number of records with an error of their
+    own, and the first `errors_limit` of these: index, kind (`record_checks.NO_KEY` or TIMESTAMP_OUT_OF_RANGE) and
     timestamp.
     """
 
@@ -33,14 +33,14 @@ def newest_time(records: Buffer, first_timestamp_ms: int, lowest_delta: int, /) 
     """The newest timestamp of the records from `lowest_delta` on; -1 where none has one."""
 
 def window(records: Buffer, lowest_delta: int, records_limit: int, /) -> tuple[int, int, int]:
-    """Where the first record from `lowest_delta` on begins, where as many as the limit end, and how many they are."""
+    """The start of the first record from `lowest_delta` on, the end of as many as the limit, and their number."""
 
 def take_keys(
     records: Buffer, position: int, records_limit: int, bytes_limit: int, /
 ) -> tuple[int, list[tuple[int, bytes | None, bool]]]:
     """The next records from byte `position` on: offset delta, key, and whether the value is null.
 
-    Gives also the position after them. It ends with the record that reaches one of the limits.
+    Also returns the position after them. It ends with the record that reaches one of the limits.
     """
 
 def keep(
@@ -51,14 +51,14 @@ def keep(
     counts_from_first_kept: bool,
     /,
 ) -> tuple[bytes, int, int, int]:
-    """The records whose flag (a byte for each record) is not 0, with times counted from the new first timestamp.
+    """The records whose flag (a byte for each record) is not 0, with times relative to the new first timestamp.
 
-    That is the first kept record's where `counts_from_first_kept`. Gives also how many they are, their newest timestamp
+    That is the first kept record's where `counts_from_first_kept`. Also returns their number, their newest timestamp
     (-1: none), and the new first timestamp.
     """
 
 def lz4_frame_length(data: Buffer, /) -> int:
-    """Bytes of the lz4 frame at the start of `data`; -1 where it was cut off. The blocks are not decompressed."""
+    """The length of the lz4 frame at the start of `data`; -1 where it is truncated. The blocks are not decompressed."""
 
 def uninitialized(size: int, /) -> bytearray:
-    """A buffer whose bytes are not set, so that its memory is used only as far as it is written."""
+    """A buffer with uninitialized bytes, whose memory is used only as far as it is written."""

@@ -1,8 +1,9 @@
-"""The APIs that kshare serves and their versions: one literal table, the truth for ApiVersions and for dispatch.
+"""The APIs that kshare serves and their versions: one literal table, used for ApiVersions and for dispatch.
 
-A range is what clients may ask for. It never exceeds what kio describes (`tests/unit/wire` compares the two), and it
-holds every version that confluent-kafka 2.16 (librdkafka) and kafka-clients 4.3.1 ask for. librdkafka needs Metadata
-12 or more, FindCoordinator 2 or less, CreateTopics 4 or less, Produce 3 or more and Fetch 4 or more before it fetches.
+A range has the versions that clients may use. It never exceeds what kio describes (`tests/unit/wire` compares the two),
+and it includes every version that confluent-kafka 2.16 (librdkafka) and kafka-clients 4.3.1 use. librdkafka needs
+Metadata 12 or more, FindCoordinator 2 or less, CreateTopics 4 or less, Produce 3 or more and Fetch 4 or more before it
+fetches.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class ApiKey(IntEnum):
 
 
 class VersionRange(NamedTuple):
-    """Both ends are included."""
+    """A range of versions; both ends are included."""
 
     minimum: int
     maximum: int
@@ -154,7 +155,7 @@ SUPPORTED_VERSIONS: dict[ApiKey, VersionRange] = {
 
 
 class Feature(NamedTuple):
-    """A feature of ApiVersions (KIP-584): the levels that are supported and the one that is in force."""
+    """A feature of ApiVersions (KIP-584): its supported levels and its finalized level."""
 
     name: str
     minimum: int

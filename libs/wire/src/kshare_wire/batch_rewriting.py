@@ -1,10 +1,10 @@
-"""A record batch with some of its records, as compaction leaves it.
+"""The rewriting of a record batch with some of its records removed, for compaction.
 
-What stays: base offset and last offset (so batches still follow each other without a gap), leader epoch, producer id,
-epoch and first sequence, codec, and each kept record with its own offset, time, key, value and headers. What changes:
-the count, the newest timestamp, the CRC. A **delete horizon** takes the place of the first timestamp, which the records
-count from: when it is over, tombstones of the batch (or the transaction marker that it is) may go. That is the layout
-of MemoryRecords.filterTo and DefaultRecordBatch of Kafka 4.3.
+These stay: base offset and last offset (so batches still follow each other without a gap), leader epoch, producer id,
+epoch and first sequence, codec, and each kept record with its own offset, time, key, value and headers. These change:
+the count, the newest timestamp, the CRC. A **delete horizon** replaces the first timestamp, to which the records'
+timestamps are relative: after it, tombstones of the batch (or the transaction marker that it is) may be removed. The
+layout is that of MemoryRecords.filterTo and DefaultRecordBatch of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def delete_horizon_ms(header: BatchHeader) -> int | None:
-    """When the batch's tombstones may go; None where compaction has not yet met one in it."""
+    """The time after which the batch's tombstones may be removed; None where compaction has not processed one yet."""
     return header.first_timestamp_ms if header.attributes & DELETE_HORIZON_MASK else None
 
 
 def batch_with_records(opened: OpenedBatch, flags: bytes | bytearray, horizon_ms: int | None) -> bytes:
-    """The batch with those records whose flag (a byte for each) is not 0, and a delete horizon where one is given.
+    """The batch with the records whose flag (a byte for each) is not 0, and with a delete horizon where one is given.
 
     At least one record must stay. For a large batch this takes long, all of it without the GIL. KafkaError
     CORRUPT_MESSAGE where the records cannot be read.

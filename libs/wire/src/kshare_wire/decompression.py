@@ -1,12 +1,12 @@
-"""Decompresses the records of a batch within a limit, as Kafka 4.3's readers of the codecs accept them.
+"""The decompression of a batch's records within a limit, accepting what Kafka 4.3's readers of the codecs accept.
 
-A few kilobytes can decompress to gigabytes, so `limit_bytes` bounds what comes out; no more is allocated than that,
+A few kilobytes can decompress to gigabytes, so `limit_bytes` bounds the output. No more is allocated than that,
 whatever a header declares. The work is done in C without the GIL, and the buffers are never filled with zeros first, so
-a large batch can be decompressed on a thread while the event loop goes on.
+a large batch can be decompressed on a thread while the event loop continues.
 
-What is accepted follows Kafka's readers: several gzip members, several zstd frames, xerial streams and raw blocks of
-snappy. An lz4 frame must have independent blocks. Bytes after a gzip stream are passed over. Bytes after an lz4 frame
-are refused although Kafka passes over them, because other clients' consumers fail on them.
+Like Kafka's readers it accepts several gzip members, several zstd frames, and xerial streams and raw blocks of snappy.
+An lz4 frame must have independent blocks. Bytes after a gzip stream are ignored. Bytes after an lz4 frame are refused
+although Kafka ignores them, because other clients' consumers fail on them.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _FIRST_GUESS = 4
 _SMALLEST_GUESS_BYTES = 256
 GZIP_MEMBERS_LIMIT = 16
 SNAPPY_BLOCKS_LIMIT = 10_000
-"""Each member and each block costs a call of Python's; producers write one member, and blocks of 32 KiB."""
+"""Members or blocks of one batch: each costs a Python call; producers write one member, and blocks of 32 KiB."""
 
 _SNAPPY_GREATEST_RATIO = 32
-"""A snappy element of three bytes copies at most 64, so a block that declares more is untrue."""
+"""The greatest ratio of snappy: an element of three bytes copies at most 64; a block that declares more is invalid."""
 
 
 class CannotDecompress(ValueError):
-    """The bytes are not what the codec writes."""
+    """The bytes are invalid for the codec."""
 
 
 class BytesAfterStream(CannotDecompress):
-    """The bytes go on after the end of what was compressed."""
+    """Bytes follow after the end of the compressed stream."""
 
 
 class DecompressesTooFar(ValueError):
-    """More than `limit_bytes` would come out."""
+    """The output would exceed `limit_bytes`."""
 
 
 def decompressed(records: memoryview, compression: int, limit_bytes: int) -> bytes | bytearray | memoryview:
-    """The records of a batch with this codec (a number of COMPRESSION_NAMES); CannotDecompress, DecompressesTooFar."""
+    """Decompressed records; `compression` is an index of COMPRESSION_NAMES. CannotDecompress, DecompressesTooFar."""
     if compression == 0:
         return records
     decompress = _DECOMPRESSORS.get(compression)
@@ -156,15 +156,15 @@ def _zstd(records: memoryview, limit_bytes: int) -> memoryview:
 def _into_buffer(
     decompress_into: Callable[[memoryview, bytearray], int], records: memoryview, limit_bytes: int
 ) -> memoryview:
-    """Decompression into a buffer that grows with what is found, up to the limit."""
+    """Decompresses into a buffer that grows up to the limit."""
     size = min(limit_bytes, max(_SMALLEST_GUESS_BYTES, _FIRST_GUESS * len(records)))
     while True:
         opened = _records.uninitialized(size)
         try:
             return memoryview(opened)[: decompress_into(records, opened)]
         except cramjam.DecompressionError as error:
-            del opened  # before a larger one is there, and from the tracebacks of errors
-            # cramjam has one exception for all; only this text means that the buffer was too small.
+            del opened  # before a larger one is allocated, and out of the tracebacks of errors
+            # cramjam has one exception for all errors; only this text means that the buffer was too small.
             if "whole buffer" not in str(error):
                 raise
             if size >= limit_bytes:

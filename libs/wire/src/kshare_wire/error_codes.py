@@ -1,7 +1,7 @@
-"""Where the error codes are in a response, whatever its API: for counting what clients are told.
+"""The error codes of a response, found for any API, to count the errors that clients get.
 
-The places come from the definitions of messages, all versions together; a response is walked only where its API has
-codes.
+Their places come from the definitions of messages, all versions together. A response is walked only where its API has
+error codes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kshare_wire.message_writing import EncodedArray
 
 _Scan = Callable[[Mapping[str, Any], list[int]], None]
 _ScanInSlices = Callable[[Mapping[str, Any], list[int], list[int]], Generator[None, None, None]]
-"""The last argument is one number: how many elements the slice has."""
+"""A scan in slices; its last argument is a list of one number, the elements of the current slice."""
 
 
 class _Struct:
-    """The error codes in a struct, and the structs and arrays of structs in it that have some."""
+    """The error code fields of a struct, and its structs and arrays of structs that have some."""
 
     def __init__(self) -> None:
         self.codes: dict[str, None] = {}
@@ -64,7 +64,7 @@ class _Struct:
         return scan
 
     def compiled_in_slices(self) -> _ScanInSlices:
-        """As `compiled`, for arrays of any length; structs that are no elements of arrays are scanned at once."""
+        """As `compiled`, for arrays of any length; structs outside of arrays are scanned at once."""
         rest = _Struct()
         rest.codes, rest.structs = self.codes, self.structs
         scan_rest = rest.compiled()
@@ -94,7 +94,7 @@ class _Struct:
 
 
 def error_codes(api_key: int, body: Mapping[str, Any]) -> list[int]:
-    """All codes other than NONE in a response's body; a code that many partitions have comes as often."""
+    """All codes other than NONE in a response's body, one for each occurrence."""
     found: list[int] = []
     _scanner(api_key)(body, found)
     return found

@@ -1,7 +1,7 @@
-"""Frames and request headers of the Kafka protocol.
+"""The frames and request headers of the Kafka protocol.
 
-A frame is a length of four bytes and that many bytes. `FrameReader` keeps the chunks as they came and joins the chunks
-of a frame once, when the last one is here: a client that declares 100 MiB and sends nothing costs nothing, and one that
+A frame is a length of four bytes and that many bytes. `FrameReader` keeps received chunks and joins the chunks of a
+frame once, when the last one has arrived. A client that declares 100 MiB and sends nothing costs nothing. A client that
 sends it byte by byte costs no more than its bytes, because small chunks are gathered in one growing buffer. Frames are
 pulled one by one, so a chunk with thousands of tiny requests is not parsed faster than they are served.
 """
@@ -19,11 +19,11 @@ _LENGTH = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
 SMALL_CHUNK_SIZE = 4096
 MINIMUM_FRAME_LENGTH = 8
-"""Key, version and correlation id; the oldest request header has nothing else."""
+"""The length of the shortest request header: key, version and correlation id."""
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; `maximum_length` is socket.request.max.bytes."""
+    """A reader that cuts a stream of bytes into frames; `maximum_length` is socket.request.max.bytes."""
 
     def __init__(self, maximum_length: int) -> None:
         self._maximum_length = maximum_length
@@ -35,12 +35,12 @@ class FrameReader:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is enough for the next step: a frame, or the length of one."""
+        """Whether the bytes for the next step have arrived: a frame, or the length of one."""
         return self._received >= self._needed
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes of a half-received frame are not here yet; 0 between two frames."""
+        """Bytes of a partly received frame that have not arrived; 0 between two frames."""
         return self._needed - self._received if self._length_is_known or self._received else 0
 
     def feed(self, data: bytes) -> None:
@@ -101,7 +101,7 @@ class FrameReader:
 
 
 class RequestHeader(NamedTuple):
-    """`body_offset`: where in the frame the body begins."""
+    """A request header; `body_offset` is where the body begins in the frame."""
 
     api_key: int
     version: int
@@ -111,7 +111,7 @@ class RequestHeader(NamedTuple):
 
 
 def peek_request(frame: memoryview) -> tuple[int, int, int]:
-    """API key, version and correlation id, which every version of the header begins with."""
+    """API key, version and correlation id, with which every version of the header begins."""
     api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
     return api_key, version, correlation_id
 

@@ -1,4 +1,4 @@
-"""What the fields of each version of a Kafka message are, out of a table that is generated from kio's classes."""
+"""The fields of each version of a Kafka message, from a table that is generated from kio's classes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INT16, INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
 class FieldPlan:
-    """What one field of one version is."""
+    """One field of a struct in one version."""
 
     __slots__ = ("code", "default", "flexible", "is_array", "kind", "name", "nullable", "struct_type", "tag")
 
@@ -74,13 +74,13 @@ def response_plan(api_key: int, version: int) -> StructPlan:
 
 
 def versions_of_response(api_key: int) -> list[StructPlan]:
-    """A response in each of its versions, the oldest first."""
+    """The plans of a response in all its versions, the oldest first."""
     return [_struct(place) for place in RESPONSES[api_key].values()]
 
 
 @cache
 def field_defaults(api_key: int, request: bool) -> dict[str, dict[str, Any]]:
-    """Of each struct's name: its fields in any version with the default of the newest version that has them."""
+    """By struct name: its fields in any version, with the default of the newest version that has the field."""
     found: dict[str, dict[str, Any]] = {}
 
     def visit(struct_type: StructPlan) -> None:
@@ -96,7 +96,7 @@ def field_defaults(api_key: int, request: bool) -> dict[str, dict[str, Any]]:
 
 
 def runs_of_fixed(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:
-    """Neighbouring fields of fixed size together; every other field alone."""
+    """Fields grouped for reading and writing: adjacent fields of fixed size together, every other field alone."""
     groups: list[list[FieldPlan]] = []
     for plan in plans:
         if groups and plan.code is not None and groups[-1][-1].code is not None:

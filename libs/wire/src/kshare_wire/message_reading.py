@@ -1,6 +1,6 @@
-"""Compiles the reader of one version of a request; `messages` says what it gives and what it refuses.
+"""The compiler of readers for one version of a request; `messages` describes their results and errors.
 
-One or two steps for each field, and no more: a small request is read in a few microseconds, or not at all soon.
+A reader takes one or two steps for each field, so a small request is decoded in a few microseconds or rejected early.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MAXIMUM_STRING_LENGTH = (1 << 15) - 1
 
 
 class MalformedRequest(Exception):
-    """Bytes that are no request of their API and version; the text says what is wrong and where."""
+    """The bytes are not a request of their API and version; the text says what is wrong and where."""
 
 
 class Message:
-    """A decoded struct: its fields are attributes, those of other versions have their defaults."""
+    """A decoded struct: its fields are attributes; fields of other versions have their defaults."""
 
     if TYPE_CHECKING:
 
@@ -32,7 +32,7 @@ class Message:
 
 
 class Input:
-    """Bytes being read. Reads past the end raise IndexError, struct.error or MalformedRequest."""
+    """The bytes of a request being read. Reads past the end raise IndexError, struct.error or MalformedRequest."""
 
     __slots__ = ("buffer", "byte_elements", "elements_in_slice", "elements_left", "end", "position")
 
@@ -43,11 +43,11 @@ class Input:
         self.elements_left = MAXIMUM_ELEMENTS
         self.elements_in_slice = 0
         self.byte_elements = 0
-        """Elements of one byte, which cost next to nothing."""
+        """Elements of one byte, which cost almost nothing."""
 
     @property
     def elements(self) -> int:
-        """Elements of all arrays that were read, at every depth, but for those of one byte."""
+        """Elements of all arrays read so far, at every depth, except those of one byte."""
         return MAXIMUM_ELEMENTS - self.elements_left - self.byte_elements
 
     def take(self, length: int) -> memoryview:
@@ -89,7 +89,7 @@ def _length_reader(flexible: bool, legacy: struct.Struct) -> Callable[[Input], i
 
 
 def array_length_reader(flexible: bool, nullable: bool) -> Callable[[Input], int | None]:
-    """Reads how many elements an array has, None: it is null."""
+    """Reads the number of elements of an array; None for null."""
     length_of = _length_reader(flexible, INT32)
 
     def read(source: Input) -> int | None:
@@ -186,7 +186,7 @@ def _array_reader(plan: FieldPlan, api_key: int, request: bool) -> _Read:
             return None
         found = []
         for _ in range(length):
-            found.append(read_element(source))  # a comprehension is one call more
+            found.append(read_element(source))  # a comprehension would cost one more call
         return found
 
     return read
@@ -243,7 +243,7 @@ def message_class(struct_type: StructPlan, api_key: int, request: bool) -> type[
 
 
 def malformed(frame: memoryview, error: Exception) -> MalformedRequest:
-    """What an error of reading means: the bytes are no request."""
+    """The MalformedRequest for an error of reading."""
     if isinstance(error, UnicodeDecodeError):
         return MalformedRequest(f"a string that is not UTF-8: {error}")
     return MalformedRequest(f"the request ends in the middle of a field, after {len(frame)} bytes")

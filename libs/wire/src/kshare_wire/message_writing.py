@@ -1,4 +1,4 @@
-"""Compiles the writer of one version of a response; `messages` says what it takes."""
+"""The compiler of writers for one version of a response; `messages` describes their input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Body = Mapping[str, Any]
 
 
 class EncodedArray:
-    """An array of a response that was encoded before, of `length` elements; `data` is shared, never copied.
+    """An array of a response that is encoded already, of `length` elements; `data` is shared, never copied.
 
     `error_codes` are those other than NONE in its elements.
     """
@@ -41,7 +41,7 @@ class EncodedArray:
 
 
 class Output:
-    """Buffers being written: `buffer` grows; record bytes are put between buffers uncopied."""
+    """The buffers of a response while it is written: `buffer` grows; record bytes are put between buffers uncopied."""
 
     __slots__ = ("buffer", "elements_in_slice", "parts")
 
@@ -116,7 +116,7 @@ def _records_writer(flexible: bool) -> _Write:
 
 
 def _bytes_writer(flexible: bool) -> _Write:
-    """Bytes that are no records, and small: they are copied."""
+    """A writer of small byte fields other than records, which are copied."""
     write_length = length_writer(flexible, INT32)
 
     def write(target: Output, value: bytes | None) -> None:

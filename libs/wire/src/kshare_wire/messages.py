@@ -1,20 +1,21 @@
-"""Kafka's messages to and from bytes, driven by the message definitions that kio ships.
+"""The codec of Kafka's messages, driven by the message definitions that kio ships.
 
 Why not kio's own reader and writer: its native reader allocates what an array length declares before it looks at the
 bytes, so a request of thirty bytes aborts the whole process; its writer copies record bytes four times. kio's generated
-classes hold all that is needed (names, types, tags, defaults of each version); `libs/wire/generate_message_plans.py`
+classes have all that is needed (names, types, tags, defaults of each version); `libs/wire/generate_message_plans.py`
 makes a table of them. This module compiles the table, once per (API, version), into readers and writers of its own.
 
-Reading: `decode_request` gives a `Message` whose attributes are the fields of the newest version; a field that the
-request's version does not have shows its default, so handlers need no version checks for reading. Times are integers in
-milliseconds and their names end in `_ms`; topic ids are 16 bytes; records are a memoryview of the frame, not a copy.
-Nothing is allocated for an element before its bytes are known to be there; the elements of all arrays of one request
-together are limited to MAXIMUM_ELEMENTS, because an element takes more memory than bytes on the wire, and tagged fields
-to MAXIMUM_TAGGED_FIELDS. Whatever is wrong with the bytes raises `MalformedRequest`.
+**Reading.** `decode_request` returns a `Message` whose attributes are the fields of the newest version. A field that
+the request's version does not have shows its default, so handlers need no version checks for reading. Times are
+integers in milliseconds and their names end in `_ms`; topic ids are 16 bytes; records are a memoryview of the frame,
+not a copy. Nothing is allocated for an element before its bytes are known to be there. The elements of all arrays of
+one request together are limited to MAXIMUM_ELEMENTS, because an element takes more memory than bytes on the wire, and
+tagged fields to MAXIMUM_TAGGED_FIELDS. Invalid bytes raise `MalformedRequest`.
 
-Writing: `encode_response` takes nested dicts with the same names; fields that the version does not have are left out,
-fields not given get their default, tagged fields are written only where they are given. A name that no version knows is
-a KeyError. The result is a list of buffers to write one after the other; record bytes are in it as they were given.
+**Writing.** `encode_response` takes nested dicts with the same names. Fields that the version does not have are left
+out, fields not given get their default, and tagged fields are written only where they are given. A name that no version
+knows is a KeyError. The result is a list of buffers to write one after the other; it has the given record bytes
+uncopied.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _response_writer(api_key: int, version: int) -> Callable[[Output, Any], None
 
 
 def decode_request(api_key: int, version: int, frame: memoryview, offset: int) -> Message:
-    """The request whose body begins at `offset` of the frame; MalformedRequest where the bytes are none."""
+    """The request whose body begins at `offset` of the frame; MalformedRequest where the bytes are invalid."""
     source = Input(frame, offset)
     try:
         message: Message = _request_reader(api_key, version)(source)

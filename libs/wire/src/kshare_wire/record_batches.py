@@ -1,13 +1,12 @@
-"""Headers of Kafka record batches (message format v2), without opening the records.
+"""The headers of Kafka record batches (message format v2), read and changed without opening the records.
 
-A batch is a header of 61 bytes and its records, compressed or not. Whatever a log needs to know is in the header, so
-the normal path never looks behind it: no decompression, nothing that costs more for more records, apart from the CRC.
+A batch is a header of 61 bytes and its records, compressed or not. The header has all that a log needs, so the normal
+path never reads the records: no decompression, and no cost that grows with the records apart from the CRC.
 
-Base offset, batch length and partition leader epoch lie before the CRC's range; `patch` therefore changes the offset
-and the epoch with one copy of the batch and no new CRC. Log append time lies within that range:
-`patch_times` computes a new CRC. The layout is that of Kafka's DefaultRecordBatch; the errors of a produced batch are
-those of ProduceRequest.validateRecords, LogValidator.validateBatch and UnifiedLog.analyzeAndValidateRecords
-of Kafka 4.3.
+Base offset, batch length and partition leader epoch are before the CRC's range, so `patch` changes the offset and the
+epoch with one copy of the batch and no new CRC. Log append time is within that range: `patch_times` computes a new CRC.
+The layout is that of Kafka's DefaultRecordBatch; the errors of a produced batch are those of
+ProduceRequest.validateRecords, LogValidator.validateBatch and UnifiedLog.analyzeAndValidateRecords of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _LEAST_LENGTH = 14
-"""Of message format v0 (LegacyRecord.RECORD_OVERHEAD_V0), which is what Kafka compares every length with."""
+"""The shortest batch of message format v0 (LegacyRecord.RECORD_OVERHEAD_V0), which Kafka compares every length with."""
 _CHECKED_FROM = 21
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 _END_TRANSACTION = struct.Struct(">BBBBBhhBhiB")
@@ -145,7 +144,7 @@ def first_record_time_ms(batch: bytes | memoryview) -> int:
 
 
 def read_headers(records: bytes | memoryview) -> list[BatchHeader]:
-    """The headers of all batches, one after the other; KafkaError as `read_header` for the first that is wrong."""
+    """The headers of all batches, one after the other; KafkaError as `read_header` for the first invalid one."""
     headers: list[BatchHeader] = []
     position = 0
     while position < len(records):
@@ -156,23 +155,23 @@ def read_headers(records: bytes | memoryview) -> list[BatchHeader]:
 
 
 def computed_crc(records: bytes | memoryview, header: BatchHeader) -> int:
-    """The CRC32C that the batch should have."""
+    """The CRC32C computed from the batch's bytes."""
     view = memoryview(records)
     return crc32c(view[header.position + _CHECKED_FROM : header.position + header.size])
 
 
 def check_crc(records: bytes | memoryview, header: BatchHeader) -> None:
-    """KafkaError CORRUPT_MESSAGE where the batch's bytes do not belong to its CRC."""
+    """KafkaError CORRUPT_MESSAGE where the batch's CRC does not match its bytes."""
     found = computed_crc(records, header)
     if found != header.crc:
         raise _corrupt(f"Record is corrupt (stored crc = {header.crc}, computed crc = {found})")
 
 
 def read_produced_batch(records: bytes | memoryview, max_bytes: int | None = None) -> BatchHeader:
-    """The header of the one batch that a producer sent for a partition; KafkaError says what is wrong.
+    """The header of the one batch that a producer sent for a partition; KafkaError where it is invalid.
 
     Bytes after the batch that are no whole batch are not part of it, as in Kafka: take `header.size` bytes. A batch of
-    more than `max_bytes` (max.message.bytes) is MESSAGE_TOO_LARGE. The records are for `record_checks`.
+    more than `max_bytes` (max.message.bytes) is MESSAGE_TOO_LARGE. `record_checks` checks the records.
     """
     position = _next_batch(records, 0)
     if position is None:
@@ -195,7 +194,7 @@ def read_produced_batch(records: bytes | memoryview, max_bytes: int | None = Non
 
 
 def _next_batch(records: bytes | memoryview, position: int) -> int | None:
-    """Where the batch at `position` ends, None where no whole batch is there (ByteBufferLogInputStream).
+    """The end of the batch at `position`; None where no whole batch is left (ByteBufferLogInputStream).
 
     KafkaError CORRUPT_MESSAGE for an impossible length or magic.
     """
@@ -234,7 +233,7 @@ def _check_produced(header: BatchHeader) -> None:
 
 
 def patch(batch: bytes | memoryview, base_offset: int, leader_epoch: int) -> bytes:
-    """The batch with its place in the log: base offset and partition leader epoch. One copy; the CRC stays right."""
+    """The batch with its base offset and partition leader epoch. One copy; the CRC stays valid."""
     view = memoryview(batch)
     return b"".join((_OFFSET.pack(base_offset), view[8:12], _EPOCH.pack(leader_epoch), view[16:]))
 
@@ -242,7 +241,7 @@ def patch(batch: bytes | memoryview, base_offset: int, leader_epoch: int) -> byt
 def patch_times(
     batch: bytes | memoryview, base_offset: int, leader_epoch: int, max_timestamp_ms: int, *, log_append_time: bool
 ) -> bytes:
-    """`patch` that sets max timestamp, timestamp type and CRC too (DefaultRecordBatch.setMaxTimestamp).
+    """As `patch`; sets max timestamp, timestamp type and CRC too (DefaultRecordBatch.setMaxTimestamp).
 
     For message.timestamp.type=LogAppendTime, and for headers whose times differ from those of their records.
     """

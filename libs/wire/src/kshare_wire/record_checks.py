@@ -1,11 +1,11 @@
-"""Checks the records of a produced batch as LogValidator of Kafka 4.3 does, and gives Kafka's errors.
+"""The checks of a produced batch's records, with the rules and errors of LogValidator of Kafka 4.3.
 
 The header was checked before (`record_batches.read_produced_batch`). Here the records are decompressed within a limit
-and walked over in C: lengths, the count against the header's, headers of records, offset deltas, keys where the topic
-is compacted, timestamps where the topic bounds them.
+and walked over in C. The walk checks lengths, the count against the header's, headers of records, offset deltas, keys
+where the topic is compacted, and timestamps where the topic bounds them.
 
 Kafka's codes: INVALID_RECORD for records that cannot be read, UNKNOWN_SERVER_ERROR for bytes that cannot be
-decompressed. A batch whose records have errors of their own names them (`InvalidRecords.record_errors`).
+decompressed. For a batch with errors of single records, the error names these (`InvalidRecords.record_errors`).
 
 Stricter than Kafka, which stores these although consumers cannot read them: a compressed batch whose record is longer
 or shorter than its length says, bytes after an lz4 frame, and offset deltas other than 0, 1, 2, ... without
@@ -22,7 +22,7 @@ from kshare_wire.decompression import BytesAfterStream, CannotDecompress, Decomp
 from kshare_wire.record_batches import HEADER_LENGTH, NO_TIMESTAMP, BatchHeader
 
 RECORD_ERRORS_LIMIT = 1_000
-"""Records that a refusal names."""
+"""The most records that one refusal names."""
 
 NO_KEY, TIMESTAMP_OUT_OF_RANGE = 1, 2
 
@@ -36,12 +36,12 @@ PROBLEMS = (
     "its headers do not fit into it, or a header has no key",
     "bytes follow the last record",
 )
-"""What `_records.check` found, by its number."""
+"""The problems that `_records.check` finds, by number."""
 _SHOWN_ERRORS = 3
 
 
 class RecordRules(NamedTuple):
-    """What a topic asks of each record. `partition` is the topic partition's name in messages."""
+    """The rules of a topic for each record. `partition` is the topic partition's name in messages."""
 
     partition: str
     needs_keys: bool
@@ -49,18 +49,18 @@ class RecordRules(NamedTuple):
     lowest_ms: int
     highest_ms: int
     limit_bytes: int
-    """How far a batch may decompress (kshare.max.decompressed.batch.bytes)."""
+    """The most bytes that a batch may decompress to (kshare.max.decompressed.batch.bytes)."""
 
 
 class RecordError(NamedTuple):
-    """What is wrong with one record of a batch (ProduceResponse.RecordErrors)."""
+    """The error of one record of a batch (ProduceResponse.RecordErrors)."""
 
     batch_index: int
     message: str
 
 
 class InvalidRecords(KafkaError):
-    """Records of a batch were refused, each for a reason of its own."""
+    """Records of a batch were refused, each with its own error."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]) -> None:
         super().__init__(code, message)
@@ -68,7 +68,7 @@ class InvalidRecords(KafkaError):
 
 
 def check_records(batch: memoryview, header: BatchHeader, rules: RecordRules, limit_bytes: int | None = None) -> int:
-    """The newest timestamp of the batch's records; -1 where none has one.
+    """Checks the batch's records; returns their newest timestamp, -1 where none has one.
 
     KafkaError where the batch must not be appended: INVALID_RECORD, INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR, and
     MESSAGE_TOO_LARGE where it decompresses further than `rules.limit_bytes`. With a lower `limit_bytes`,
@@ -100,7 +100,7 @@ def check_records(batch: memoryview, header: BatchHeader, rules: RecordRules, li
 def _walked(
     batch: memoryview, header: BatchHeader, rules: RecordRules, limit_bytes: int, wrong_type: bool
 ) -> tuple[int, int, int, int, int, list[tuple[int, int, int]]]:
-    """What `_records.check` gives. Apart, so that no traceback keeps the decompressed records."""
+    """The result of `_records.check`. A separate function, so that no traceback keeps the decompressed records."""
     return _records.check(
         decompressed(batch[HEADER_LENGTH : header.size], header.compression, limit_bytes),
         header.record_count,

@@ -1,9 +1,8 @@
-"""Opens the records of a batch as Python objects: for dead letters, traces, tools and tests.
+"""A reader of a batch's records as Python objects: for dead letters, traces, tools and tests.
 
 The log itself works on headers (`record_batches`) and walks over records in C (`record_checks`, `record_walks`). Here
-the records are decompressed within a limit, because a small batch may claim to hold very much, and are then read by
-aiokafka's C extension. Whatever is wrong with the bytes ends as
-KafkaError CORRUPT_MESSAGE.
+the records are decompressed within a limit, because a small batch may decompress to very much, and are then read by
+aiokafka's C extension. All invalid bytes are KafkaError CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def open_window(
 ) -> list[OpenedRecord]:
     """The records from `first_offset` on, at most `records_limit`; KafkaError CORRUPT_MESSAGE.
 
-    Other records of the batch are passed over in C.
+    Other records of the batch are skipped in C.
     """
     header = read_header(batch)
     view = memoryview(batch)
@@ -74,7 +73,7 @@ def open_window(
 def record_objects(batch: bytes | memoryview, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[Any]:
     """All records of a batch as the C extension's objects (offset, timestamp, key, value, headers).
 
-    For readers of very many records: a third of the time of `open_records`, and no generator between.
+    For readers of very many records: it takes a third of the time of `open_records` and has no generator.
     """
     header, reader = _reader(batch, limit_bytes)
     try:

@@ -1,7 +1,7 @@
-"""Reads of a stored batch's records that make no Python object for each of them: look-ups by time, keys in pieces.
+"""Walks over a stored batch's records that make no Python object for each record: look-ups by time, keys in pieces.
 
-A batch is opened once, which is decompression within a limit, and then walked over in C. Both leave the GIL to others,
-so they can be done on a thread. Records that cannot be read are KafkaError CORRUPT_MESSAGE.
+A batch is opened once, which decompresses it within a limit, and then walked over in C. Both release the GIL, so they
+can run on a thread. Records that cannot be read are KafkaError CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kshare_wire.record_checks import PROBLEMS
 
 KEYS_AT_ONCE = 5_000
 KEY_PIECE_BYTES = 256 * 1024
-"""A piece of keys ends with the record that reaches one of the two; 5,000 take about 1 ms."""
+"""A piece of keys ends with the record that reaches one of the two limits; 5,000 records take about 1 ms."""
 
 
 class OpenedBatch(NamedTuple):
@@ -27,14 +27,14 @@ class OpenedBatch(NamedTuple):
 
 
 class KeyPiece(NamedTuple):
-    """Some records' offset deltas, keys, and whether their values are null; `position` is where the next ones begin."""
+    """Offset deltas, keys and null-value flags of some records; `position` is where the next piece begins."""
 
     position: int
     entries: list[tuple[int, bytes | None, bool]]
 
 
 def open_batch(batch: bytes | memoryview, limit_bytes: int) -> OpenedBatch:
-    """KafkaError CORRUPT_MESSAGE; DecompressesTooFar where more than `limit_bytes` would come out."""
+    """Opens a batch. KafkaError CORRUPT_MESSAGE; DecompressesTooFar where it would decompress beyond `limit_bytes`."""
     header = read_header(batch)
     try:
         records = decompressed(memoryview(batch)[HEADER_LENGTH : header.size], header.compression, limit_bytes)
@@ -44,7 +44,7 @@ def open_batch(batch: bytes | memoryview, limit_bytes: int) -> OpenedBatch:
 
 
 def check_structure(opened: OpenedBatch) -> None:
-    """KafkaError CORRUPT_MESSAGE where consumers cannot read the batch; as compaction left it, it may have gaps."""
+    """KafkaError CORRUPT_MESSAGE where consumers cannot read the batch; gaps that compaction left are allowed."""
     header, records = opened
     count = header.record_count
     if count <= 0 or header.last_offset_delta < count - 1:
@@ -78,7 +78,7 @@ def newest_timestamp(opened: OpenedBatch, first_offset: int) -> int:
 
 
 def take_keys(opened: OpenedBatch, position: int) -> KeyPiece:
-    """The next piece of keys; there is none more where its `position` is the length of the records."""
+    """The next piece of keys; it is the last one where its `position` is the length of the records."""
     try:
         return KeyPiece(*_records.take_keys(opened.records, position, KEYS_AT_ONCE, KEY_PIECE_BYTES))
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""Builds a record batch from single records: only where a role itself has something to say, never on the normal path.
+"""A writer of record batches from single records, for records that a role itself writes; never on the normal path.
 
-Without a producer id, base offset 0: what a producer without idempotence would send.
+The batch has no producer id and base offset 0, as from a producer without idempotence.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Header = tuple[str, bytes | None]
 
 
 class BatchWriter:
-    """Records one after the other, until they would make the batch larger than `limit_bytes`.
+    """A batch under construction, limited to `limit_bytes`.
 
-    The first record always fits, so that a caller sees by `size_bytes` that one alone is too large. `compression` is a
+    The first record always fits, so that a caller sees by `size_bytes` that it alone is too large. `compression` is a
     name of `COMPRESSION_NAMES`; sizes are those before compression.
     """
 

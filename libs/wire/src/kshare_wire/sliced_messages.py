@@ -1,7 +1,7 @@
-"""Reads and writes long messages in slices: the same results as `messages`, from generators that yield between slices.
+"""The codec of long messages in slices: the same results as `messages`, from generators that yield between slices.
 
 A generator yields after every SLICE_ELEMENTS elements of arrays, at any depth, and its return value is the message or
-the buffers. Messages whose arrays are short never yield; they are cheaper to read and write with `messages`.
+the buffers. Messages whose arrays are short never yield; `messages` reads and writes them faster.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def encode_response_in_slices(
 def encode_array_in_slices(
     api_key: int, version: int, path: Sequence[str], elements: Iterable[Body]
 ) -> Generator[None, None, EncodedArray]:
-    """The array at `path` of a response, encoded; to be put in its place in the response's body.
+    """The encoded array at `path` of a response; to be put in its place in the response's body.
 
     `path` has the names of fields from the response down to the array, such as ("topics", "partitions"). Arrays within
     the elements may be iterables with a length that make their elements while they are written.
