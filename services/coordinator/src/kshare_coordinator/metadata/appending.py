@@ -1,10 +1,10 @@
-"""Appends: all writes of several partitions in one transaction, one journal entry for each.
+"""Appends: all writes to several partitions in one transaction, with one journal entry for each partition.
 
-The transaction compares that every partition is still owned and that no entry has these sequences yet. So it takes
-effect at most once however often it is sent; where its answer was lost, the repeated one finds its own entry.
+The transaction is conditional: every partition is still owned, and no entry with these sequences exists. So it is
+idempotent. If its answer was lost, the retry finds its own entry.
 
-What does not fit into one request is written first, in pieces beside the journal, each fenced; the entry that names
-them is what makes them valid.
+Writes that exceed one request are first written in pieces beside the journal, each fenced. The pieces become valid with
+the entry that names them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kshare_rpc.generated.kshare.v1 import coordinator_metadata_pb2 as pb
 from kshare_runtime.ports import Write
 
 APPEND_BYTES_LIMIT = 64 * 1024 * 1024
-"""Of all writes of one append."""
+"""Limit of the size of all writes of one append."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """One partition's part of an append. `pieces`: what is stored beside the journal."""
+    """One partition's part of an append. `pieces` are stored beside the journal."""
 
     partition: int
     fence: Compare
@@ -43,7 +43,7 @@ class _Part:
 
 
 class Appender:
-    """See the module's text. `lease` makes append ids that nobody else has."""
+    """Writes appends; see the module's text. `lease` makes append ids unique."""
 
     def __init__(self, ownership: Ownership, layout: Layout, lease: int, value_bytes_limit: int) -> None:
         self._ownership = ownership
@@ -53,7 +53,7 @@ class Appender:
         self._numbers = itertools.count()
 
     async def append(self, writes: Mapping[int, Sequence[Write]]) -> None:
-        """Durable when it returns, and in the owned partitions' rows; StorageFailure or OwnershipLost."""
+        """Makes the writes durable and applies them to the owned partitions' rows; StorageFailure or OwnershipLost."""
         append_id = f"{self._lease:x}-{next(self._numbers)}"
         owned = self._ownership.partitions
         parts = [self._part(partition, found) for partition, found in writes.items()]
@@ -76,7 +76,7 @@ class Appender:
         return _Part(partition, fence, sequence, writes, writes_bytes(writes), [])
 
     def _cut(self, parts: Sequence[_Part]) -> None:
-        """The largest parts into pieces, until the rest fits into one request."""
+        """Cuts the largest parts into pieces until the rest fits into one request."""
         size = sum(len(part.data) for part in parts)
         if size > APPEND_BYTES_LIMIT:
             raise StorageFailure(f"a write of {size} bytes is too large, {APPEND_BYTES_LIMIT} are allowed")

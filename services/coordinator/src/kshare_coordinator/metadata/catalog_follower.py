@@ -1,12 +1,12 @@
-"""Follows the catalog's journal in etcd: what others append, each entry once and in order.
+"""Follower of the catalog's journal in etcd: it delivers other coordinators' appends, each entry once and in order.
 
-It reads what is new, then watches. Entries carry their sequence, so whatever comes twice is passed over and a gap is
-seen; then, as after a lost watch or a compaction, it reads again what is missing. Only where that is in a snapshot
-already the whole catalog is loaded anew. The head is followed, too: who takes the catalog over goes on trimming it.
+It reads new entries, then watches. Entries carry their sequence, so duplicates are skipped and gaps are detected. After
+a gap, a lost watch or a compaction it reads the missing entries. Only if those are already in a snapshot, the whole
+catalog is loaded anew. The head is followed, too, because the next owner of the catalog continues trimming it.
 
-While this coordinator owns the catalog nobody else writes it: what the watch tells then is our own, and `rows` has what
-our appends made durable. When the catalog is lost, an append of ours may have taken effect without our knowing, so all
-of it is loaded anew.
+While this coordinator owns the catalog, no other one writes it. The watch then shows this coordinator's own appends,
+and `rows` has those that are durable. When the catalog is lost, an append with an unknown outcome may have taken
+effect, so the whole catalog is loaded anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ AREA = "catalog"
 
 
 class CatalogFollower:
-    """See the module's text. Whoever owns the catalog sets `is_owned` and applies its own appends to `rows`."""
+    """The follower; see the module's text.
+
+    While the catalog is owned, the session sets `is_owned` and applies its own appends to `rows`.
+    """
 
     def __init__(self, etcd: Etcd, layout: Layout, listener: MetadataListener, problems: Problems) -> None:
         self._etcd = etcd
@@ -48,12 +51,12 @@ class CatalogFollower:
         self.rows = PartitionRows()
 
     def lost(self) -> None:
-        """The catalog is not ours any more; `run` has to be begun anew."""
+        """Notes the loss of the catalog; `run` has to be started anew."""
         self.is_owned = False
         self._is_loaded = False
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Follows the catalog until cancelled."""
         while True:
             try:
                 revision = await self.catch_up()
@@ -69,7 +72,7 @@ class CatalogFollower:
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
 
     async def catch_up(self) -> int:
-        """Reads what is new; the revision up to which everything is known. StorageFailure, or what the port raises."""
+        """Reads new entries; returns the revision up to which all are read. StorageFailure, or errors of the port."""
         while True:
             try:
                 answer = await self._etcd.range(self._layout.head(CATALOG))
@@ -100,7 +103,7 @@ class CatalogFollower:
         return [await self._entry(pair, revision) for pair in pairs]
 
     async def _happened(self, changes: Changes) -> bool:
-        """False: something is missing, and has to be read."""
+        """Applies changes of the watch; False if entries are missing and have to be read."""
         puts = [event for event in changes.events if isinstance(event, KeyValue)]
         head = self._layout.head(CATALOG)
         entries = [
@@ -118,7 +121,7 @@ class CatalogFollower:
         return entry_of(pair, {stored.append_id: pieces})
 
     def _deliver(self, entries: Sequence[Entry]) -> bool:
-        """False: there is a gap."""
+        """Delivers entries to the listener; False if there is a gap."""
         for entry in entries:
             if self.is_owned or not self._is_loaded or entry.sequence < self.rows.next_sequence:
                 continue
@@ -129,7 +132,7 @@ class CatalogFollower:
         return True
 
     def _head_changed(self, pairs: Sequence[KeyValue]) -> bool:
-        """False: its snapshot holds what is not known yet."""
+        """Applies a new head; False if its snapshot holds entries that have not been read."""
         for pair in pairs:
             if self.is_owned or not self._is_loaded or pair.mod_revision <= self.rows.head_revision:
                 continue

@@ -1,7 +1,8 @@
-"""Which partitions a coordinator claims and which it gives back; pure.
+"""The plan of partitions that a coordinator claims and gives back; pure.
 
-Each of n live coordinators has at most its share, the n-th part of the group partitions rounded up. Who has less claims
-free ones; who has more gives the rest back. The catalog is nobody's share: whoever sees it free claims it.
+Each of n live coordinators has at most its share, the n-th part of the group partitions rounded up. A coordinator with
+fewer claims free ones, and one with more gives the rest back. The catalog counts for no share: any coordinator that
+sees it free claims it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ class ClaimPlan:
 
 
 def plan_claims(*, node_id: int, live: Sequence[int], owners: Mapping[int, int], group_partitions: int) -> ClaimPlan:
-    """`live`: node ids in order. `owners`: node ids by partition; those without an owner are not in it.
+    """The plan of one coordinator. `live`: node ids in order. `owners`: node ids by partition that has an owner.
 
-    Coordinators begin to claim at different places, so that they seldom want the same.
+    Coordinators start claiming at different partitions, so that they seldom compete.
     """
     share = -(-group_partitions // max(1, len(live)))
     mine = [partition for partition in range(group_partitions) if owners.get(partition) == node_id]

@@ -1,4 +1,4 @@
-"""Who lives and who owns what, as etcd tells it; pure."""
+"""The live coordinators and the owners of partitions, as etcd has them; pure."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class Owner:
 
 @dataclass(slots=True)
 class Coordination:
-    """`revision`: up to which all is known. What cannot be read counts as not there."""
+    """Members and owners as of `revision`. Unreadable members are left out, unreadable owners have node id -1."""
 
     layout: Layout
     revision: int = 0
     members: dict[bytes, CoordinatorMember] = field(default_factory=dict)
-    """By their keys."""
+    """Live coordinators by their keys."""
     owners: dict[int, Owner] = field(default_factory=dict)
 
     def replace(self, pairs: Sequence[KeyValue], revision: int) -> None:
-        """Everything as it is at a revision."""
+        """Replaces everything with the pairs as of a revision."""
         self.members.clear()
         self.owners.clear()
         self.apply(pairs, revision)
 
     def apply(self, events: Sequence[KeyValue | Removal], revision: int) -> None:
-        """What happened up to a revision."""
+        """Applies the events up to a revision."""
         for event in events:
             if self.layout.is_member(event.key):
                 self._member(event)
@@ -44,11 +44,11 @@ class Coordination:
         self.revision = max(self.revision, revision)
 
     def live(self) -> list[CoordinatorMember]:
-        """Members by node id."""
+        """Members in order of node ids."""
         return sorted(self.members.values(), key=lambda member: member.node_id)
 
     def owner_nodes(self) -> dict[int, int]:
-        """Node ids by partition."""
+        """Node ids of owners by partition."""
         return {partition: self.owners[partition].node_id for partition in sorted(self.owners)}
 
     def _member(self, event: KeyValue | Removal) -> None:
@@ -68,5 +68,5 @@ class Coordination:
             try:
                 node_id = owner_of(event.value)
             except StorageFailure:
-                node_id = -1  # somebody has it, whoever that is
+                node_id = -1  # owned, but by an unknown node
             self.owners[partition] = Owner(node_id, event.create_revision, event.lease)

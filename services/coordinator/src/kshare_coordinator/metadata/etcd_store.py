@@ -1,12 +1,12 @@
-"""The rows of several coordinators in etcd: leases, elections, fencing and the order of all changes are etcd's.
+"""The metadata store in etcd, shared by several coordinators: etcd gives leases, elections, fencing and order.
 
-- `session`: one lease and what is owned under it; when it ends, this store begins the next one.
-- `ownership`, `appending`, `trimming`: writes that are fenced.
-- `catalog_follower`: what others write to the catalog.
+- `session`: one lease and the partitions owned under it; when it ends, this store starts the next one.
+- `ownership`, `appending`, `trimming`: fenced writes.
+- `catalog_follower`: other coordinators' writes to the catalog.
 - `claims`, `coordination`, `partition_rows`, `layout`: the pure parts.
 
-etcd has to forget old revisions by itself, since others may use it too: `--auto-compaction-retention=1h` or the like.
-Without that its database grows by every append until it refuses writes.
+etcd has to compact old revisions by itself (`--auto-compaction-retention=1h` or similar), because other applications
+may use it, too. Without compaction its database grows with every append until it refuses writes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ START_LIMIT_MS = 30_000
 JOURNAL_LIMIT = 1_000
 JOURNAL_BYTES_LIMIT = 8 * 1024 * 1024
 VALUE_BYTES_LIMIT = 1_000_000
-"""Of one value, and of all values of one append that are not in pieces: etcd takes requests of 1.5 MiB."""
+"""Limit of one value, and of all values of one append that are not in pieces: etcd takes requests of 1.5 MiB."""
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class EtcdMetadataStore:
         self._reported: tuple[list[CoordinatorMember], dict[int, int]] = ([], {})
 
     async def start(self, member: CoordinatorMember, listener: MetadataListener) -> None:
-        """Returns when the catalog is loaded; StorageFailure where it cannot be read, or no etcd is there for 30 s."""
+        """Returns when the catalog is loaded; StorageFailure if it cannot be read, or etcd is unreachable for 30 s."""
         self._member, self._listener = member, listener
         self._follower = CatalogFollower(self._etcd, self._layout, listener, self._problems)
         try:
@@ -104,7 +104,7 @@ class EtcdMetadataStore:
         return self._session is not None and self._session.owns(partition)
 
     def append(self, writes: Mapping[int, Sequence[Write]]) -> Awaitable[None] | None:
-        """See the port; at most 64 MiB, more is a StorageFailure."""
+        """See the port; StorageFailure above 64 MiB."""
         found = {partition: of_partition for partition, of_partition in writes.items() if of_partition}
         if not found:
             return None
@@ -125,7 +125,7 @@ class EtcdMetadataStore:
         return self._problems.texts()
 
     async def stop(self) -> None:
-        """Gives its lease back, if etcd can be reached; else what was owned is free when the lease has run out."""
+        """Revokes its lease; if etcd cannot be reached, its partitions become free when the lease expires."""
         session, self._session = self._session, None
         for task in (self._main, self._following):
             if task is not None:
@@ -138,7 +138,7 @@ class EtcdMetadataStore:
         await self._etcd.close()
 
     async def _run(self) -> None:
-        """One lease after the other, until it is cancelled."""
+        """Runs one session after the other until cancelled."""
         while True:
             session = await self._begin_session()
             if session is None:
@@ -153,7 +153,7 @@ class EtcdMetadataStore:
             await self._revoke(session)
 
     async def _begin_session(self) -> Session | None:
-        """With a new lease; None where etcd gave none."""
+        """A session with a new lease; None if etcd gave none."""
         assert self._member is not None and self._listener is not None and self._follower is not None
         sent_at = asyncio.get_running_loop().time()
         try:
@@ -184,7 +184,7 @@ class EtcdMetadataStore:
         self._following = asyncio.get_running_loop().create_task(self._follower.run(), name="catalog in etcd")
 
     async def _revoke(self, session: Session) -> None:
-        """So that others need not wait; when it fails, they wait until the lease has run out."""
+        """Revokes the lease, so that other coordinators need not wait until it expires; a failure is only logged."""
         try:
             await self._etcd.revoke(session.lease.id)
         except EtcdError as error:

@@ -1,15 +1,15 @@
-"""The keys that coordinators have in etcd, and the bytes of what stands there (protos: coordinator_metadata.proto).
+"""The keys of coordinators in etcd, and the bytes of their values (protos: coordinator_metadata.proto).
 
 Below the prefix:
 
-    coordinators/<node id>                    a coordinator that lives; bound to its lease
-    owners/<partition>                        who owns it; bound to the owner's lease
-    rows/<partition>/head                     which snapshot is in force, and where the journal goes on after it
-    rows/<partition>/journal/<sequence>       what one append changed
+    coordinators/<node id>                    a live coordinator; bound to its lease
+    owners/<partition>                        the partition's owner; bound to the owner's lease
+    rows/<partition>/head                     the snapshot in force, and the first sequence of the journal after it
+    rows/<partition>/journal/<sequence>       the changes of one append
     rows/<partition>/large/<append id>/<n>    pieces of an append that is too large for one value
     rows/<partition>/snapshot/<generation>/<n>  pieces of all rows
 
-Bytes of writes are MetadataWrites, cut anywhere: put together again, messages that follow each other are one.
+Bytes of writes are MetadataWrites, cut at any byte: joined pieces parse as one message, as concatenated messages merge.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_metadata_pb2 as pb
 from kshare_runtime.ports import Write
 
 ROWS_PER_MESSAGE = 1_000
-"""Rows of a snapshot that are made into bytes at once."""
+"""Rows of a snapshot that are encoded at once."""
 
 
 class Layout:
@@ -43,14 +43,14 @@ class Layout:
         return self._owners + b"%d" % partition
 
     def coordination(self) -> tuple[bytes, bytes]:
-        """The range of all members and owners, and of nothing else."""
+        """The range of exactly all members and owners."""
         return self._members, end_of_prefix(self._owners)
 
     def is_member(self, key: bytes) -> bool:
         return key.startswith(self._members)
 
     def partition_of_owner(self, key: bytes) -> int | None:
-        """None where the key is no owner's."""
+        """The partition of an owner's key; None for other keys."""
         text = key.removeprefix(self._owners)
         if text == key or not text.removeprefix(b"-").isdigit():
             return None
@@ -63,24 +63,24 @@ class Layout:
         return self._rows(partition) + b"journal/%020d" % sequence
 
     def journal_range(self, partition: int, first: int = 0, end: int | None = None) -> tuple[bytes, bytes]:
-        """Of first <= sequence < end."""
+        """The range of entries with first <= sequence < end."""
         last = end_of_prefix(self._rows(partition) + b"journal/") if end is None else self.journal(partition, end)
         return self.journal(partition, first), last
 
     def head_and_journal(self, partition: int) -> tuple[bytes, bytes]:
-        """The range of the head and the journal, and of nothing else."""
+        """The range of exactly the head and the journal."""
         return self.head(partition), self.journal_range(partition)[1]
 
     def large(self, partition: int, append_id: str) -> bytes:
-        """What the keys of an append's pieces begin with."""
+        """The prefix of the keys of an append's pieces."""
         return self.all_large(partition) + append_id.encode() + b"/"
 
     def all_large(self, partition: int) -> bytes:
-        """What the keys of all pieces of large appends begin with."""
+        """The prefix of the keys of all pieces of large appends."""
         return self._rows(partition) + b"large/"
 
     def snapshot(self, partition: int, generation: int) -> bytes:
-        """What the keys of a snapshot's pieces begin with."""
+        """The prefix of the keys of a snapshot's pieces."""
         return self._rows(partition) + b"snapshot/%020d/" % generation
 
     def former_snapshots(self, partition: int, generation: int) -> tuple[bytes, bytes]:
@@ -88,7 +88,7 @@ class Layout:
         return self.snapshot(partition, 0), self.snapshot(partition, generation)
 
     def head_to_large(self, partition: int) -> tuple[bytes, bytes]:
-        """The range of all that is stored of a partition but for snapshots."""
+        """The range of all keys of a partition except snapshots."""
         return self.head(partition), end_of_prefix(self.all_large(partition))
 
     def _rows(self, partition: int) -> bytes:
@@ -101,7 +101,7 @@ def piece(prefix: bytes, number: int) -> bytes:
 
 
 def sequence_of(key: bytes) -> int:
-    """Of a journal's key."""
+    """The sequence in a journal key."""
     return int(key[-20:])
 
 
@@ -112,7 +112,7 @@ def member_bytes(member: CoordinatorMember) -> bytes:
 
 
 def member_of(value: bytes) -> CoordinatorMember:
-    """StorageFailure where the bytes are none."""
+    """Decodes a member; StorageFailure if that fails."""
     try:
         member = pb.MetadataMember.FromString(value)
     except DecodeError as error:
@@ -125,7 +125,7 @@ def owner_bytes(member: CoordinatorMember) -> bytes:
 
 
 def owner_of(value: bytes) -> int:
-    """The node id; StorageFailure where the bytes are no owner."""
+    """Decodes an owner's node id; StorageFailure if that fails."""
     try:
         return pb.MetadataOwner.FromString(value).node_id
     except DecodeError as error:
@@ -140,7 +140,7 @@ def writes_bytes(writes: Iterable[Write]) -> bytes:
 
 
 def writes_of(data: bytes) -> list[Write]:
-    """StorageFailure where the bytes are none."""
+    """Decodes writes; StorageFailure if that fails."""
     try:
         message = pb.MetadataWrites.FromString(data)
     except DecodeError as error:
@@ -154,7 +154,7 @@ def pieces_of(data: bytes, limit: int) -> list[bytes]:
 
 
 def snapshot_pieces(rows: Sequence[Write], limit: int) -> Iterator[bytes]:
-    """All rows in pieces of at most `limit` bytes, made one after the other."""
+    """All rows in pieces of at most `limit` bytes, encoded one after the other."""
     rest = b""
     for start in range(0, len(rows), ROWS_PER_MESSAGE):
         rest += writes_bytes(rows[start : start + ROWS_PER_MESSAGE])

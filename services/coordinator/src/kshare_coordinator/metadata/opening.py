@@ -1,4 +1,4 @@
-"""Which MetadataStore a coordinator has, by its configs."""
+"""Opening of a coordinator's MetadataStore, as its configs name it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kshare_runtime.ports import Environment, Write
 
 STORE_NAME = "coordinator"
 FAMILY = "coordinator"
-"""Of all rows: machine.records.FAMILY."""
+"""The family of all rows: machine.records.FAMILY."""
 CALLS_PER_LEASE = 4
-"""So many calls in turn may run out of time within a lease."""
+"""Number of consecutive calls that may time out within a lease."""
 
 
 def open_metadata_store(
@@ -27,10 +27,10 @@ def open_metadata_store(
     *,
     connect: Callable[[EtcdSettings, int], Etcd] | None = None,
 ) -> MetadataStore:
-    """The store that `kshare.metadata.store` names; StorageFailure or InvalidConfig where it cannot be opened.
+    """The store that `kshare.metadata.store` names; StorageFailure or InvalidConfig if it cannot be opened.
 
-    `partition_of` gives the partition of metadata of a row: CATALOG, or 0 to GROUP_PARTITIONS - 1. `connect` makes the
-    client of etcd from where it is and the time limit of a call in milliseconds; without it, one that speaks gRPC.
+    `partition_of` gives the partition of metadata of a row: CATALOG, or 0 to GROUP_PARTITIONS - 1. `connect` makes a
+    client of etcd from its settings and the time limit of a call in milliseconds; by default a gRPC client.
     """
     if configs.text("kshare.metadata.store") == "rocksdb":
         return RocksDbMetadataStore(environment.open_store(STORE_NAME), FAMILY, partition_of)

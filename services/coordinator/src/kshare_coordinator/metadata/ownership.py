@@ -1,7 +1,7 @@
-"""What a coordinator owns under one lease, and writes that have an effect only as long as it does.
+"""Partitions that a coordinator owns under one lease, and writes fenced by that ownership.
 
-Each owned partition has the create revision of its owner's key: whoever loses the key, because the lease ended or it
-gave it back, and even gets it again, has another one. Every write of rows compares it.
+The fence of an owned partition is the create revision of its owner key. A coordinator that loses the key (its lease
+ended, or it gave the partition back) and gains it again has another create revision. Every write of rows compares it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RETRY_INTERVAL_MS = 100
 
 @dataclass(slots=True)
 class OwnedPartition:
-    """`is_answering` False: it is being given back."""
+    """An owned partition; `is_answering` is False while it is being given back."""
 
     create_revision: int
     rows: PartitionRows
@@ -38,7 +38,7 @@ class OwnedPartition:
 
 
 class Ownership:
-    """See the module's text. `lose` ends the lease and everything that is owned, for the reason that it is told."""
+    """The owned partitions; see the module's text. `lose` ends the lease and all ownership, for a given reason."""
 
     def __init__(self, etcd: Etcd, layout: Layout, lease_ms: int, lose: Callable[[str], None]) -> None:
         self._etcd = etcd
@@ -48,9 +48,9 @@ class Ownership:
         self.partitions: dict[int, OwnedPartition] = {}
 
     def fence(self, partition: int) -> Compare:
-        """True as long as it is owned without a break; OwnershipLost where it is known not to be.
+        """A compare that holds while the partition is owned without a break; OwnershipLost if it is not owned.
 
-        What consists of several writes takes it once, at its beginning.
+        Work that consists of several writes takes the fence once, at its start.
         """
         owned = self.partitions.get(partition)
         if owned is None:
@@ -60,9 +60,9 @@ class Ownership:
     async def transact(
         self, compares: Sequence[Compare], then: Sequence[Put | Delete], otherwise: Sequence[bytes] = ()
     ) -> TransactionAnswer:
-        """The answer, for a transaction that may be done several times: it is repeated until there is one.
+        """Retries an idempotent transaction until it is answered, for the length of a lease.
 
-        StorageFailure: it has no effect. OwnershipLost: nobody knows, and after this time nothing is owned any more.
+        StorageFailure: it had no effect. OwnershipLost: its outcome is unknown, and all ownership has ended.
         """
         is_unknown = False
         loop = asyncio.get_running_loop()

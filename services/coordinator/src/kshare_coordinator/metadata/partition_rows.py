@@ -1,8 +1,8 @@
-"""The rows of one partition as they are in etcd: pure, but for `read_partition`, which reads them.
+"""The rows of one partition in etcd; pure, except for `read_partition` and `read_pieces`.
 
-They are the snapshot that the head names, and then the journal's entries from the head's first sequence on, one after
-the other without a gap. What else is found is left over: entries that the snapshot holds already, pieces of large
-appends that never took effect.
+The rows are the snapshot that the head names, followed by the journal's entries from the head's first sequence on,
+without gaps. All other keys are leftovers: entries that the snapshot already holds, and pieces of large appends that
+never took effect.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kshare_rpc.generated.kshare.v1 import coordinator_metadata_pb2 as pb
 from kshare_runtime.ports import Write
 
 PAGE = 500
-"""Entries of a journal that are read at once; journals are short or their entries are small."""
+"""Journal entries that are read at once; journals are short or their entries are small."""
 PIECES_PAGE = 16
-"""Pieces of snapshots and large appends that are read at once; each may have a megabyte."""
+"""Pieces of snapshots and large appends that are read at once; each may have up to a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One append's changes of the partition. `large`: the append id, where its pieces stand beside the journal."""
+    """One append's changes of the partition. `large`: the append id, if its pieces are beside the journal."""
 
     sequence: int
     writes: Sequence[Write]
@@ -37,27 +37,27 @@ class Entry:
 
 @dataclass(slots=True)
 class PartitionRows:
-    """What is known of one partition; changes as appends become durable."""
+    """The rows of one partition and the state of its journal; updated as appends become durable."""
 
     generation: int = 0
-    """Of the snapshot; 0: there is none."""
+    """Generation of the snapshot; 0: there is none."""
     head_revision: int = 0
-    """The mod revision of the head's key."""
+    """Mod revision of the head's key."""
     first_sequence: int = 0
-    """Of the entries that are not in the snapshot."""
+    """First sequence of the entries that are not in the snapshot."""
     next_sequence: int = 0
     snapshot_bytes: int = 0
     journal_bytes: int = 0
-    """Of the entries that are not in the snapshot; `sizes` has each."""
+    """Total size of the entries that are not in the snapshot; `sizes` has each."""
     sizes: dict[int, int] = field(default_factory=dict)
     rows: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
     large: dict[int, str] = field(default_factory=dict)
     """Append ids of large entries that are not in the snapshot, by sequence."""
     orphans: dict[str, None] = field(default_factory=dict)
-    """Append ids whose pieces nobody needs."""
+    """Append ids of pieces that can be removed."""
 
     def apply(self, entry: Entry) -> None:
-        """The next entry of the journal."""
+        """Applies the next entry of the journal."""
         assert entry.sequence == self.next_sequence, f"entry {entry.sequence} instead of {self.next_sequence}"
         self.next_sequence += 1
         self.journal_bytes += entry.size
@@ -67,7 +67,7 @@ class PartitionRows:
         self.put(entry.writes)
 
     def head_changed(self, head: pb.MetadataHead, revision: int) -> None:
-        """Another snapshot is in force; it holds nothing but what is known."""
+        """Switches to another snapshot, which holds only entries that are applied already."""
         assert head.first_sequence <= self.next_sequence, f"the snapshot is newer than entry {self.next_sequence}"
         for sequence in range(self.first_sequence, head.first_sequence):
             self.journal_bytes -= self.sizes.pop(sequence)
@@ -88,7 +88,7 @@ class PartitionRows:
 
 
 def head_of(pair: KeyValue | None) -> pb.MetadataHead:
-    """An empty one where there is none yet; StorageFailure where the bytes are none."""
+    """Decodes the head, an empty one if there is none yet; StorageFailure if that fails."""
     if pair is None:
         return pb.MetadataHead()
     try:
@@ -98,7 +98,7 @@ def head_of(pair: KeyValue | None) -> pb.MetadataHead:
 
 
 def journal_entry_of(pair: KeyValue) -> pb.MetadataJournalEntry:
-    """StorageFailure where the bytes are none."""
+    """Decodes a journal entry; StorageFailure if that fails."""
     try:
         return pb.MetadataJournalEntry.FromString(pair.value)
     except DecodeError as error:
@@ -106,7 +106,7 @@ def journal_entry_of(pair: KeyValue) -> pb.MetadataJournalEntry:
 
 
 def entry_of(pair: KeyValue, pieces: Mapping[str, Sequence[bytes]]) -> Entry:
-    """A journal's entry; `pieces` by append id. StorageFailure where it cannot be read, or lacks a piece."""
+    """A journal entry with its writes; `pieces` by append id. StorageFailure if it is unreadable or lacks a piece."""
     stored = journal_entry_of(pair)
     if not stored.chunks:
         return Entry(sequence_of(pair.key), writes_of(stored.writes), len(pair.value))
@@ -118,7 +118,7 @@ def entry_of(pair: KeyValue, pieces: Mapping[str, Sequence[bytes]]) -> Entry:
 
 
 async def read_partition(etcd: Etcd, layout: Layout, partition: int) -> PartitionRows:
-    """All of it as of one moment. StorageFailure where it cannot be read; raises what the port raises."""
+    """Reads all rows as of one revision; StorageFailure if they are unreadable, or errors of the port."""
     while True:
         try:
             return await _read_partition(etcd, layout, partition)
@@ -165,7 +165,7 @@ async def _read_snapshot(etcd: Etcd, prefix: bytes, chunks: int, revision: int) 
 
 
 async def read_pieces(etcd: Etcd, layout: Layout, partition: int, append_id: str, revision: int) -> list[bytes]:
-    """The pieces of a large append as of a revision at which its entry was there."""
+    """The pieces of a large append as of a revision at which its entry existed."""
     prefix = layout.large(partition, append_id)
     pairs, _ = await read_range(etcd, prefix, end_of_prefix(prefix), page=PIECES_PAGE, revision=revision)
     return [pair.value for pair in pairs]

@@ -1,10 +1,11 @@
-"""The port to the rows of the catalog and of the groups, and to who owns them.
+"""The port to the rows of the catalog and of the groups, and to their ownership.
 
 Rows are divided into partitions of metadata: CATALOG (topics, configs, nodes, placement, transactions) and the group
-partitions 0 to GROUP_PARTITIONS - 1, to which a group belongs by Kafka's hash of its id. Each has at most one owner
-among the coordinators; the owner of CATALOG is the active coordinator. Everyone follows the catalog's rows.
+partitions 0 to GROUP_PARTITIONS - 1. Kafka's hash of a group's id gives its partition. Each partition has at most one
+owner among the coordinators; the owner of CATALOG is the active coordinator. All coordinators follow the catalog's
+rows.
 
-All calls of a listener come from the event loop, never from within a call of the store's methods but `start`.
+All calls of a listener come from the event loop, and of the store's methods only `start` makes some directly.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ GROUP_PARTITIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorMember:
-    """A coordinator that lives: where other roles reach it. `incarnation` is new at each start."""
+    """A live coordinator and its address for other roles. `incarnation` is new at each start."""
 
     node_id: int
     incarnation: str
@@ -30,33 +31,37 @@ class CoordinatorMember:
 
 
 class OwnershipLost(Exception):
-    """The write had no effect, because another coordinator may own one of its partitions by now."""
+    """A write was fenced: another coordinator may own one of its partitions by now.
+
+    Callers must treat its outcome as unknown: the lease may also have run out while the write was in flight.
+    """
 
 
 class MetadataListener(Protocol):
-    """What the coordinator is told. Everything in the order in which it happened."""
+    """Callbacks to the coordinator, in the order in which the events happened."""
 
     def catalog_loaded(self, rows: Sequence[Write]) -> None:
-        """All rows of the catalog as they are stored now; what was known of it before is void."""
+        """All rows of the catalog as they are stored now; they replace all earlier ones."""
         ...
 
     def catalog_changed(self, writes: Sequence[Write]) -> None:
-        """What another coordinator wrote to the catalog in one append."""
+        """One append of another coordinator to the catalog."""
         ...
 
     def gained(self, partition: int, rows: Sequence[Write]) -> None:
-        """It is ours from now on. `rows` are all of a group partition; those of CATALOG are known already."""
+        """This coordinator owns the partition from now on. `rows`: all of a group partition; none for CATALOG, whose
+        rows were delivered before."""
         ...
 
     def lost(self, partition: int) -> None:
-        """It is ours no more: its rows are forgotten and nothing is answered for it.
+        """This coordinator no longer owns the partition: it drops the rows and refuses requests for them.
 
-        After CATALOG was lost, `catalog_loaded` comes again as soon as the store can be read.
+        After CATALOG was lost, `catalog_loaded` is called again as soon as the store can be read.
         """
         ...
 
     def members_changed(self, members: Sequence[CoordinatorMember], owners: Mapping[int, int]) -> None:
-        """Who lives, by node id, and which node owns which partition; partitions without an owner are not in it."""
+        """The live coordinators in order of node ids, and the node ids of owners by partition that has one."""
         ...
 
 
@@ -64,35 +69,35 @@ class MetadataStore(Protocol):
     """Durable, fenced rows; see the module's text."""
 
     async def start(self, member: CoordinatorMember, listener: MetadataListener) -> None:
-        """Returns when the catalog is loaded. StorageFailure where what is stored cannot be read."""
+        """Returns when the catalog is loaded; StorageFailure if the stored rows cannot be read."""
         ...
 
     def owns(self, partition: int) -> bool:
-        """Whether this coordinator may answer for it now; False as soon as its lease may have run out."""
+        """Whether this coordinator may serve the partition now; False as soon as its lease may have expired."""
         ...
 
     def append(self, writes: Mapping[int, Sequence[Write]]) -> Awaitable[None] | None:
-        """Applies all writes of all partitions or none; None: done already, else when the awaitable returns.
+        """Applies all writes of all partitions or none; done when the awaitable returns, or already if it is None.
 
-        At most one append at a time. StorageFailure: it could not be made durable (it has no effect that anyone will
-        read after this one's reload). OwnershipLost: fenced.
+        At most one append at a time. StorageFailure: it could not be made durable, and no read after this coordinator's
+        reload will see it. OwnershipLost: fenced.
         """
         ...
 
     def rows(self) -> Mapping[int, Sequence[Write]]:
-        """All rows of the catalog and of every owned partition, as they are durable now; partitions without are empty.
+        """All durable rows of the catalog and of every owned partition, from which a machine is rebuilt.
 
-        To make a machine anew after a failed append. Not between `append` and its end. StorageFailure: unreadable.
+        That happens after a failed append. Not to be called while an append is in flight. StorageFailure: unreadable.
         """
         ...
 
     def problems(self) -> list[str]:
-        """What keeps it from its work, for the health check; empty: nothing. Failed appends are not in it."""
+        """Problems for the health check, without failed appends; empty means healthy."""
         ...
 
     async def stop(self) -> None:
-        """Gives everything that is owned back, so that others need not wait for the lease to run out.
+        """Closes the store and gives up all ownership, so that others need not wait for the lease to expire.
 
-        Does not call the listener; what was opened is closed.
+        The listener is not called.
         """
         ...

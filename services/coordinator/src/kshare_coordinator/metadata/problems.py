@@ -1,4 +1,4 @@
-"""What keeps a store from its work, one line for each area; the health check shows them, the log has each once."""
+"""Problems of a store, one line for each area; the health check shows them, and each is logged once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The rows of the only coordinator, in a KeyValueStore of its own: it owns everything from its start to its end.
+"""The metadata store of a single coordinator, in its own KeyValueStore: it owns all partitions while it runs.
 
-Rows are stored as they are given, one under each key of its family, so a data directory that was written before there
-were partitions of metadata opens as it is: `partition_of` says to which one a stored row belongs. One append is one
-atomic batch with one fsync, and done when `append` returns.
+Rows are stored as they are given, under their family and key. `partition_of` gives the partition of a stored row, so a
+data directory from before partitions of metadata existed opens unchanged. One append is one atomic batch with one
+fsync, durable when `append` returns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RocksDbMetadataStore:
         self._is_running = False
 
     async def start(self, member: CoordinatorMember, listener: MetadataListener) -> None:
-        """Tells the listener of everything before it returns; StorageFailure where the rows cannot be read."""
+        """Reports all rows to the listener before it returns; StorageFailure if the rows cannot be read."""
         rows = self.rows()
         self._is_running = True
         listener.catalog_loaded(rows[CATALOG])
@@ -45,7 +45,7 @@ class RocksDbMetadataStore:
         return self._is_running and partition in self._partitions
 
     def append(self, writes: Mapping[int, Sequence[Write]]) -> None:
-        """Durable when it returns; StorageFailure: nothing of it was written."""
+        """Makes all writes durable; StorageFailure: none was written."""
         newest = {(write.family, write.key): write for of_partition in writes.values() for write in of_partition}
         if newest:
             self._store.write(list(newest.values()))

@@ -1,13 +1,13 @@
-"""One lease of a coordinator, and what it owns under it.
+"""A session: one lease of a coordinator, and the partitions that it owns under the lease.
 
-The lease counts from the time at which the last keep-alive that was answered was sent, so it ends here before it ends
-in etcd. Whatever makes its end likely ends the whole session (`lose`): nothing is owned any more, the listener is told,
-and the store begins anew with another lease. Nothing of a session is carried over to the next one.
+The lease counts from when the last answered keep-alive was sent, so it ends here before it ends in etcd. Any sign of
+its end ends the whole session (`lose`): all ownership ends, the listener is told, and the store starts a session with
+another lease. A session takes over nothing from the one before.
 
-Under the lease: coordinators and owners are watched; what is free is claimed up to this coordinator's share, and
-what it has too much of is given back (`claims`). A claimed partition is answered for when its rows are read, and the
-catalog is known up to the claim. One that is given back is not answered for any more, then an append that has begun
-comes to its end, then its key goes.
+Under the lease, the session watches `coordinators/` and `owners/`. It claims free partitions up to this coordinator's
+share, and gives back those above it (`claims`). A claimed partition is served once its rows are read and the catalog is
+read up to the claim. To give a partition back, the session stops serving it, waits for an append in flight, and then
+removes the owner key.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from kshare_runtime.ports import Write
 
 KEEP_ALIVES_PER_LEASE = 3
 UNREADABLE_RETRY_MS = 5_000
-"""A partition whose rows could not be read is not claimed before that."""
+"""Delay before a partition is claimed again whose rows could not be read."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long a lease is, how much there is to own, and how long journals and values may be."""
+    """Length of a lease, number of group partitions, and limits of journals and values."""
 
     lease_ms: int
     group_partitions: int
@@ -62,7 +62,7 @@ class Limits:
 
 
 class Session:
-    """See the module's text. `sent_at`: the loop's time at which the lease was asked for."""
+    """A session; see the module's text. `sent_at`: the loop's time at which the lease was requested."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Session:
         self._look_again = asyncio.Event()
         self._look_at: asyncio.TimerHandle | None = None
         self._given_back: dict[int, int] = {}
-        """Create revisions of keys that are removed, or shall be: the watch may still show them."""
+        """Create revisions of owner keys that are removed or being removed; the watch may still show them."""
         self._to_remove: dict[int, int] = {}
         self._unreadable: dict[int, float] = {}
         self._append: asyncio.Future[None] | None = None
@@ -114,7 +114,7 @@ class Session:
         )
 
     async def run(self) -> str:
-        """Returns when all is lost, and why."""
+        """Runs the session until its end; returns the reason of the end."""
         self._check_deadline()
         for part in (self._keep_alive, self._watch, self._balance, self._trim):
             self._begin(part())
@@ -125,7 +125,7 @@ class Session:
         return owned is not None and owned.is_answering and self._loop.time() < self._deadline
 
     def rows(self) -> dict[int, Sequence[Write]]:
-        """Of the owned group partitions."""
+        """The rows of the owned group partitions."""
         owned = self._ownership.partitions
         return {partition: owned[partition].rows.writes() for partition in sorted(owned) if partition != CATALOG}
 
@@ -143,7 +143,7 @@ class Session:
         return future
 
     def lose(self, reason: str) -> None:
-        """The end: nothing is owned from now on."""
+        """Ends the session and all ownership, and tells the listener."""
         if self._ended.done():
             return
         self._ended.set_result(reason)
@@ -155,7 +155,7 @@ class Session:
             self._listener.lost(partition)
 
     def close(self) -> None:
-        """Ends its tasks, and what is owned; tells nobody but who waits for an append."""
+        """Ends all tasks and all ownership; fails an append in flight, but does not tell the listener."""
         self._ownership.partitions.clear()
         for timer in (self._timer, self._look_at):
             if timer is not None:
@@ -167,7 +167,7 @@ class Session:
             append.set_exception(OwnershipLost("the lease may have run out; whether the write took effect is unknown"))
 
     async def wait_closed(self) -> None:
-        """Until its tasks are really over, but for the one that waits here."""
+        """Waits until all tasks have ended, except the calling one."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         if tasks:
             await asyncio.wait(tasks)
@@ -183,7 +183,7 @@ class Session:
             log.error("a bug ended the lease", exc_info=task.exception())
             self.lose(f"{task.exception()!r}")
 
-    # The lease.
+    # Lease.
 
     def _check_deadline(self) -> None:
         if self._loop.time() >= self._deadline:
@@ -208,7 +208,7 @@ class Session:
             self._deadline = sent_at + self._lease_s
             await asyncio.sleep(max(0.0, sent_at + interval_s - self._loop.time()))
 
-    # Who lives and who owns what.
+    # Members and owners.
 
     async def _watch(self) -> None:
         start, end = self._layout.coordination()
@@ -255,7 +255,7 @@ class Session:
         for partition, create_revision in list(self._to_remove.items()):  # where an earlier attempt failed
             await self._remove_owner(partition, create_revision)
         key = self._layout.member(self._member.node_id)
-        if key not in self._view.members:  # a write of an earlier lease came late, and went with that lease
+        if key not in self._view.members:  # a late write of an earlier lease replaced it, and ended with that lease
             await self._etcd.transact([], [Put(key, member_bytes(self._member), self.lease.id)])
         live = [member.node_id for member in self._view.live()]
         plan = plan_claims(
@@ -272,8 +272,8 @@ class Session:
             await self._claim(plan.claim)
 
     def _unwanted(self, claim: Sequence[int]) -> list[tuple[int, int]]:
-        """Partitions, with create revisions, that a claim took whose answer was lost, and that are not claimed again:
-        the share is full by now."""
+        """Partitions, with create revisions, gained by a claim whose answer was lost, and no longer claimed because the
+        share is full."""
         return [
             (partition, owner.create_revision)
             for partition, owner in sorted(self._view.owners.items())
@@ -284,7 +284,7 @@ class Session:
         ]
 
     def _owner_nodes(self) -> dict[int, int]:
-        """As etcd told, and what is known better: our own. What nobody could read for now counts as somebody's."""
+        """Owners of partitions: this session's own state overrides the watch. Unreadable partitions count as owned."""
         owners: dict[int, int] = {}
         for partition, owner in self._view.owners.items():
             if owner.lease != self.lease.id:
@@ -316,7 +316,7 @@ class Session:
             self._want_trim(partition)
 
     async def _claim_keys(self, partitions: Sequence[int]) -> dict[int, int]:
-        """Create revisions by partition, of those that are ours now; all at once, or those that nobody else took."""
+        """Claims all partitions at once, or else each that is free; create revisions of those claimed, by partition."""
         claimed = await self._claim_all(partitions)
         if len(partitions) > 1 and len(claimed) < len(partitions):
             for partition in partitions:
@@ -353,7 +353,7 @@ class Session:
         self._listener.gained(partition, rows.writes())
 
     async def _persistently(self, read: Callable[[], Awaitable[Any]]) -> Any:
-        """What `read` returns, as soon as etcd can be reached; StorageFailure."""
+        """Calls `read`, with retries until etcd can be reached; StorageFailure."""
         while True:
             try:
                 return await read()

@@ -1,8 +1,8 @@
-"""Keeps a partition's journal short: a snapshot of all rows, the head that names it, then what is not needed goes.
+"""Trimming of a partition's journal: write a snapshot of all rows, then the head that names it, then remove leftovers.
 
-Appends go on meanwhile: the snapshot holds what was durable when it was begun, and its entries are those before that.
-Each step is fenced, and the head changes only from the one that is known, so that a step which etcd takes up late
-changes nothing. Whoever reads sees the old snapshot and its journal, or the new one and its journal.
+Appends continue meanwhile: the snapshot holds the rows that were durable at its start, and replaces the entries before
+that. Each step is fenced, and the head is replaced only if it is the known one, so a delayed step has no effect.
+Readers see either the old snapshot and its journal, or the new ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ORPHANS_AT_ONCE = 100
 
 
 class Trimmer:
-    """See the module's text. A journal with more entries or bytes is trimmed, unless the snapshot is far larger."""
+    """Trims journals that exceed a limit of entries or bytes, unless the snapshot is far larger than the journal."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Trimmer:
         return is_long and pays
 
     async def trim(self, partition: int) -> None:
-        """StorageFailure, or OwnershipLost where the partition is not ours any more."""
+        """Trims one partition; StorageFailure, or OwnershipLost if it is not owned any more."""
         fence = self._ownership.fence(partition)
         rows = self._ownership.partitions[partition].rows
         if self._is_long(rows):
@@ -92,7 +92,7 @@ class Trimmer:
         raise OwnershipLost(f"another coordinator trims partition {partition}")
 
     async def _remove_entries(self, partition: int, fence: Compare, first: int, end: int) -> None:
-        """Also those that an earlier owner left before `first`."""
+        """Removes entries before `end`, also those that an earlier owner left before `first`."""
         for last in range(min(first + DELETES_AT_ONCE, end), end, DELETES_AT_ONCE):
             await self._write(fence, [Delete(*self._layout.journal_range(partition, 0, last))])
         await self._write(fence, [Delete(*self._layout.journal_range(partition, 0, end))])

@@ -1,11 +1,11 @@
-"""etcd over its v3 gRPC API, 3.4 or later.
+"""A client of etcd's v3 gRPC API, for etcd 3.4 or later.
 
-One endpoint is used at a time; when a call to it fails or takes too long, the next call goes to the next one. A watch
-is a stream of its own: while nothing happens it asks etcd for a sign of life, and is given up when none comes, since a
-connection to a machine that is gone stays open for minutes. A watch also ends when its member of etcd has lost the
-leader, because it would see nothing any more.
+One endpoint is used at a time; after a call that fails or times out, the next call goes to the next endpoint. A watch
+is a stream of its own. While it is silent it sends progress requests, and is given up when none is answered, since a
+connection to a machine that is gone stays open for minutes. A watch also ends when its etcd member has lost the leader,
+because it would receive no further events.
 
-With a username, a token is fetched before the first call, and again when etcd does not know it any more.
+With a username, a token is fetched before the first call, and again when etcd no longer accepts it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.use_local_subchannel_pool", 1),  # clients in one process do not share what happens to a connection
+    ("grpc.use_local_subchannel_pool", 1),  # clients in one process do not share connections
 )
 _REFUSED = frozenset(
     {
@@ -61,16 +61,16 @@ _REFUSED = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-"""Statuses by which etcd says that it did nothing; any other one leaves that open."""
+"""Statuses that mean that a call had no effect; any other one leaves that open."""
 _ENDED = (asyncio.InvalidStateError, grpc.aio.UsageError)
-"""What grpc.aio raises where a call or its channel has come to its end already."""
+"""Errors that grpc.aio raises if a call or its channel has already ended."""
 _OLD_TOKEN = ("invalid auth token", "revision of auth store is old")
 _NO_ID = -1
-"""The watch id in answers to requests for a sign of life; they say nothing of how far the watch is."""
+"""The watch id in answers to progress requests; they do not say how far the watch is."""
 
 
 def error_of(error: grpc.aio.AioRpcError, endpoint: str) -> EtcdError:
-    """What a failed call means."""
+    """The port's error for a failed call."""
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in text:
         return EtcdCompacted(text)
@@ -225,7 +225,7 @@ class GrpcEtcd:
         return await self._authenticated(attempt)
 
     async def _authenticated(self, attempt: Callable[[_Endpoint], Any]) -> Any:
-        """What the attempt returns; it is made twice where the token was too old."""
+        """The result of an attempt, which is repeated once if the token was too old."""
         endpoint = self._endpoint()
         for is_last in (False, True):
             try:
@@ -271,13 +271,13 @@ class GrpcEtcd:
         return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
 
     def _failed(self, endpoint: _Endpoint) -> None:
-        """The next call goes to the next endpoint."""
+        """Directs the next call to the next endpoint."""
         if self._endpoints and self._endpoints[self._current] is endpoint:
             self._current = (self._current + 1) % len(self._endpoints)
 
 
 def changes_of(answer: pb.WatchResponse, endpoint: str) -> Changes | None:
-    """What an answer says happened, None where it only says that etcd lives; raises where the watch ended."""
+    """The changes in an answer, None if it only shows that etcd is alive; raises if the watch ended."""
     if answer.compact_revision:
         raise EtcdCompacted(f"etcd has forgotten what was before revision {answer.compact_revision}")
     if answer.canceled:
@@ -290,7 +290,7 @@ def changes_of(answer: pb.WatchResponse, endpoint: str) -> Changes | None:
 
 
 class _WatchReader:
-    """Reads a watch's stream, and asks for signs of life when it is silent for `patience_s`."""
+    """Reader of a watch's stream; it sends progress requests when the stream is silent for `patience_s`."""
 
     def __init__(self, call: Any, endpoint: str, patience_s: float) -> None:
         self._call = call
@@ -299,7 +299,7 @@ class _WatchReader:
         self._reading: asyncio.Future[Any] | None = None
 
     async def send(self, request: pb.WatchRequest) -> None:
-        """EtcdUnavailable where it is not taken in time."""
+        """Sends a request; EtcdUnavailable if that times out."""
         writing = asyncio.ensure_future(self._call.write(request))
         done, _ = await asyncio.wait([writing], timeout=self._patience_s)
         if not done:
@@ -311,7 +311,7 @@ class _WatchReader:
             raise EtcdUnavailable(f"etcd at {self._endpoint} ended the watch: {error}") from error
 
     async def next(self) -> pb.WatchResponse:
-        """The next answer; EtcdUnavailable where none comes in time, not even to the question for one."""
+        """The next answer; EtcdUnavailable if none arrives in time, not even to a progress request."""
         self._reading = asyncio.ensure_future(self._call.read())
         done, _ = await asyncio.wait([self._reading], timeout=self._patience_s)
         if not done:

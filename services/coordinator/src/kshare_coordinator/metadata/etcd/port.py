@@ -3,8 +3,8 @@
 Keys are bytes in bytewise order; a range is start <= key < end. Every change of the store has a revision, which all
 keys of one transaction share; a key knows the revision that created it and that of its last change.
 
-A call that fails with EtcdUnavailable may still take effect, and even later than the next call. EtcdRefused: it had no
-effect and never will have one, and trying the same again does not help.
+A call that fails with EtcdUnavailable may still take effect, even after the next call. A call that fails with
+EtcdRefused has no effect and never will, and a retry does not help.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from enum import Enum
 from typing import Protocol
 
 REQUEST_BYTES_LIMIT = 1_572_864
-"""etcd's --max-request-bytes by default: of a whole request, keys and values and all."""
+"""etcd's default of --max-request-bytes: the limit of a whole request."""
 OPERATIONS_LIMIT = 128
-"""etcd's --max-txn-ops by default: of compares, and of operations of either branch."""
+"""etcd's default of --max-txn-ops: the limit of compares, and of operations of either branch."""
 
 
 class EtcdError(Exception):
-    """A call that did not come to its end."""
+    """A failed call."""
 
 
 class EtcdUnavailable(EtcdError):
-    """No answer: nobody is there, or it took too long. What was asked may or may not happen."""
+    """A call without an answer: etcd is unreachable, or the call timed out. It may or may not take effect."""
 
 
 class EtcdRefused(EtcdError):
-    """etcd's word that it did not and will not do it: too large, no space left, no permission, no such lease."""
+    """A call that etcd refused, without any effect: too large, no space left, no permission, no such lease."""
 
 
 class EtcdCompacted(EtcdError):
-    """The revision that was asked for is compacted: nobody can see any more what happened since."""
+    """The requested revision is compacted: its changes can no longer be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """`version` counts the changes since the key was created; `lease` 0: bound to none."""
+    """A key and its value. `version` counts the changes since the key was created; `lease` 0: bound to none."""
 
     key: bytes
     value: bytes
@@ -49,7 +49,7 @@ class KeyValue:
 
 
 class Target(Enum):
-    """What of a key a transaction compares; all are 0 where the key does not exist."""
+    """The attribute of a key that a transaction compares; all are 0 if the key does not exist."""
 
     CREATE_REVISION = "create_revision"
     MOD_REVISION = "mod_revision"
@@ -58,7 +58,7 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """True where the key's target equals the number."""
+    """A condition: the key's target equals the number."""
 
     key: bytes
     target: Target
@@ -74,7 +74,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Removes a range, or one key where `end` is None."""
+    """Removes a range, or one key if `end` is None."""
 
     start: bytes
     end: bytes | None = None
@@ -91,7 +91,7 @@ class RangeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAnswer:
-    """`found`: where the compares failed, the pairs of the keys to look at, without those that do not exist."""
+    """The outcome of a transaction. `found`: if the compares failed, the existing pairs of the keys in `otherwise`."""
 
     succeeded: bool
     revision: int
@@ -100,7 +100,7 @@ class TransactionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a watch saw up to `revision`, in the order in which it happened; with none of it, nothing happened."""
+    """Events of a watch up to `revision`, in their order; without events, nothing changed."""
 
     revision: int
     events: Sequence[KeyValue | Removal]
@@ -108,7 +108,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A key that was removed, by somebody or because its lease ended."""
+    """A key that was removed, by a client or because its lease ended."""
 
     key: bytes
     mod_revision: int
@@ -116,7 +116,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """`ttl_ms`: how long it lives after the last keep-alive; etcd may give more than was asked for."""
+    """A lease. `ttl_ms`: its length after the last keep-alive; etcd may grant more than was requested."""
 
     id: int
     ttl_ms: int
@@ -126,9 +126,9 @@ class Etcd(Protocol):
     """A client; every method raises EtcdUnavailable or EtcdRefused, and has a time limit of its own."""
 
     async def range(self, start: bytes, end: bytes | None = None, *, revision: int = 0, limit: int = 0) -> RangeAnswer:
-        """Pairs of a range, or of one key where `end` is None; never stale. 0: newest revision, no limit.
+        """Pairs of a range, or of one key if `end` is None; never stale. 0: newest revision, no limit.
 
-        EtcdCompacted where the revision is too old.
+        EtcdCompacted if the revision is too old.
         """
         ...
 
@@ -138,7 +138,7 @@ class Etcd(Protocol):
         then: Sequence[Put | Delete],
         otherwise: Sequence[bytes] = (),
     ) -> TransactionAnswer:
-        """Does all of `then` at one revision where all compares are true, else looks at the keys of `otherwise`."""
+        """Applies all of `then` at one revision if all compares are true; otherwise reads the keys of `otherwise`."""
         ...
 
     async def grant(self, ttl_ms: int) -> Lease:
@@ -146,23 +146,23 @@ class Etcd(Protocol):
         ...
 
     async def keep_alive(self, lease: int) -> bool:
-        """Lets the lease begin anew; False: there is none, and its keys are gone."""
+        """Renews the lease; False: it does not exist, and its keys are gone."""
         ...
 
     async def revoke(self, lease: int) -> None:
-        """Ends the lease and removes its keys; nothing happens where there is none."""
+        """Ends the lease and removes its keys; no effect if it does not exist."""
         ...
 
     def watch(self, start: bytes, end: bytes, from_revision: int) -> AsyncGenerator[Changes, None]:
-        """What happens to the range from a revision on, without gaps, until it raises.
+        """Changes of the range from a revision on, without gaps, until it raises.
 
-        EtcdUnavailable: the connection is lost; go on from the revision after the last one. EtcdCompacted: that
-        is not possible any more.
+        EtcdUnavailable: the connection is lost; continue from the revision after the last one. EtcdCompacted: that
+        revision is no longer available.
         """
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forgets what was before the revision, but for the newest state of each key."""
+        """Drops the history before the revision, except the newest state of each key."""
         ...
 
     async def close(self) -> None:
@@ -171,7 +171,7 @@ class Etcd(Protocol):
 
 
 def end_of_prefix(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin with it."""
+    """The end of the range of all keys with this prefix."""
     kept = prefix.rstrip(b"\xff")
     if not kept:
         raise ValueError("a prefix needs a byte below 255")
@@ -181,7 +181,7 @@ def end_of_prefix(prefix: bytes) -> bytes:
 async def read_range(
     etcd: Etcd, start: bytes, end: bytes, *, page: int, revision: int = 0
 ) -> tuple[list[KeyValue], int]:
-    """All pairs of a range as of one revision, read in pages; and that revision. EtcdCompacted: begin again."""
+    """All pairs of a range as of one revision, read in pages; and that revision. EtcdCompacted: start again."""
     pairs: list[KeyValue] = []
     while True:
         answer = await etcd.range(start, end, revision=revision, limit=page)

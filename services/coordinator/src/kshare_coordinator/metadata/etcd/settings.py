@@ -1,4 +1,4 @@
-"""Where etcd is and how to reach it, by the coordinator's configs."""
+"""Connection settings of etcd, from the coordinator's configs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kshare_core.configs import Configs, InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdSettings:
-    """Where etcd is and how to reach it. Certificates and the key are PEM; None: not given."""
+    """Connection settings of etcd. Certificates and the key are PEM; None: not given."""
 
     endpoints: tuple[str, ...]
     """host:port each, at least one."""
     ca: bytes | None = field(default=None, repr=False)
-    """Given: the connection is TLS."""
+    """If given, the connection uses TLS."""
     certificate: bytes | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
     username: str = ""
@@ -23,7 +23,7 @@ class EtcdSettings:
 
 
 def etcd_settings(configs: Configs) -> EtcdSettings:
-    """What the configs say of etcd; InvalidConfig names what is missing or cannot be read."""
+    """The settings in the configs; InvalidConfig names one that is missing or unreadable."""
     endpoints = configs["kshare.metadata.etcd.endpoints"]
     assert isinstance(endpoints, tuple)
     if not endpoints:
