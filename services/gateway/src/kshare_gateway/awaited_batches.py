@@ -1,17 +1,17 @@
-"""Batches of idempotent producers that were refused and will be sent again; what follows them must not be stored first.
+"""Rejected batches of idempotent producers that await a retry; later batches must not be stored before them.
 
-A Kafka broker that dies takes its connections along: of several Produce requests under way none is answered, and the
-producer sends all of them again. Here the connection stays when a leader goes away, so that one request may fail and
-the next one reach the leader that came back. The next one must not be tried then:
+A Kafka broker that dies takes its connections along: of several Produce requests in flight none is answered, and the
+producer retries all of them. Here the connection survives when a leader goes away, so one request may fail and the next
+may reach the leader that came back. The next one must not be tried then:
 
-- The leader would refuse it with OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka gives all that is not confirmed sequences of
-  a new producer epoch then, so a batch that was stored before its answer was lost is stored a second time.
-- A leader that does not know the producer takes any sequence. librdkafka believes then that the earlier ones were
+- The leader would reject it with OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka then gives all unconfirmed batches sequences
+  of a new producer epoch, so a batch that was stored before its response was lost is stored a second time.
+- A leader that does not know the producer accepts any sequence. librdkafka then believes that the earlier batches were
   stored, too, and they are lost.
 
-So once a batch was answered with an error after which producers try again, later batches of the producer for the same
-partition and on the same connection get the same kind of error, without a leader, until the batch or one before it
-comes again. It may come by another gateway, so this ends after KEPT_S.
+So after a batch got a retriable error, later batches of the producer for the same partition and connection get the same
+kind of error without asking a leader. This ends when that batch, or one before it, is sent again. The retry may come
+through another gateway, so it also ends after KEPT_S.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from kshare_wire.messages import Buffer
 from kshare_wire.record_batches import read_header
 
 KEPT_S = 10.0
-"""Longer than a request is on its way that was sent before the client had read the refusal."""
+"""How long a batch is awaited; longer than the delivery of a request that was sent before the client read the
+rejection.
+"""
 
 SENT_AGAIN = frozenset(
     {
@@ -54,18 +56,18 @@ class _Awaited(NamedTuple):
 
 
 class AwaitedBatches:
-    """The earliest one of each connection and partition."""
+    """The earliest awaited batch of each connection and partition."""
 
     def __init__(self) -> None:
         self._awaited: dict[tuple[int, bytes | str, int], _Awaited] = {}
-        """By connection, topic as the client calls it, and partition; the one that ends first comes first."""
+        """By connection, topic as the client names it, and partition; ordered by expiry."""
 
     def __len__(self) -> int:
-        """How many are known, those that ended and were not forgotten yet included."""
+        """Number of entries, including expired ones that are not removed yet."""
         return len(self._awaited)
 
     def refused(self, connection_id: int, topic: bytes | str, partition: int, records: Buffer) -> None:
-        """The producer was told to send this batch again."""
+        """Notes that the producer was told to retry this batch."""
         batch = _idempotent_batch(records)
         if batch is None or self.must_wait(connection_id, topic, partition, records):
             return
@@ -76,7 +78,7 @@ class AwaitedBatches:
         self._awaited[place] = _Awaited(*batch, now + KEPT_S)
 
     def must_wait(self, connection_id: int, topic: bytes | str, partition: int, records: Buffer) -> bool:
-        """Whether a batch before this one is awaited; this one being that batch, none is awaited any more."""
+        """Whether an earlier batch is awaited; if this is the awaited batch, its entry is removed."""
         if not self._awaited:
             return False
         place = (connection_id, topic, partition)
@@ -101,13 +103,13 @@ class AwaitedBatches:
 
 
 def refusal() -> KafkaError:
-    """What a batch that must wait is answered with."""
+    """The error for a batch that must wait."""
     text = "A batch that the producer sent before this one was not confirmed and must be sent again first"
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
 
 def _idempotent_batch(records: Buffer) -> tuple[int, int, int] | None:
-    """Producer id, producer epoch and base sequence; None without a producer id, or where it is no batch."""
+    """Producer id, producer epoch and base sequence; None without a producer id, or for an invalid batch."""
     try:
         header = read_header(memoryview(records))
     except KafkaError:

@@ -1,20 +1,20 @@
-"""One client's connection: frames in, answers out, in the order of the requests.
+"""One client's connection: it reads request frames and writes responses in the order of the requests.
 
-Requests of a connection run at the same time, each in a task of its own, and their answers wait for those before them;
-a slow one holds up nobody else's connection. Of Fetch and ShareFetch one at a time runs, so that a connection never has
-more than one answer full of records in memory, and one at a time of the requests whose answers may be much longer than
-they are. REQUESTS_UNDER_WAY_LIMIT bounds the others; beyond it, while the client does not read its answers, and while
-the connection holds more memory than its part (`request_memory`), the connection is not read either.
+Requests of a connection run concurrently, each in its own task. A response waits for the responses before it, but a
+slow request delays only its own connection. At most one Fetch or ShareFetch runs at a time, so a connection has at most
+one response full of records in memory. The same holds for requests whose responses may be much longer than they are.
+REQUESTS_UNDER_WAY_LIMIT bounds the others. The connection is not read beyond that limit, while the client does not read
+its responses, or while the connection holds more than its part of the memory budget (`request_memory`).
 
-No connection keeps the event loop: at most REQUESTS_PER_TURN requests of one are started in a turn of the loop, and
-long requests are read, answered and written in slices (`kshare_core.work_slices`). What a client that has gone still
-asked for is dropped: requests that wait never start, and those that run stop at their next slice. Only a Produce that
-was received whole is always carried out, because with acks = 0 a client may close its connection right after it.
+No connection monopolizes the event loop. At most REQUESTS_PER_TURN requests of a connection start in one turn of the
+loop, and long requests are decoded, handled and encoded in slices (`kshare_core.work_slices`). Requests of a client
+that has disconnected are dropped: queued ones never start, running ones stop at their next slice. Only a Produce that
+was received whole is always carried out, because a client with acks = 0 may close its connection right after it.
 
 A request that cannot be parsed, is longer than socket.request.max.bytes, or has an unknown API or version closes the
 connection with a log line, as in Kafka. ApiVersions of an unknown version is answered in version 0 with
-UNSUPPORTED_VERSION and its own versions, so that the client can ask again. A handler that fails is logged and answered
-with UNKNOWN_SERVER_ERROR.
+UNSUPPORTED_VERSION and its own versions, so that the client can retry. A handler that fails is logged and answered with
+UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ from kshare_wire.sliced_messages import (
 REQUESTS_UNDER_WAY_LIMIT = 64
 REQUESTS_PER_TURN = 16
 LONG_REQUESTS_LIMIT = 1
-"""Requests of more elements than a slice that a gateway reads and answers at once: decoded, an element takes half a
-kilobyte, and with its result almost a whole one. Requests that wait for records or for other members count only while
-they are read.
+"""Limit of requests with more elements than a slice that a gateway decodes and answers concurrently.
+
+A decoded element takes half a kilobyte, and almost one kilobyte with its result. Requests that wait for records or for
+other group members count only while they are decoded.
 """
 _RECORDS, _LONG_ANSWER = 1, 2
-"""Lanes: of the requests of a connection that share one, one is under way at a time. Others have lane 0."""
+"""Lanes: at most one request of each lane is in flight on a connection. Lane 0 has no such limit."""
 _LANES = {
     **dict.fromkeys(map(int, LONG_ANSWER_APIS), _LONG_ANSWER),
     **dict.fromkeys(map(int, RECORD_BEARING_APIS), _RECORDS),
@@ -71,10 +72,10 @@ _HANDLERS = {int(api_key): handler for api_key, handler in HANDLERS.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionEnvironment:
-    """What a connection needs from its node.
+    """The callbacks, limits and shared objects that a node gives to its connections.
 
-    `admit` counts a new connection and says why it is refused, or None; `lost` is called once for each one admitted;
-    `context` makes a handler's context; `spawn` runs a task.
+    `admit` counts a new connection and returns the reason for a refusal, or None. `lost` is called once for each
+    admitted connection. `context` makes a handler's context; `spawn` runs a task.
     """
 
     maximum_frame_length: int
@@ -91,17 +92,19 @@ class ConnectionEnvironment:
     slices: WorkSlices = field(default_factory=WorkSlices)
     long_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LONG_REQUESTS_LIMIT))
     request_id_prefix: str = "gateway"
-    """What the ids of all requests of this gateway begin with; followed by connection and correlation id."""
+    """Prefix of the request ids of this gateway; connection id and correlation id follow."""
 
 
 class _Slot:
-    """The place of one answer in the order of answers; no buffers: the request has no answer."""
+    """A response's place in the response order. Empty `buffers`: the request has no response."""
 
     __slots__ = ("api_key", "buffers", "elements", "is_done", "lane", "request_bytes", "started_at", "version")
 
     def __init__(self, api_key: int, version: int, request_bytes: int, started_at: float) -> None:
         self.elements = 0
-        """Of a request of SLICED_REQUEST_BYTES or more; shorter ones have so few that they are not counted."""
+        """Elements of a request of SLICED_REQUEST_BYTES or more; shorter requests have so few that they are not
+        counted.
+        """
         self.api_key = api_key
         self.version = version
         self.started_at = started_at
@@ -112,9 +115,10 @@ class _Slot:
 
 
 class ClientConnection(asyncio.Protocol):
-    """See the module's text. `connection_id` is unique in the process; `client_host` is "/ip".
+    """A client connection as an asyncio protocol; rules in the module docstring.
 
-    `listener` is the name of the listener that the client came by.
+    `connection_id` is unique in the process and `client_host` is "/ip". `listener` is the name of the listener that
+    accepted the connection.
     """
 
     def __init__(
@@ -194,19 +198,19 @@ class ClientConnection(asyncio.Protocol):
             self._environment.lost(self)
 
     def stop_reading(self) -> None:
-        """Takes no more requests; those under way are still answered."""
+        """Stops reading requests; requests in flight are still answered."""
         self._is_stopping = True
         self._adjust_reading()
 
     def close(self) -> None:
-        """Closes the connection after what is written already."""
+        """Closes the connection after the responses that are already written."""
         if self._transport is not None and not self._is_closed:
             self._is_closed = True
             self._transport.close()
 
     @property
     def requests_under_way(self) -> int:
-        """Requests whose answers are not written yet."""
+        """Number of requests whose responses are not written yet."""
         return len(self._slots)
 
     # MemoryHolder
@@ -231,7 +235,7 @@ class ClientConnection(asyncio.Protocol):
     # Requests
 
     def _serve(self) -> None:
-        """Starts the requests that are here, as many as may run and no more than one turn of the loop may start."""
+        """Starts received requests, up to the limits of this connection and of one turn of the loop."""
         started = 0
         try:
             while self._may_start():
@@ -262,7 +266,7 @@ class ClientConnection(asyncio.Protocol):
         return not stopped and len(self._slots) < REQUESTS_UNDER_WAY_LIMIT
 
     def _must_wait(self, frame: memoryview) -> bool:
-        """Whether a request of the frame's lane is under way."""
+        """Whether a request of the frame's lane is in flight."""
         lane = _LANES.get(peek_request(frame)[0], 0)
         return bool(lane) and self._lanes_in_use[lane]
 
@@ -271,7 +275,7 @@ class ClientConnection(asyncio.Protocol):
             return
         is_at_long_work = self._is_decoding or self._lanes_in_use[_LONG_ANSWER]
         takes_more = (self._may_start() and self._held_frame is None) or (
-            # Read on, so that the end of the connection is seen, which comes after what was sent before it.
+            # Keep reading: the end of the connection is seen only after the data that was sent before it.
             is_at_long_work and not (self._is_stopping or self._writing_is_paused)
         )
         wanted = takes_more and self.account.may_receive()
@@ -310,7 +314,7 @@ class ClientConnection(asyncio.Protocol):
     async def _decode_on(
         self, steps: Generator[None, None, tuple[Message, int]], header: RequestHeader, size: int
     ) -> None:
-        """Goes on with a long request of which the first slice is decoded; the connection waits for it."""
+        """Decodes the rest of a long request after its first slice; the connection starts no other meanwhile."""
         async with self._environment.long_requests:
             try:
                 await self._environment.slices.next_slice(self.is_wanted)
@@ -328,7 +332,10 @@ class ClientConnection(asyncio.Protocol):
                 await asyncio.wait([answering])
 
     def _begin(self, header: RequestHeader, request: Message, size: int, elements: int = 0) -> asyncio.Task[Any] | None:
-        """Starts a request that is decoded; `size`: of its frame. `elements`: of its arrays, where it may be long."""
+        """Starts a decoded request.
+
+        `size` is that of its frame; `elements` are those of its arrays if it may be long.
+        """
         slot = self._new_slot(header.api_key, header.version, size)
         slot.elements = elements
         context = self._environment.context(self, header)
@@ -341,9 +348,9 @@ class ClientConnection(asyncio.Protocol):
         return self._environment.spawn(run(slot, header, context, request), handler.name)
 
     def is_wanted(self) -> bool:
-        """Whether somebody waits for answers.
+        """Whether the client is still connected, so that responses are of use.
 
-        While a connection is not read, its transport does not see that the client has gone: its socket is asked.
+        While a connection is not read, its transport does not notice a disconnect, so the socket's state is queried.
         """
         if not self._is_closed and self._reading_is_paused and self._transport is not None:
             plain = self._transport.get_extra_info("socket")
@@ -359,7 +366,7 @@ class ClientConnection(asyncio.Protocol):
         return slot
 
     async def _run_traced(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> None:
-        """A sampled request's task is what its trace goes along with."""
+        """Runs a request in a span if it is sampled; calls made by the request's task inherit the span."""
         traces = self._environment.traces
         assert traces is not None
         span = traces.begin(header, context, request)
@@ -373,7 +380,7 @@ class ClientConnection(asyncio.Protocol):
         span.end("" if body is not None or self._is_closed else "no answer")
 
     async def _run(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
-        """The answer that was made, None: there is none."""
+        """Runs the handler and sends the response; returns the response, or None without one."""
         is_costly = slot.lane == _LONG_ANSWER or slot.request_bytes >= SLICED_REQUEST_BYTES
         is_wanted = self.is_wanted() if is_costly else not self._is_closed
         if not is_wanted and header.api_key != ApiKey.PRODUCE:
@@ -411,7 +418,7 @@ class ClientConnection(asyncio.Protocol):
     async def _answer_in_parts(
         self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message
     ) -> Body | None:
-        """As `_answer`; a long request whose elements do not depend on each other is answered part by part."""
+        """Like `_answer`, but a long request whose elements are independent is answered part by part."""
         api_key, limit = header.api_key, self._environment.maximum_elements
         if slot.elements <= SLICE_ELEMENTS:
             return await self._answer(header, context, request)
@@ -430,7 +437,7 @@ class ClientConnection(asyncio.Protocol):
                 body = await self._refuse(header, context, part, problem)
             elif error is None:
                 body, error = await self._answer_or_fail(header, context, part)
-            else:  # whoever gave no answer to one part is not asked about the others
+            else:  # after a failed part the other parts are not tried
                 body = self._failed(header, context, part, error)
             assert body is not None, "every part of a request that is split has an answer"
             joined.add(body)
@@ -446,7 +453,7 @@ class ClientConnection(asyncio.Protocol):
     async def _refuse(
         self, header: RequestHeader, context: RequestContext, request: Message, error: KafkaError
     ) -> Body | None:
-        """The answer to a request of too many elements; one that names each of them is made part by part."""
+        """The response to a request of too many elements; a response that names each element is made part by part."""
         log.info("%s of %s: %s", _HANDLERS[header.api_key].name, self.client_host, error)
         if not is_refused_in_parts(header.api_key):
             return self._failed(header, context, request, error)
@@ -466,7 +473,7 @@ class ClientConnection(asyncio.Protocol):
     async def _answer_or_fail(
         self, header: RequestHeader, context: RequestContext, request: Message
     ) -> tuple[Body | None, KafkaError | None]:
-        """The answer, and the error where it is that of the whole request."""
+        """The response, and the error if it applies to the whole request."""
         handler = _HANDLERS[header.api_key]
         if handler.answer_now is not None:
             return handler.answer_now(context, request), None
@@ -486,7 +493,10 @@ class ClientConnection(asyncio.Protocol):
         return handler.failed(context, request, error), error
 
     async def _encoded(self, slot: _Slot, header: RequestHeader, body: Body) -> list[Buffer]:
-        """The answer's bytes, written in slices where there may be many elements; their errors are counted, too."""
+        """The encoded response.
+
+        A response that may have many elements is encoded, and its errors are counted, in slices.
+        """
         if slot.lane != _LONG_ANSWER and slot.request_bytes < SLICED_REQUEST_BYTES:
             return encode_response(header.api_key, header.version, header.correlation_id, body)
         steps = encode_response_in_slices(header.api_key, header.version, header.correlation_id, body)
@@ -518,7 +528,7 @@ class ClientConnection(asyncio.Protocol):
             measures.note_errors(slot.api_key, body)
 
     def _send(self, buffers: list[Buffer], *, at_once: bool = False) -> None:
-        """Writes an answer; `at_once`: no other answer is about to follow, so one without records goes out now."""
+        """Writes a response. `at_once`: no other response follows soon, so one without records is sent immediately."""
         if not buffers:
             return
         transport, writer = self._transport, self._writer

@@ -1,13 +1,12 @@
-"""Requests for partitions that move from one leader to another, or are new, wait here instead of failing.
+"""Waits and retries for partitions that are being reassigned to another leader, or are new.
 
-While a partition is fenced nobody serves it; that takes some round trips. Requests that come then wait before they are
-sent. One that a leader refused with NOT_LEADER_OR_FOLLOWER is sent again where the partition moves, or moved just now:
-leaders and gateways see a new catalog one after the other. For the same reason a leader may not know a topic, or a
-partition, that a gateway has just shown to a client. After MOVE_WAIT_MS clients get the error, which they try again
-themselves.
+A fenced partition is served by no leader for some round trips, so requests for it wait before they are sent. A request
+that a leader rejected with NOT_LEADER_OR_FOLLOWER is retried if the partition is in a reassignment, or was just now:
+leaders and gateways see a new catalog at different times. For the same reason a leader may not yet know a topic or
+partition that a gateway has just shown to a client. After MOVE_WAIT_MS clients get the error and retry themselves.
 
-Asking again is what a client would do with the error, so it changes nothing that a client can see. What a producer
-sends stays in its order (`produce_order`).
+Clients would retry after the error anyway, so these retries change nothing that a client can see. `produce_order` keeps
+the order of a producer's batches.
 """
 
 from __future__ import annotations
@@ -21,23 +20,27 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 
 MOVE_WAIT_MS = 3_000
-"""The longest that one request waits, altogether."""
+"""Maximum total wait of one request."""
 MOVED_JUST_NOW_S = 2.0
-"""After a switch, or since something is there; by then every node has seen it, or has lost its lease."""
+"""How long retries continue after a reassignment or a creation; by then each node has seen it, or has lost its lease.
+"""
 FIRST_AGAIN_MS, AGAIN_MAX_MS = 10, 200
 
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class MovingPartitions:
-    """What the catalog says of moves. `view` is the newest one; `on_view` must be called with each, before it is."""
+    """The reassignments and new topics of the catalog.
+
+    `view` returns the newest view; `on_view` must be called with each view before `view` returns it.
+    """
 
     def __init__(self, view: Callable[[], CatalogView]) -> None:
         self._view = view
         self._moving: dict[bytes, dict[TopicPartition, None]] = {}
         """By topic."""
         self._moved: dict[TopicPartition, float] = {}
-        """Those whose move has ended, and when: the event loop's time."""
+        """Partitions whose reassignment has ended, and when, in the event loop's time."""
         self._appeared: dict[bytes, float] = {}
         """Topics that are new, or have new partitions, and since when."""
         self._changed = asyncio.Event()
@@ -69,7 +72,7 @@ class MovingPartitions:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing moves, or has lately, and nothing is new."""
+        """Whether no partition is in a reassignment or had one lately, and no topic is new."""
         if self._moved or self._appeared:
             self._forget(asyncio.get_running_loop().time())
         return not self._moving and not self._moved and not self._appeared
@@ -79,7 +82,7 @@ class MovingPartitions:
         self._appeared = {topic: since for topic, since in self._appeared.items() if now - since < MOVED_JUST_NOW_S}
 
     def begin(self) -> MovePatience:
-        """How long one request may wait from now on."""
+        """Starts the wait budget of one request."""
         return MovePatience(self, asyncio.get_running_loop().time() + MOVE_WAIT_MS / 1000)
 
     def is_fenced(self, key: TopicPartition) -> bool:
@@ -93,13 +96,13 @@ class MovingPartitions:
         return key in self._moving.get(key.topic_id, ())
 
     def is_new(self, key: TopicPartition) -> bool:
-        """Whether the catalog has it, and has not had it for long."""
+        """Whether the catalog has the partition, but only since a short time."""
         since = self._appeared.get(key.topic_id)
         is_recent = since is not None and asyncio.get_running_loop().time() - since < MOVED_JUST_NOW_S
         return is_recent and self._view().partition(key) is not None
 
     async def wait_for_view(self, seconds: float) -> None:
-        """Until the next view, or for so long."""
+        """Waits for the next view, at most for `seconds`."""
         changed = self._changed
         try:
             async with asyncio.timeout(seconds):
@@ -109,7 +112,7 @@ class MovingPartitions:
 
 
 class MovePatience:
-    """One request's patience with moves."""
+    """One request's wait budget for reassignments."""
 
     __slots__ = ("_again_ms", "_deadline", "_moving")
 
@@ -123,18 +126,18 @@ class MovePatience:
         return not self._moving.is_calm and any(self._moving.is_fenced(key) for key in keys)
 
     async def until_served(self, keys: Iterable[TopicPartition]) -> None:
-        """Returns when none of the partitions is fenced, or there is no time left."""
+        """Returns when none of the partitions is fenced, or the budget is used up."""
         if self._moving.is_calm:
             return
         wanted = list(keys)
         while any(self._moving.is_fenced(key) for key in wanted) and (left := self._time_left()) > 0:
             await self._moving.wait_for_view(left)
-            await asyncio.sleep(0)  # the view is the gateway's by then
+            await asyncio.sleep(0)  # the gateway has the view by then gateway's by then
 
     async def should_ask_again(self, codes: Mapping[TopicPartition, int]) -> bool:
-        """Whether the request should be sent again for those that are `refused`; returns when it should be.
+        """Whether to retry the `refused` partitions; returns when it is time to.
 
-        `codes` are the error codes of its partitions.
+        `codes` are the error codes of the request's partitions.
         """
         refused = self.refused(codes)
         if not refused or self._time_left() <= 0:
@@ -145,7 +148,7 @@ class MovePatience:
         return True
 
     def refused(self, codes: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Those that a leader did not answer for because they move, or because it has not heard of them yet."""
+        """Partitions that a leader rejected because of a reassignment, or because it does not know them yet."""
         if self._moving.is_calm:
             return []
         return [

@@ -1,11 +1,11 @@
-"""The order of one connection's Produce requests for a partition, kept when one of them has to wait or is sent again.
+"""The order of a connection's Produce requests for a partition, kept when a request is delayed or retried.
 
-Requests of a connection are sent on to leaders as they come, several at a time. When a partition moves, one of them may
-wait or be sent again (`moving_partitions`); what came after it must not get past it then: an idempotent producer would
-be told OUT_OF_ORDER_SEQUENCE_NUMBER for a batch although all before it were stored, and gives up for good.
+Requests of a connection are sent to leaders as they arrive, several at a time. During a reassignment a request may wait
+or be retried (`moving_partitions`). Later requests must not overtake it: an idempotent producer would get
+OUT_OF_ORDER_SEQUENCE_NUMBER for a batch although all before it were stored, and would fail for good.
 
-So a request that is held back is sent when all before it are answered, and none is sent while one before it is held
-back. One that was on its way already when that happened is sent again if it was out of order.
+So a held request is sent once all before it are answered, and no request is sent while an earlier one is held. A
+request that was already in flight when an earlier one was held is retried if it was out of order.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _Lane = tuple[int, TopicPartition]
 
 
 class ProduceOrder:
-    """All Produce requests that are under way in a gateway."""
+    """All Produce requests in flight in a gateway."""
 
     def __init__(self) -> None:
         self._lanes: dict[_Lane, dict[ProduceTurn, None]] = {}
 
     def begin(self, connection_id: int, keys: Iterable[TopicPartition]) -> ProduceTurn:
-        """The turn of a request that came now; it must be ended."""
+        """The turn of a new request; the caller must end it."""
         turn = ProduceTurn(self, [(connection_id, key) for key in keys])
         for lane in turn.lanes:
             self._lanes.setdefault(lane, {})[turn] = None
         return turn
 
     def before(self, turn: ProduceTurn) -> list[ProduceTurn]:
-        """Those that came earlier for one of its partitions."""
+        """Earlier turns for one of its partitions."""
         found: dict[ProduceTurn, None] = {}
         for lane in turn.lanes:
             for other in self._lanes[lane]:
@@ -43,7 +43,7 @@ class ProduceOrder:
         return list(found)
 
     def after(self, turn: ProduceTurn) -> list[ProduceTurn]:
-        """Those that came later for one of its partitions."""
+        """Later turns for one of its partitions."""
         found: dict[ProduceTurn, None] = {}
         for lane in turn.lanes:
             turns = list(self._lanes[lane])
@@ -68,17 +68,17 @@ class ProduceTurn:
         self.lanes = lanes
         self.is_held = False
         self.is_overtaken = False
-        """One before it was held back while it was on its way, so it may have come first."""
+        """An earlier request was held while this one was in flight, so this one may have arrived first."""
 
     def hold(self) -> None:
-        """The request is not sent now, or will be sent again."""
+        """Marks the request as delayed, or to be retried."""
         if not self.is_held:
             self.is_held = True
             for other in self._order.after(self):
                 other.is_overtaken = True
 
     async def comes(self) -> None:
-        """Returns when the request may be sent; at once where nothing is held back."""
+        """Returns when the request may be sent; at once if no request is held."""
         while True:
             waited_for = [other for other in self._order.before(self) if self.is_held or other.is_held]
             if not waited_for:
@@ -88,7 +88,7 @@ class ProduceTurn:
             await asyncio.wait([waited_for[-1].done()])
 
     async def is_first(self) -> None:
-        """Returns when all before it are answered."""
+        """Returns when all earlier requests are answered."""
         while before := self._order.before(self):
             await asyncio.wait([before[-1].done()])
 
@@ -99,7 +99,7 @@ class ProduceTurn:
         return self._done
 
     def end(self) -> None:
-        """The request is answered."""
+        """Marks the request as answered."""
         self._order.ended(self)
         if self._done is not None:
             self._done.set_result(None)

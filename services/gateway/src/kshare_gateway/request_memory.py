@@ -1,21 +1,22 @@
-"""One budget for what a gateway holds for its clients: half-received and queued requests, and answers.
+"""The memory budget of a gateway for client data: half-received and queued requests, and responses.
 
-Each connection has a `MemoryAccount`. It counts what has arrived, not what a frame declares; requests until they are
-answered; answers until the socket has taken them; and, for a fetch under way, the bytes that its answer may have.
+Each connection has a `MemoryAccount`. It counts received bytes, not the length that a frame declares; requests until
+they are answered; responses until the socket has taken them; and, for a fetch in flight, the bytes reserved for its
+response.
 
-- **Requests.** A connection is read while it holds no more than what is left of the budget, and always while it holds
-  at most SMALL_HOLDING_BYTES. So the connections that hold most are muted first, some room always stays free, and small
-  requests pass at any time. One muted connection, the one whose frame misses the least, is read to the end of its frame
-  whatever the budget says; otherwise half-received frames could wait for each other for ever.
-- **Fetches.** A fetch reserves its answer before the leader is asked, and the leader sends no more than that:
-  FIRST_ANSWER_BYTES, or twice what the connection's last answer had, but at most a part of the room and at least
-  LEAST_ANSWER_BYTES. So fetches that wait for records, and clients that do not read, reserve little. A batch that is
-  longer needs a longer reservation, which must fit in the same part. Where there is no room the fetch waits. Of those
-  that wait, one may overdraw the budget, and the next when its client has read the answer, so that all go on.
-- **Slow clients.** While somebody waits for room, a connection that holds more than SMALL_HOLDING_BYTES is closed when
-  its client has neither sent nor read anything for `stalled_ms`.
+- **Requests.** A connection is read while it holds no more than the rest of the budget, and always while it holds at
+  most SMALL_HOLDING_BYTES. So the connections that hold most are muted first, some room always stays free, and small
+  requests pass at any time. One muted connection, the one whose frame misses the fewest bytes, is read to the end of
+  its frame regardless of the budget; otherwise half-received frames could deadlock.
+- **Fetches.** A fetch reserves its response before the leader is asked, and the leader sends no more than that. The
+  reservation is FIRST_ANSWER_BYTES, or twice the size of the connection's last response, but at most a fraction of the
+  room and at least LEAST_ANSWER_BYTES. So fetches that wait for records, and clients that do not read, reserve little.
+  A longer batch needs a longer reservation within the same fraction. Without room the fetch waits. One waiting fetch
+  may overdraw the budget, and the next one after its client has read the response, so that all make progress.
+- **Slow clients.** While any fetch or connection waits for room, a connection that holds more than SMALL_HOLDING_BYTES
+  is closed when its client has neither sent nor read anything for `stalled_ms`.
 
-So the gateway holds at most the budget, one frame, one answer, and what clients with small holdings have.
+So the gateway holds at most the budget, one frame, one response, and the data of clients with small holdings.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ SMALL_HOLDING_BYTES = 64 * 1024
 LEAST_ANSWER_BYTES = 64 * 1024
 FIRST_ANSWER_BYTES = 1024 * 1024
 LARGEST_ANSWER_SHARE = 8
-"""An answer gets at most this part of the room."""
+"""A response gets at most 1 / LARGEST_ANSWER_SHARE of the room."""
 RESERVE_SHARE = 4
-"""This part of the budget is only for answers of LEAST_ANSWER_BYTES, and for requests."""
+"""1 / RESERVE_SHARE of the budget is only for responses of LEAST_ANSWER_BYTES and for requests."""
 REVIEW_INTERVAL_MS = 250
 
 
 class MemoryHolder(Protocol):
-    """A connection, as its account sees it."""
+    """The account's interface to its connection."""
 
     def room_changed(self) -> None:
-        """It may be read again."""
+        """Called when the connection may be read again."""
 
     def missing_frame_bytes(self) -> int:
-        """How much of the half-received frame is not here yet; 0: none is half received."""
+        """Missing bytes of the half-received frame; 0 without one."""
 
     def unsent_bytes(self) -> int:
-        """What the socket has not taken of answers that were written."""
+        """Written bytes of responses that the socket has not taken."""
 
     def close_slow(self, held_bytes: int) -> None:
-        """Its client is too slow while others wait for room."""
+        """Closes the connection, whose client is too slow while others wait for room."""
 
 
 class MemoryAccount:
-    """What one connection holds, in bytes."""
+    """The bytes that one connection holds."""
 
     __slots__ = (
         *(
@@ -72,12 +73,12 @@ class MemoryAccount:
         self.holder = holder
         self.request_bytes = 0
         self.answer_bytes = 0
-        """Of answers that wait for those before them."""
+        """Bytes of responses that wait for earlier responses."""
         self.unsent_bytes = 0
-        """Of answers that were written and not taken by the socket."""
+        """Bytes of responses that were written but not taken by the socket."""
         self.reserved_bytes = 0
         self.expected_bytes = FIRST_ANSWER_BYTES
-        """What the answer of the next fetch may have."""
+        """Expected size of the next fetch's response."""
         self.progressed_at = 0.0
         self.is_muted = False
         self.is_privileged = False
@@ -113,7 +114,7 @@ class MemoryAccount:
             self._memory.used_bytes += size - before
 
     def may_receive(self) -> bool:
-        """Whether the connection may be read; where not, `room_changed` is called later."""
+        """Whether the connection may be read; if not, `room_changed` is called later."""
         held = self.held_bytes
         if held <= SMALL_HOLDING_BYTES or self.is_privileged or held <= self._memory.request_room:
             if self.is_muted:
@@ -123,15 +124,15 @@ class MemoryAccount:
         return False
 
     def frame_is_whole(self) -> None:
-        """What was received ends with a whole frame, or begins a new one."""
+        """Notes that the received bytes end with a whole frame, or begin a new one."""
         if self.is_privileged:
             self._memory.end_privilege(self)
 
     async def reserve_answer(self, asked_bytes: int, *, least_bytes: int, expected_bytes: int = 0) -> int:
-        """How many bytes the answer of a fetch may have, once there is room; 0 where the connection was closed.
+        """Waits for room and returns the bytes that a fetch's response may have; 0 if the connection was closed.
 
-        It takes the place of the connection's former reservation. `least_bytes`: fewer are of no use. `expected_bytes`:
-        so many may well come.
+        It replaces the connection's former reservation. Fewer than `least_bytes` are of no use. `expected_bytes` is the
+        size that the response may well have.
         """
         self.end_reservation()
         wanted = min(asked_bytes, max(self.expected_bytes, expected_bytes))
@@ -139,7 +140,7 @@ class MemoryAccount:
         return self._memory.reserve(terms) or await self._memory.wait_for_room(terms)
 
     def fetch_was_answered(self, size: int) -> None:
-        """The answer of a fetch has so many bytes; its reservation is over."""
+        """Ends the reservation of a fetch whose response has `size` bytes."""
         self.end_reservation()
         self.expected_bytes = max(FIRST_ANSWER_BYTES, 2 * size)
 
@@ -149,7 +150,7 @@ class MemoryAccount:
             self._memory.release(size)
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Releases everything after the end of the connection."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -161,7 +162,7 @@ class MemoryAccount:
 
 
 class ReservationTerms(NamedTuple):
-    """See `MemoryAccount.reserve_answer`."""
+    """The arguments of `MemoryAccount.reserve_answer`."""
 
     account: MemoryAccount
     wanted_bytes: int
@@ -169,10 +170,10 @@ class ReservationTerms(NamedTuple):
 
 
 class RequestMemory:
-    """The budget of one gateway; see the module's text.
+    """The budget of one gateway; rules in the module docstring.
 
-    `limit_bytes` is kshare.queued.max.bytes; `request_limit_bytes` is queued.max.request.bytes; 0 or less:
-    requests have no limit of their own. `used_bytes` may be above the limit by what the module's text says.
+    `limit_bytes` is kshare.queued.max.bytes. `request_limit_bytes` is queued.max.request.bytes; with 0 or less,
+    requests have no limit of their own. `used_bytes` may exceed the limit as the module docstring says.
     """
 
     def __init__(self, limit_bytes: int, *, request_limit_bytes: int = -1, stalled_ms: int = 10_000) -> None:
@@ -197,23 +198,23 @@ class RequestMemory:
 
     @property
     def request_room(self) -> int:
-        """What is left for requests."""
+        """Room for requests."""
         if self._request_limit_bytes < 0:
             return self.room_bytes
         return min(self.room_bytes, self._request_limit_bytes - self.request_bytes)
 
     @property
     def muted(self) -> int:
-        """Connections that are not read until there is room."""
+        """Number of connections that are not read until there is room."""
         return len(self._muted)
 
     @property
     def waiting(self) -> int:
-        """Fetches that wait for room."""
+        """Number of fetches that wait for room."""
         return len(self._waiting)
 
     def open(self, account: MemoryAccount) -> None:
-        """The account's connection is there."""
+        """Registers the account of a new connection."""
         self._accounts[account] = None
 
     def forget(self, account: MemoryAccount) -> None:
@@ -223,7 +224,7 @@ class RequestMemory:
             self.end_privilege(account)
 
     def end_privilege(self, account: MemoryAccount) -> None:
-        """Another connection may be read to the end of its frame."""
+        """Allows another connection to be read to the end of its frame."""
         account.is_privileged = False
         self._privileged = None
         self.review_soon()
@@ -245,7 +246,7 @@ class RequestMemory:
         self._muted.pop(account, None)
 
     def reserve(self, terms: ReservationTerms, *, may_overdraw: bool = False) -> int:
-        """The bytes that were reserved; 0: there is no room. `may_overdraw`: whether there is room or not."""
+        """Reserves bytes and returns their number, 0 without room. `may_overdraw`: reserve even without room."""
         room = self.room_bytes
         largest = (room - self.limit_bytes // RESERVE_SHARE) // LARGEST_ANSWER_SHARE
         fits = terms.least_bytes <= max(LEAST_ANSWER_BYTES, largest) and terms.least_bytes <= room
@@ -270,7 +271,7 @@ class RequestMemory:
             self._review = asyncio.get_running_loop().call_soon(self._review_now)
 
     def stop(self) -> None:
-        """Ends the reviews of a gateway that stops."""
+        """Cancels the reviews when the gateway stops."""
         for handle in (self._review, self._review_timer):
             if handle is not None:
                 handle.cancel()
@@ -284,7 +285,7 @@ class RequestMemory:
             self._review_timer = loop.call_later(REVIEW_INTERVAL_MS / 1000, self._review_in_time)
 
     def _serve_waiting(self) -> None:
-        """Serves those that fit, and the first of the others where nobody overdraws the budget."""
+        """Grants waiting reservations that fit, and the first other one if no connection overdraws the budget."""
         waiting, self._waiting = self._waiting, deque()
         overdrawn = self._overdrawn
         if overdrawn is not None and (overdrawn.is_closed or overdrawn.held_bytes <= SMALL_HOLDING_BYTES):
@@ -300,7 +301,7 @@ class RequestMemory:
                 future.set_result(granted)
 
     def _unmute(self) -> None:
-        """Lets those be read again that hold no more than the room, and one that does."""
+        """Unmutes connections that hold no more than the room, and one that holds more."""
         for account in sorted(self._muted, key=lambda account: account.held_bytes):
             if account.held_bytes > max(SMALL_HOLDING_BYTES, self.request_room):
                 break
@@ -318,7 +319,7 @@ class RequestMemory:
         account.holder.room_changed()
 
     def _review_in_time(self) -> None:
-        """Looks for slow clients while somebody waits."""
+        """Closes slow clients while any fetch or connection waits for room."""
         self._review_timer = None
         now = asyncio.get_running_loop().time()
         for account in list(self._accounts):
@@ -336,5 +337,5 @@ class RequestMemory:
 
 
 def unlimited_memory() -> RequestMemory:
-    """A budget that nothing reaches."""
+    """A budget without an effective limit."""
     return RequestMemory(1 << 62)

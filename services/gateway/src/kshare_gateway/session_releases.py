@@ -1,13 +1,13 @@
-"""What a gateway gives back to leaders: what ended sessions held, and what fetches acquired whose answers were lost.
+"""Releases of records at leaders: those of ended sessions, and those of fetches whose response was lost.
 
-Both are said by ReleaseShareSession, and said again while the leader does not answer: without it the records would
-stay held until their locks run out. It is given up when the leader is gone from the catalog (nothing is held there any
-more), or when the locks have run out by themselves.
+Both use ReleaseShareSession and are retried while the leader does not answer: otherwise the records would stay acquired
+until their locks expire. Retries stop when the leader is gone from the catalog (it holds nothing any more), or when the
+locks have expired.
 
-- A session's end releases what its fetches acquired. It names the last of them, so that a release that comes late takes
-  nothing from a newer session of the same member. The deliveries count (KAFKA-19972).
-- Where a call failed, whether the leader acquired something for it is unknown; the call may even wait there still. No
-  client has seen any of it, so it is taken back, and its delivery does not count.
+- The end of a session releases what its fetches acquired. The request names the last fetch, so that a late release
+  takes nothing from a newer session of the same member. The deliveries count (KAFKA-19972).
+- After a failed call it is unknown whether the leader acquired records for it; the call may even still wait there. No
+  client has seen these records, so they are released without counting a delivery.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kshare_rpc.methods import RELEASE_SHARE_SESSION
 from kshare_rpc.network import CallFailed
 
 RETRY_INTERVAL_MS = 100
-"""The first wait before a leader is told again; it doubles up to RETRY_INTERVAL_MAX_MS."""
+"""First retry back-off; it doubles up to RETRY_INTERVAL_MAX_MS."""
 RETRY_INTERVAL_MAX_MS = 2_000
 LOST_FETCHES_LIMIT = 100
-"""Of one session at one leader; the oldest are left to their lock timeouts."""
+"""Lost fetches kept for one session at one leader; the oldest are left to their lock timeouts."""
 
 
 class _Lost:
-    """Fetches of a session at a leader whose answers were lost, and until when the leader is told."""
+    """Fetches of a session at a leader whose responses were lost, and the deadline for retries."""
 
     __slots__ = ("deadline", "fetch_numbers")
 
@@ -38,7 +38,7 @@ class _Lost:
 
 
 class SessionReleases:
-    """See the module's text."""
+    """Pending releases of one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -53,7 +53,7 @@ class SessionReleases:
             self._gateway.spawn(self._end_late(key, address, request), "late release of a share session")
 
     def take_back(self, key: ShareSessionKey, address: str, fetch_number: int) -> None:
-        """The answer of this fetch was lost."""
+        """Releases the records of a fetch whose response was lost, in the background."""
         lost = self._lost.get((key, address))
         if lost is None:
             lost = self._lost[key, address] = _Lost()
@@ -97,12 +97,12 @@ class SessionReleases:
         except CallFailed as failure:
             log.info("leader %s was not told what %s gives back: %s", address, request.owner.member_id, failure)
             return False
-        if answer.error_code:  # the leader cannot store it; it goes on by itself, or its locks run out
+        if answer.error_code:  # the leader cannot store it; it retries on its own, or the locks expire
             log.warning("leader %s: records of %s: code %d", address, request.owner.member_id, answer.error_code)
         return True
 
     async def _pause(self, address: str, attempts: int, deadline: float) -> bool:
-        """Waits before the next attempt; whether there shall be one."""
+        """Waits for the back-off; returns whether to retry."""
         interval_ms = min(RETRY_INTERVAL_MS << min(attempts, 10), RETRY_INTERVAL_MAX_MS)
         await asyncio.sleep(interval_ms / 1000)
         return asyncio.get_running_loop().time() < deadline and self._is_leader(address)
@@ -112,6 +112,6 @@ class SessionReleases:
         return any(node.role == leader and node.rpc_address == address for node in self._gateway.view.nodes)
 
     def _locks_end(self, key: ShareSessionKey) -> float:
-        """When the locks that are taken by now have run out, in seconds of the event loop's time."""
+        """When locks acquired by now have expired, in seconds of the event loop's time."""
         lock_ms = self._gateway.record_lock_duration_ms(key.group_id)
         return asyncio.get_running_loop().time() + lock_ms / 1000

@@ -1,21 +1,22 @@
-"""Share sessions (KIP-932, "Share sessions"): pure, no sockets, no clock.
+"""Share sessions (KIP-932, "Share sessions"): a pure state machine without sockets or clock.
 
-A session is named by (group, member) and belongs to the connection that opened it.
+A session is identified by (group, member) and belongs to the connection that opened it.
 
-- Epoch 0 opens one with all partitions in full. It replaces a session of the same member, also one of an older
-  connection; the older connection's end then no longer concerns the session (KAFKA-19950). Acknowledgements are not
-  allowed with it. Where the table is full: SHARE_SESSION_LIMIT_REACHED.
-- Epoch n goes on with it: partitions listed are added, those forgotten are removed, and the next request must carry
-  n + 1; after 2^31 - 1 comes 1. Another epoch is INVALID_SHARE_SESSION_EPOCH, no session SHARE_SESSION_NOT_FOUND.
-- Epoch -1 closes it. The caller processes the acknowledgements first and then calls `remove`, so that records which
-  the same request accepts are not released before (KAFKA-17396).
+- Epoch 0 opens a session with all partitions in full. It replaces a session of the same member, also one of an older
+  connection; the end of the older connection then no longer affects the session (KAFKA-19950). Acknowledgements are not
+  allowed with it. A full table gives SHARE_SESSION_LIMIT_REACHED.
+- Epoch n continues the session: listed partitions are added, forgotten ones are removed, and the next request must
+  carry n + 1. After 2^31 - 1 comes 1. Another epoch is INVALID_SHARE_SESSION_EPOCH; a missing session is
+  SHARE_SESSION_NOT_FOUND.
+- Epoch -1 closes the session. The caller processes the acknowledgements first and then calls `remove`, so that records
+  which the same request accepts are not released before (KAFKA-17396).
 - ShareAcknowledge never opens a session: epoch 0 is INVALID_SHARE_SESSION_EPOCH there.
 
-Which partitions join: a listed partition without acknowledgements joins. One that is listed only with acknowledgements
-is there to be acknowledged, and librdkafka (ShareFetch v1) never forgets such a partition, so that it must not join, or
-its records would go to a member that does not expect them (franz-go 1352). From ShareFetch v2 on it joins, because the
-Java client sends one entry where it both adds and acknowledges a partition, and itself forgets what it only
-acknowledges. In both cases what the same request forgets is not in the session.
+A listed partition without acknowledgements joins the session. In ShareFetch v1, a partition that is listed with
+acknowledgements does not join. librdkafka never forgets such a partition, so joining would send its records to a member
+that does not expect them (franz-go 1352). From ShareFetch v2 on it joins: the Java client sends one entry to both add
+and acknowledge a partition, and forgets partitions that it only acknowledges. In both cases a partition that the same
+request forgets is not in the session.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ListedPartition(NamedTuple):
 
 
 class ShareSession:
-    """One session: its partitions in the order in which they joined, and the epoch that the next request must have."""
+    """A share session: its partitions in the order of joining, and the epoch that the next request must carry."""
 
     __slots__ = ("connection_id", "key", "next_epoch", "partitions", "rotation", "unnamed")
 
@@ -55,10 +56,10 @@ class ShareSession:
         self.next_epoch = 1
         self.rotation = 0
         self.unnamed: dict[TopicPartition, None] = {}
-        """Partitions that joined later or had an error: an answer names them as soon as they are acquirable."""
+        """Partitions that joined later or had an error: a response names them as soon as they are acquirable."""
 
     def rotated(self) -> list[TopicPartition]:
-        """All partitions, each time beginning with another one, so that every one is tried first in its turn."""
+        """All partitions, starting with a different one at each call, so that each is tried first in turn."""
         partitions = list(self.partitions)
         if not partitions:
             return partitions
@@ -75,8 +76,8 @@ def next_epoch(epoch: int) -> int:
 class ShareSessionTable:
     """The sessions of one gateway, at most `limit` (group.share.max.share.sessions).
 
-    Each has at most `partitions_limit` partitions (kshare.request.max.elements), for every ShareFetch is about all of
-    them.
+    Each session has at most `partitions_limit` partitions (kshare.request.max.elements), because every ShareFetch
+    covers all of them.
     """
 
     def __init__(self, limit: int, partitions_limit: int) -> None:
@@ -99,9 +100,9 @@ class ShareSessionTable:
         *,
         has_acknowledgements: bool,
     ) -> tuple[ShareSession, ShareSession | None]:
-        """A new session (epoch 0), and the one that it replaces if there was one.
+        """Opens a session (epoch 0); returns it and the session that it replaced, if any.
 
-        INVALID_REQUEST with acknowledgements or too many partitions, SHARE_SESSION_LIMIT_REACHED in a full table.
+        INVALID_REQUEST with acknowledgements or too many partitions, SHARE_SESSION_LIMIT_REACHED if the table is full.
         """
         if has_acknowledgements:
             raise KafkaError(
@@ -127,7 +128,7 @@ class ShareSessionTable:
         forgotten: Iterable[TopicPartition],
         connection_id: int,
     ) -> ShareSession:
-        """The session after an incremental ShareFetch; see the module's text for who joins."""
+        """Updates the session by an incremental ShareFetch; the module docstring says which partitions join."""
         session = self._expect(key, epoch, connection_id)
         added = [entry.partition for entry in listed if entry.joins and entry.partition not in session.partitions]
         self._check_size(len(session.partitions) + len(added))
@@ -140,7 +141,7 @@ class ShareSessionTable:
         return session
 
     def acknowledge(self, key: ShareSessionKey, epoch: int, connection_id: int) -> ShareSession:
-        """The session of a ShareAcknowledge that neither opens nor closes it; its epoch goes on like any other's."""
+        """The session of a ShareAcknowledge that does not close it; its epoch advances as with a ShareFetch."""
         if epoch == INITIAL_EPOCH:
             raise KafkaError(
                 ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A ShareAcknowledge cannot open a share session (epoch 0)"
@@ -150,7 +151,7 @@ class ShareSessionTable:
         return session
 
     def expect(self, key: ShareSessionKey, connection_id: int) -> ShareSession:
-        """The session that a request with the final epoch closes; SHARE_SESSION_NOT_FOUND where there is none."""
+        """The session that a request with the final epoch closes; SHARE_SESSION_NOT_FOUND if it does not exist."""
         session = self._sessions.get(key)
         if session is None or session.connection_id != connection_id:
             raise KafkaError(

@@ -1,22 +1,24 @@
-"""ShareFetch at the leaders, for the sessions of one gateway.
+"""ShareFetch and ShareAcknowledge calls to the leaders, for the share sessions of one gateway.
 
-With one leader the request waits there. With several, only what will be delivered may be acquired, because every
-acquisition counts as a delivery. So the leaders are first asked one after the other without waiting, until one has
-records; where none has, all are asked to wait, and the first that wakes is the answer. What the others bring later is
-kept and is the answer to the session's next ShareFetch; meanwhile they are not asked again. The locks of kept records
-run already: the client is told what is left of their time, and where that is too little the records are released.
+With one leader, the request waits at that leader. With several, only records that will be delivered may be acquired,
+because every acquisition counts as a delivery. So the gateway first asks the leaders one after the other without
+waiting, until one returns records. If none does, all leaders are asked to wait, and the first response with records is
+delivered. Later responses of the other leaders are kept for the session's next ShareFetch; until then these leaders are
+not asked again. The acquisition locks of kept records are already running: the client is told the remaining lock time,
+and records with too little of it are released.
 
-Acknowledgements go first, to every leader at once, and their results are in the answer whatever the fetch brings. One
-that comes late, after its record's lock ran out, must not meet an acquisition of the record that the member has not
-seen yet: it would be confirmed, and the record delivered afterwards. So fetches are numbered, and an acknowledgement
-says up to which number the answers of its leader were delivered; the leader refuses it for what was acquired later. Of
-each leader at most one answer of a session is undelivered: under way, waiting at the leader, or kept.
+Acknowledgements are sent first, to all leaders at once, and their results are in the response whatever the fetch
+returns. An acknowledgement may arrive after its record's lock expired. It must not apply to a newer acquisition that
+the member has not seen: it would succeed, and the record would be delivered afterwards. So fetches are numbered, and
+each acknowledgement carries the number up to which responses of its leader were delivered. The leader rejects it for
+records that were acquired later. Of each leader, at most one response of a session is undelivered: in flight, waiting
+at the leader, or kept.
 
-The end of a session (final epoch, lost connection, replacement by another connection) releases what its member holds at
-every leader that the session used. Calls that are still under way then are not cancelled, as the leader could not be
-told; the records that they still bring are released one by one when they arrive (by acknowledgements of type RELEASE,
-so that nothing is taken from a newer session of the same member). What a call acquired whose answer was lost is taken
-back; see `session_releases` for both.
+The end of a session (final epoch, lost connection, replacement by another connection) releases the member's records at
+every leader that the session used. Calls in flight are not cancelled then, as the leader could not be told. Records
+that they still return are released one by one on arrival, by acknowledgements of type RELEASE, so that a newer session
+of the same member loses nothing. Acquisitions of a call whose response was lost are reverted. `session_releases` does
+both.
 """
 
 from __future__ import annotations
@@ -43,17 +45,18 @@ Acknowledgements = Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBa
 AcquiredRecords = leader_pb2.ShareFetchResponse.AcquiredRecords
 
 UNAVAILABLE_PAUSE_MS = 200
-"""That a leader is away is answered only after this time (or the request's wait), so that nobody asks in a circle."""
+"""An unavailable leader is reported after this time (or the request's wait), to keep clients from a tight retry loop.
+"""
 LAST_WORDS_MS = 500
-"""How long after the request's wait the first answer of a session is held for leaders whose wait is over as well."""
+"""How long, after the request's wait, a session's first response is held for leaders whose wait is over as well."""
 KEPT_LOCK_SHARE_MIN = 0.5
-"""Kept records are delivered only while so much of their acquisition lock is left; others are released."""
+"""Kept records are delivered only while at least this fraction of their lock is left; others are released."""
 _RELEASE = bytes([AcknowledgeType.RELEASE])
 
 
 @dataclass(slots=True, kw_only=True)
 class FetchTerms:
-    """What a ShareFetch asks for, as in its request."""
+    """The parameters of a ShareFetch request."""
 
     max_wait_ms: int
     min_bytes: int
@@ -66,7 +69,7 @@ class FetchTerms:
 
 @dataclass(slots=True)
 class PartitionAnswer:
-    """What one partition's entry in the response will be; `records` are whole batches in order."""
+    """One partition's entry in the response; `records` are whole batches in order."""
 
     key: TopicPartition
     error_code: int = 0
@@ -86,9 +89,9 @@ class PartitionAnswer:
 
 @dataclass(slots=True)
 class LeaderAnswer:
-    """The answer of one leader. `unavailable`: it gave none, and the partitions say so.
+    """One leader's response. `unavailable`: the call failed, and the partitions have the error.
 
-    `lock_timeout_ms` is how long the locks of its records last from the time when it is delivered.
+    `lock_timeout_ms` is how long the locks of its records last, from the time of delivery.
     """
 
     address: str
@@ -96,7 +99,7 @@ class LeaderAnswer:
     lock_timeout_ms: int = 0
     unavailable: bool = False
     fetch_number: int = 0
-    """Of the fetch that it answers; acknowledgements have none."""
+    """Number of the fetch that it answers; acknowledgements have none."""
     arrived_at: float = 0.0
     """The event loop's time in seconds."""
 
@@ -111,9 +114,9 @@ class LeaderAnswer:
 
 @dataclass(slots=True)
 class _SessionCalls:
-    """The leaders that a session has used, answers that came too late, and calls that still wait.
+    """The leaders that a session has used, its kept responses, and its calls that still wait at leaders.
 
-    `undelivered`: by the address of its leader, the number of the fetch whose answer is under way or kept.
+    `undelivered`: for each leader address, the number of the fetch whose response is in flight or kept.
     """
 
     addresses: dict[str, None] = field(default_factory=dict)
@@ -123,14 +126,14 @@ class _SessionCalls:
     last_fetch_number: int = 0
 
     def settled(self, answer: LeaderAnswer) -> None:
-        """The answer will be delivered before any acknowledgement that comes from now on, or not at all."""
+        """Notes that the response is delivered before any later acknowledgement, or never."""
         if answer.fetch_number and self.undelivered.get(answer.address) == answer.fetch_number:
             del self.undelivered[answer.address]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """Partitions by the address of their leader, and the answers of those without one."""
+    """Partitions by the address of their leader, and the responses of partitions without a leader."""
 
     fetch: dict[str, list[TopicPartition]] = field(default_factory=dict)
     acknowledge: dict[str, dict[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]]] = field(
@@ -140,7 +143,7 @@ class _Plan:
 
 
 class ShareFetcher:
-    """See the module's text."""
+    """Share fetches and acknowledgements of all sessions of one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -158,9 +161,10 @@ class ShareFetcher:
         *,
         is_first: bool = False,
     ) -> list[LeaderAnswer]:
-        """The answers of all leaders involved; a partition may be in two of them, once acknowledged, once fetched.
+        """The responses of all leaders involved; a partition may be in two, acknowledged in one and fetched in the
+        other.
 
-        `is_first`: the answer opens the session, so it has the leaders' last word about each partition.
+        `is_first`: the response opens the session, so it has the final state of each partition at its leader.
         """
         if not self._gateway.moving.is_calm:
             await self._gateway.moving.begin().until_served((*fetched, *acknowledgements))
@@ -210,7 +214,7 @@ class ShareFetcher:
         return answers
 
     async def release(self, session: ShareSession) -> None:
-        """Ends what a session has at the leaders; the session itself is out of the table already."""
+        """Ends a session at its leaders; the session was already removed from the table."""
         calls = self._calls.pop(session, None)
         if calls is None:
             return
@@ -220,7 +224,7 @@ class ShareFetcher:
         await asyncio.gather(*(self._releases.end_session(session.key, address, last) for address in calls.addresses))
 
     def inherit(self, old: ShareSession, new: ShareSession) -> None:
-        """Gives what the replaced session of the same member and connection has at the leaders to the new one."""
+        """Passes the replaced session's leader state to the new session of the same member and connection."""
         calls = self._calls.pop(old, None)
         if calls is not None:
             self._calls[new] = calls
@@ -261,7 +265,7 @@ class ShareFetcher:
             asyncio.ensure_future(self._acknowledge(session, address, batches, is_renew_ack=terms.is_renew_ack))
             for address, batches in plan.acknowledge.items()
         ]
-        # They go first on each leader's stream: a late ACCEPT must not meet the record's next acquisition.
+        # Acknowledgements go first on each leader's stream: a late ACCEPT must not meet the record's next acquisition.
         await asyncio.sleep(0)
         answers: list[LeaderAnswer] = []
         if not terms.is_renew_ack:
@@ -296,7 +300,7 @@ class ShareFetcher:
         return answers
 
     async def _last_words(self, session: ShareSession, calls: _SessionCalls) -> list[LeaderAnswer]:
-        """The answers of leaders whose time is over, too: a share-partition that was loading at first may be ready."""
+        """Responses of leaders whose wait is over as well: a share-partition that was loading before may be ready."""
         tasks = list(calls.waiting.values())
         await asyncio.wait(tasks, timeout=LAST_WORDS_MS / 1000)
         quiet = [
@@ -330,7 +334,7 @@ class ShareFetcher:
         return []
 
     def _next_kept(self, session: ShareSession, calls: _SessionCalls) -> LeaderAnswer | None:
-        """The first kept answer whose records still have time; those before it are given back."""
+        """The first kept response with enough lock time left; the records of those before it are released."""
         _harvest(calls)
         now = asyncio.get_running_loop().time()
         while calls.kept:
@@ -407,7 +411,7 @@ class ShareFetcher:
         return self._last_fetch_number
 
     def _delivered_fetch_number(self, session: ShareSession, address: str) -> int:
-        """The last fetch at a leader, or a number after it, whose answer acknowledgements may be about."""
+        """The highest fetch number that acknowledgements to a leader may refer to; later responses are undelivered."""
         calls = self._calls.get(session)
         undelivered = None if calls is None else calls.undelivered.get(address)
         return self._last_fetch_number if undelivered is None else undelivered - 1
@@ -509,12 +513,12 @@ class ShareFetcher:
         ]
         return LeaderAnswer(address, results, answer.acquisition_lock_timeout_ms)
 
-    # What nobody will get
+    # Undeliverable records
 
     def _give_back(
         self, session: ShareSession, answers: Sequence[LeaderAnswer], unwanted: Callable[[TopicPartition], bool]
     ) -> None:
-        """Takes the records of unwanted partitions out of the answers and releases them."""
+        """Removes records of unwanted partitions from the responses and releases them."""
         for answer in answers:
             dropped = [part for part in answer.partitions if part.acquired and unwanted(part.key)]
             if dropped:
@@ -549,7 +553,7 @@ class ShareFetcher:
 
 
 def _harvest(calls: _SessionCalls) -> None:
-    """Keeps what waiting calls brought; those that brought nothing are forgotten."""
+    """Keeps responses of finished waiting calls that have records or errors; the others are dropped."""
     for address in [address for address, task in calls.waiting.items() if task.done()]:
         answer = calls.waiting.pop(address).result()
         if answer.has_records or answer.has_errors:
