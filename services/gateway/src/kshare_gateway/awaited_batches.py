@@ -24,9 +24,7 @@ from kshare_wire.messages import Buffer
 from kshare_wire.record_batches import read_header
 
 KEPT_S = 10.0
-"""How long a batch is awaited; longer than the delivery of a request that was sent before the client read the
-rejection.
-"""
+"""How long a batch is awaited; longer than the delivery of requests sent before the client read the rejection."""
 
 SENT_AGAIN = frozenset(
     {

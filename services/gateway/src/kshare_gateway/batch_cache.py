@@ -1,12 +1,12 @@
-"""Record batches that the gateway holds, from read-ahead and from earlier answers (docs/internals/gateway.md).
+"""Cache of record batches from read-ahead and from earlier responses (docs/internals/gateway.md).
 
-Batches of a log only ever lose superseded records, so nothing is invalidated by time. After the disk of a leader was
-lost, a log has other records at the same offsets, in a later leader epoch: so runs are named with the leader epoch of
-their batches, and a batch replaces those of other epochs at its offsets. Where a lost leader was given up, its
-partitions' batches are forgotten at once (`drop_partition`). The oldest used ones go when the total passes the limit
-(`kshare.gateway.cache.bytes`). A ShareFetch names at most NAMED_RUNS runs of offsets near the place
-where the partition is read, so that requests stay small; while it is under way the partition is pinned, because the
-leader's answer relies on what was named. Batches are looked up by their base offset.
+Batches of a log only ever lose superseded records, so no entry is invalidated by time. After a leader's disk was lost,
+its log has other records at the same offsets, in a later leader epoch. So runs are named with the leader epoch of their
+batches, and a batch replaces those of other epochs at its offsets. If a lost leader was given up, its partitions'
+batches are dropped at once (`drop_partition`). The least recently used batches are evicted when the total exceeds the
+limit (`kshare.gateway.cache.bytes`). A ShareFetch names at most NAMED_RUNS runs of offsets near the partition's read
+position, so that requests stay small. While it is in flight the partition is pinned, because the leader's response
+relies on the named runs. Batches are looked up by their base offset.
 
 `split_batches` cuts the payload of a Fetch by the batches' headers: the length is at bytes 8 to 12, the last offset's
 delta at bytes 23 to 27 (Kafka's record batch format, magic 2).
@@ -30,7 +30,7 @@ _DELTA = struct.Struct(">i")
 
 
 class CachedBatch(NamedTuple):
-    """A whole record batch as it is in the log."""
+    """A whole record batch as stored in the log."""
 
     base_offset: int
     last_offset: int
@@ -38,12 +38,12 @@ class CachedBatch(NamedTuple):
 
     @property
     def leader_epoch(self) -> int:
-        """In which it was written."""
+        """The leader epoch in which the batch was written."""
         return leader_epoch_of(self.data)
 
 
 class OffsetRun(NamedTuple):
-    """Both ends are included."""
+    """A run of offsets with one leader epoch; both ends are included."""
 
     first_offset: int
     last_offset: int
@@ -51,7 +51,7 @@ class OffsetRun(NamedTuple):
 
 
 def split_batches(payload: memoryview) -> list[CachedBatch]:
-    """The whole batches at the start of a payload; the rest, which may be half a batch, is left out."""
+    """The whole batches at the start of a payload; a partial batch at the end is left out."""
     batches = []
     position, end = 0, len(payload)
     while position + BATCH_HEADER_SIZE <= end:
@@ -66,7 +66,7 @@ def split_batches(payload: memoryview) -> list[CachedBatch]:
 
 
 class _Partition:
-    """What is cached of one partition: batches by base offset, and the runs that they make."""
+    """The cached batches of one partition by base offset, and the runs that they form."""
 
     __slots__ = ("batches", "first_offsets", "last_offsets", "leader_epochs", "next_offset", "pins")
 
@@ -75,19 +75,19 @@ class _Partition:
         self.first_offsets: list[int] = []
         self.last_offsets: list[int] = []
         self.leader_epochs: list[int] = []
-        """Of each run."""
+        """The leader epoch of each run."""
         self.next_offset = 0
         self.pins = 0
 
     def overlapping(self, first: int, last: int) -> list[CachedBatch]:
-        """The batches that hold some of the offsets."""
+        """The batches that overlap the offsets."""
         index = bisect_right(self.first_offsets, last) - 1
         if index < 0 or self.last_offsets[index] < first:
             return []
         return [batch for batch in self.batches.values() if batch.base_offset <= last and batch.last_offset >= first]
 
     def add_run(self, first: int, last: int, leader_epoch: int) -> bool:
-        """Joins the run with its neighbours of the same leader epoch; False where it overlaps one."""
+        """Adds a run and merges it with neighbours of the same leader epoch; False if it overlaps a run."""
         index = bisect_right(self.first_offsets, first)
         if index and self.last_offsets[index - 1] >= first:
             return False
@@ -112,7 +112,7 @@ class _Partition:
         return True
 
     def remove_run(self, first: int, last: int) -> None:
-        """Takes offsets out of the run that holds them all."""
+        """Removes offsets from the run that holds them all."""
         index = bisect_right(self.first_offsets, first) - 1
         run_first, run_last = self.first_offsets[index], self.last_offsets[index]
         if run_first == first and run_last == last:
@@ -129,7 +129,7 @@ class _Partition:
 
 
 class BatchCache:
-    """The cache; see the module's text. `limit_bytes` counts record bytes."""
+    """An LRU cache of record batches. `limit_bytes` counts record bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -138,9 +138,9 @@ class BatchCache:
         self.size_bytes = 0
 
     def put(self, key: TopicPartition, batch: CachedBatch) -> None:
-        """Keeps a batch, unless it is held already or would be more than the whole limit.
+        """Adds a batch, unless it is already cached or larger than the whole limit.
 
-        It takes the place of batches of other leader epochs.
+        It replaces batches of other leader epochs.
         """
         if len(batch.data) > self._limit_bytes:
             return
@@ -164,7 +164,7 @@ class BatchCache:
             self._evict()
 
     def get(self, key: TopicPartition, base_offset: int, leader_epoch: int) -> CachedBatch | None:
-        """The batch that was written in `leader_epoch`; a leader of an older version does not say it (0)."""
+        """The batch that was written in `leader_epoch`; 0, from a leader of an older version, matches any epoch."""
         partition = self._partitions.get(key)
         batch = None if partition is None else partition.batches.get(base_offset)
         if batch is None or leader_epoch not in (0, batch.leader_epoch):
@@ -173,7 +173,7 @@ class BatchCache:
         return batch
 
     def pin(self, key: TopicPartition) -> list[OffsetRun]:
-        """The runs to name in a request; until `unpin`, none of the partition's batches goes."""
+        """The runs to name in a request; until `unpin`, no batch of the partition is evicted."""
         partition = self._partitions.get(key)
         if partition is None:
             partition = self._partitions[key] = _Partition()
@@ -192,7 +192,7 @@ class BatchCache:
         self._forget_if_empty(key, partition)
 
     def advance(self, key: TopicPartition, next_offset: int) -> int:
-        """Notes where the partition is read next; returns the first offset from there on that is not cached."""
+        """Sets the partition's read position; returns the first offset from there on that is not cached."""
         partition = self._partitions.get(key)
         if partition is None:
             return next_offset
@@ -203,12 +203,12 @@ class BatchCache:
         return next_offset
 
     def drop_topic(self, topic_id: bytes) -> None:
-        """Forgets a topic that was deleted."""
+        """Drops a deleted topic."""
         for key in [key for key in self._partitions if key.topic_id == topic_id]:
             self.drop_partition(key)
 
     def drop_partition(self, key: TopicPartition) -> None:
-        """Forgets what is cached of a partition whose log began anew."""
+        """Drops a partition whose log began anew."""
         partition = self._partitions.get(key)
         if partition is None:
             return
@@ -217,7 +217,7 @@ class BatchCache:
         self._forget_if_empty(key, partition)
 
     def _evict(self) -> None:
-        """Removes the oldest used batches until the total is under the limit; pinned ones count as used just now."""
+        """Evicts the least recently used batches until the total fits the limit; pinned ones count as just used."""
         for _ in range(len(self._order)):
             if self.size_bytes <= self._limit_bytes:
                 return

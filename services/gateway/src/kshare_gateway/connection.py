@@ -102,9 +102,7 @@ class _Slot:
 
     def __init__(self, api_key: int, version: int, request_bytes: int, started_at: float) -> None:
         self.elements = 0
-        """Elements of a request of SLICED_REQUEST_BYTES or more; shorter requests have so few that they are not
-        counted.
-        """
+        """Elements of a request of SLICED_REQUEST_BYTES or more; shorter ones have so few that they are not counted."""
         self.api_key = api_key
         self.version = version
         self.started_at = started_at

@@ -1,8 +1,8 @@
-"""What all handlers of one gateway share: the catalog, the way to leaders, share sessions, the cache, tasks.
+"""The objects that all handlers of a gateway share: catalog, calls to leaders, share sessions, cache and tasks.
 
-Where clients go: every gateway serves every partition, but clients want one broker for each. `ClientBrokers` spreads
-the partitions of one leader over as few gateways as possible (one, where there are no more gateways than leaders), so
-that a ShareFetch mostly has one leader and can wait there.
+Every gateway serves every partition, but clients want one broker for each. `ClientBrokers` spreads the partitions of
+one leader over as few gateways as possible (one, if there are no more gateways than leaders), so that a ShareFetch
+mostly has one leader and can wait there.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.network import CallFailed, Method, Payload, Request, Response
 
 CALL_TIMEOUT_MS = 10_000
-"""How long a leader or the coordinator may take beyond the time that the request itself asks it to wait."""
+"""Timeout of calls to leaders and the coordinator, beyond the wait that the request itself asks for."""
 MAXIMUM_WAIT_MS = 60_000
-"""Requests that ask to wait longer are answered after this time, with nothing."""
+"""Longest wait of a request; one that asks for more gets an empty response after this time."""
 
 log = logging.getLogger("kshare_gateway")
 
 
 class Gateway:
-    """See the module's text."""
+    """The shared state of one gateway."""
 
     def __init__(self, *, settings: GatewaySettings, incarnation: str, catalog: CatalogFollower) -> None:
         self.settings = settings
@@ -74,7 +74,7 @@ class Gateway:
         return self.catalog.view
 
     def client_brokers(self, listener: str) -> ClientBrokers:
-        """What clients of a listener are told for partitions, by the newest view."""
+        """The brokers that clients of a listener are told for partitions, by the newest view."""
         found = self._client_brokers.get(listener)
         if found is None or found.nodes is not self.view.nodes:
             found = self._client_brokers[listener] = ClientBrokers(self.view, listener)
@@ -89,14 +89,14 @@ class Gateway:
         *,
         wait_ms: int = 0,
     ) -> Coroutine[Any, Any, tuple[Response, memoryview]]:
-        """The leader's answer; CallFailed or one of its kinds where there is none."""
+        """The leader's response; CallFailed or a subclass without one."""
         channel = self.catalog.channel(address)
         return channel.call(method, request, payload, timeout_ms=CALL_TIMEOUT_MS + wait_ms)
 
     async def call_coordinator(
         self, method: Method[Request, Response], request: Request, *, timeout_ms: int = CALL_TIMEOUT_MS
     ) -> Response:
-        """The active coordinator's answer; CallFailed or one of its kinds where there is none."""
+        """The active coordinator's response; CallFailed or a subclass without one."""
         return await self.catalog.coordinators.call_active(method, request, timeout_ms=timeout_ms)
 
     async def call_group_coordinator(
@@ -108,9 +108,9 @@ class Gateway:
         timeout_ms: int = CALL_TIMEOUT_MS,
         order_key: Hashable = None,
     ) -> Response:
-        """The answer of the group's coordinator; KafkaError NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE without one.
+        """The group coordinator's response; KafkaError NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE without one.
 
-        Clients look the coordinator up then, and come back. `order_key`: see kshare_rpc.coordinator_calls.
+        After these errors clients look the coordinator up and retry. `order_key`: see kshare_rpc.coordinator_calls.
         """
         with no_answer_as_kafka_says():
             return await self.catalog.coordinators.call_owner(
@@ -118,7 +118,7 @@ class Gateway:
             )
 
     def leader_of(self, key: TopicPartition) -> tuple[str, ErrorCode]:
-        """The address of a partition's leader, or why there is none: the code that makes clients look again."""
+        """The address of a partition's leader, or an error code that makes clients refresh their metadata."""
         view = self.view
         topic = view.topics_by_id.get(key.topic_id)
         if topic is None:
@@ -130,7 +130,7 @@ class Gateway:
 
     @staticmethod
     def code_for_names(code: int) -> int:
-        """A leader's code for a client that named the topic: it does not know what UNKNOWN_TOPIC_ID is about."""
+        """A leader's error code for a client that named the topic; such clients do not know UNKNOWN_TOPIC_ID."""
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code == ErrorCode.UNKNOWN_TOPIC_ID else code
 
     def session_owner(self, group_id: str, member_id: str) -> leader_pb2.ShareSessionOwner:
@@ -144,14 +144,14 @@ class Gateway:
         return int(text) if text else self.configs.integer("group.share.record.lock.duration.ms")
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Runs work in the background; what it raises is logged."""
+        """Runs work in the background; exceptions are logged."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._background_done)
         return task
 
     async def finish_background(self, grace_ms: int) -> None:
-        """Lets background work end for `grace_ms`, then cancels it."""
+        """Waits up to `grace_ms` for background work, then cancels it."""
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=grace_ms / 1000)
         rest = list(self._tasks)
@@ -167,7 +167,7 @@ class Gateway:
 
 @contextmanager
 def no_answer_as_kafka_says() -> Iterator[None]:
-    """KafkaError NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE for a call that got no answer."""
+    """Turns a call without a response into KafkaError NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE."""
     try:
         yield
     except NotCoordinator as refusal:
@@ -179,7 +179,7 @@ def no_answer_as_kafka_says() -> Iterator[None]:
 class ClientBrokers:
     """The gateways that clients of one listener are told for partitions; made once for each set of nodes.
 
-    See the module's text.
+    The module docstring has the rules.
     """
 
     def __init__(self, view: CatalogView, listener: str) -> None:
@@ -197,7 +197,7 @@ class ClientBrokers:
         self._candidates_without_leader = self._gateways[:: max(1, len(leaders))]
 
     def broker(self, topic: coordinator_pb2.Topic, partition: int) -> int:
-        """The gateway that clients are told for a partition, -1: there is none."""
+        """The gateway that clients are told for a partition; -1 without one."""
         if not self._gateways:
             return -1
         candidates = self._candidates.get(topic.partitions[partition].leader_node_id, self._candidates_without_leader)
@@ -206,7 +206,7 @@ class ClientBrokers:
         return candidates[crc32(topic.topic_id + partition.to_bytes(4, "big")) % len(candidates)]
 
     def is_reachable(self, topic: coordinator_pb2.Topic, partition: int) -> bool:
-        """Whether the partition's leader lives."""
+        """Whether the partition's leader is live."""
         return topic.partitions[partition].leader_node_id in self._live_leaders
 
 

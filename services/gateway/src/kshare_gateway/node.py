@@ -1,8 +1,8 @@
-"""The whole gateway: the sockets that clients connect to, their connections, and what all of them share.
+"""The gateway node: its listening sockets, client connections, and the objects that they share.
 
-Order of the start: the sockets are bound (so that the advertised ports are known), the node registers, the first view
-of the catalog comes, and only then clients are accepted. `new_connection` is the protocol of one client; a socket uses
-it, and so does a simulation with transports of its own.
+Start order: the sockets are bound (so that the advertised ports are known), the node registers, the first view of the
+catalog arrives, and only then are clients accepted. `new_connection` makes the protocol of one client; sockets use it,
+and so does a simulation with its own transports.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from kshare_gateway.tls_listener import TlsListener
 
 RELEASE_GRACE_MS = 2_000
-"""How long the end of the process waits for the leaders to release what the clients held."""
+"""How long a stopping process waits for leaders to release the records that its clients held."""
 
 
 class GatewayNode:
-    """A gateway; docs/architecture.md says what every node has. InvalidConfig where its certificates are unusable."""
+    """A gateway node; docs/architecture.md says what every node has. InvalidConfig if its certificates are unusable."""
 
     def __init__(self, *, environment: Environment, network: Network, settings: GatewaySettings) -> None:
         self._configs = DynamicConfigs(settings.configs)
@@ -80,17 +80,17 @@ class GatewayNode:
 
     @property
     def address(self) -> str:
-        """Where clients of the first listener connect ("host:port"), with the port that was really bound."""
+        """The address ("host:port") of the first listener, with the port that was actually bound."""
         assert self._address, "the gateway is not started, or has no client_listen"
         return self._address
 
     def new_connection(self, listener: str = PLAINTEXT_LISTENER) -> ClientConnection:
-        """The protocol of a new client connection, which came by a listener of this name."""
+        """The protocol of a new client connection on the listener of this name."""
         self._last_connection_id += 1
         return ClientConnection(self._last_connection_id, self._environment, listener)
 
     async def start(self) -> None:
-        """Binds, registers, and returns when clients are accepted."""
+        """Binds, registers, and returns once clients are accepted."""
         settings = self._settings
         endpoints = [await self._bind(listener) for listener in self._listeners]
         await self._catalog.start(
@@ -111,7 +111,10 @@ class GatewayNode:
         self._is_started = True
 
     def _tls_listener(self, listener: GatewayListener) -> TlsListener:
-        from kshare_gateway.tls_listener import TlsListener, TlsListenerEnvironment  # loads a library that few need
+        from kshare_gateway.tls_listener import (
+            TlsListener,
+            TlsListenerEnvironment,
+        )  # loads a library that few gateways need
 
         environment = TlsListenerEnvironment(
             refusal=self._refusal,
@@ -121,7 +124,7 @@ class GatewayNode:
         return TlsListener(listener, self._configs, environment)
 
     async def _bind(self, listener: GatewayListener) -> coordinator_pb2.Node.Listener:
-        """Opens a listener's socket, which takes nobody yet; what its clients are told."""
+        """Binds a listener's socket, which accepts no connections yet; returns the address that clients are told."""
         tls = self._tls_listeners.get(listener.name)
         if tls is not None:
             port = await tls.bind(listener.host, listener.port)
@@ -140,9 +143,9 @@ class GatewayNode:
         )
 
     async def stop(self, grace_ms: int) -> None:
-        """Answers requests under way for `grace_ms`, closes all connections, and releases what their members held.
+        """Answers requests in flight for `grace_ms`, closes all connections, and releases their members' records.
 
-        The catalog goes first: whoever asks another gateway from now on is not sent to this one.
+        The gateway leaves the catalog first, so that other gateways stop sending clients here.
         """
         self._is_stopping = True
         for server in self._servers:
@@ -176,11 +179,11 @@ class GatewayNode:
         return []
 
     def cluster_problems(self) -> list[str]:
-        """What keeps the cluster from serving, by this gateway's view of the catalog."""
+        """Problems that keep the cluster from serving, by this gateway's view of the catalog."""
         return problems_of_view(self._gateway.view)
 
     def register_metrics(self, metrics: Metrics) -> None:
-        """Shows what this node counts among the metrics of its process."""
+        """Adds this node's metrics to those of its process."""
         self._gateway.measures.now = metrics.now
         source = GatewaySource(self._gateway.measures, self._at_the_moment)
         metrics.add_node("gateway", self._settings.node_id, source, self.problems)
@@ -232,7 +235,7 @@ class GatewayNode:
         return None
 
     def _refusal(self) -> str | None:
-        """Why there can be no further connection now; those in their handshake count."""
+        """Why a further connection is refused now, or None; connections in their handshake count."""
         if self._is_stopping:
             return "the gateway is stopping"
         limit = self._configs.integer("max.connections")

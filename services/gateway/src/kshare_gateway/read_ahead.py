@@ -1,9 +1,9 @@
-"""Reads on while the client works, so that the next ShareFetch needs control only (docs/internals/gateway.md).
+"""Read-ahead into the cache, so that the next ShareFetch needs no record bytes (docs/internals/gateway.md).
 
-After an answer with records, where less is cached ahead of the partition's next offset than that answer took, one
-`Fetch` in the background brings about twice as many bytes, at least READ_AHEAD_MINIMUM_BYTES. There is never more than
-one under way for a partition, and none when the log has nothing more (the high watermark). What it brings goes to the
-cache and nowhere else; when it fails nothing is lost, the leader then sends the bytes with its answer.
+It starts after a response with records, while the client works, if less is cached ahead of the partition's next offset
+than that response took. One background `Fetch` reads about twice as many bytes, at least READ_AHEAD_MINIMUM_BYTES. At
+most one is in flight for a partition, and none when the log has no more records (the high watermark). The result goes
+only to the cache. A failure loses nothing: the leader then sends the bytes with its response.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READ_AHEAD_MAXIMUM_BYTES = 8 * 1024 * 1024
 
 
 class ReadAhead:
-    """See the module's text."""
+    """The read-ahead of one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -30,7 +30,7 @@ class ReadAhead:
     def after_answer(
         self, key: TopicPartition, address: str, answer: leader_pb2.ShareFetchResponse.Partition, taken_bytes: int
     ) -> None:
-        """Notes where the partition is read next and starts a Fetch where little is cached ahead."""
+        """Sets the partition's read position and starts a Fetch if little is cached ahead."""
         if not self._limit_bytes or not answer.acquired_records:
             return
         next_offset = answer.next_fetch_offset

@@ -1,4 +1,4 @@
-"""What a handler gets beside the request, and the ways in which it can end without an ordinary answer."""
+"""The context that a handler gets beside the request, and the exception that closes the connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kshare_rpc.catalog import PLAINTEXT_LISTENER
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """Who asks, and in which version. `client_host` is "/ip", as Kafka shows it."""
+    """The client, connection and version of a request. `client_host` is "/ip", as Kafka shows it."""
 
     gateway: Gateway
     share_fetcher: ShareFetcher
@@ -23,20 +23,20 @@ class RequestContext:
     client_id: str
     version: int
     listener: str = PLAINTEXT_LISTENER
-    """The listener that the client came by: it is told the addresses that gateways have for clients of this one."""
+    """The client's listener: the client is told the addresses that gateways have for this listener."""
     is_wanted: Callable[[], bool] = lambda: True
-    """False once the connection is closed: then nobody waits for the answer."""
+    """False once the connection is closed, so that the response is of no use."""
     account: MemoryAccount | None = None
-    """What the connection holds of the gateway's memory; None: there is no limit."""
+    """The connection's part of the gateway's memory; None: no limit."""
 
     def count_elements(self) -> ElementCount:
-        """For a loop over elements of the request or of the catalog; see `kshare_core.work_slices`."""
+        """Counts the elements in a loop over the request or the catalog; see `kshare_core.work_slices`."""
         return ElementCount(self.gateway.slices, self.is_wanted)
 
     async def reserve_answer(
         self, asked_bytes: int, *, least_bytes: int = LEAST_ANSWER_BYTES, expected_bytes: int = 0
     ) -> int:
-        """See `MemoryAccount.reserve_answer`; WorkAbandoned where the connection was closed meanwhile."""
+        """See `MemoryAccount.reserve_answer`; WorkAbandoned if the connection was closed meanwhile."""
         if self.account is None or asked_bytes <= 0:
             return asked_bytes
         granted = await self.account.reserve_answer(asked_bytes, least_bytes=least_bytes, expected_bytes=expected_bytes)
@@ -46,4 +46,4 @@ class RequestContext:
 
 
 class ConnectionMustClose(Exception):
-    """There is no answer that could tell the client what went wrong, so its connection is closed; the text says why."""
+    """Closes the connection, because no response could tell the client what went wrong; the text says why."""

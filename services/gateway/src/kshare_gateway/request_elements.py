@@ -1,9 +1,9 @@
-"""How many elements a request may have in its arrays: kshare.request.max.elements.
+"""The limit of elements in a request's arrays: kshare.request.max.elements.
 
-Elements that depend on each other are worked on in one turn of the gateway's loop, and in one turn or command of the
-role behind it. So a request of more elements than the limit is refused before its handler begins, by INVALID_REQUEST.
-Two kinds of APIs have no such limit: those that are answered in parts (`request_parts`), where it counts for each part,
-and those whose handlers work in slices. Elements of one byte (acknowledge types) do not count.
+Interdependent elements are processed in one turn of the gateway's loop, and in one turn or command of the role behind
+it. So a request with more elements than the limit is rejected before its handler starts, with INVALID_REQUEST. Two
+kinds of APIs have no such limit: those answered in parts (`request_parts`), where it applies to each part, and those
+whose handlers work in slices. Elements of one byte (acknowledge types) do not count.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ WORKED_ON_IN_SLICES = frozenset(
         ApiKey.OFFSET_FETCH,
     }
 )
-"""Their handlers divide any number of elements into slices, and into calls of at most SLICE_ELEMENTS."""
+"""APIs whose handlers divide any number of elements into slices, and into calls of at most SLICE_ELEMENTS."""
 
 
 def is_limited(api_key: int) -> bool:
-    """Whether a request, or each part of it where it is answered in parts, has a limit of elements."""
+    """Whether a request, or each part of a request that is answered in parts, has a limit of elements."""
     return api_key not in WORKED_ON_IN_SLICES
 
 
@@ -36,7 +36,7 @@ def too_many_elements(elements: int, limit: int, what: str = "The request") -> K
 
 
 def element_count(message: Message, limit: int) -> int:
-    """Elements of all arrays in a message, at every depth; where there are more than `limit`, some number above it."""
+    """Number of elements in all arrays of a message, at every depth; above `limit`, some number greater than it."""
     count = 0
     for value in message.__dict__.values():
         if not isinstance(value, list | tuple):

@@ -1,11 +1,11 @@
-"""Long requests as several short ones: handlers, coordinators and leaders get at most SLICE_ELEMENTS elements at once.
+"""Long requests split into parts: handlers, coordinators and leaders get at most SLICE_ELEMENTS elements at once.
 
-A request of 200,000 elements would otherwise be one loop in the gateway and one command, decided in one turn, at a
-coordinator. Only APIs are split whose elements do not depend on each other. An error of a whole part is told for the
-elements of that part. A part has more elements only where a single one has them in arrays of its own; above
-kshare.request.max.elements such a part is refused (`request_elements`).
+Otherwise a request of 200,000 elements would be one loop in the gateway and one command, decided in one turn, at a
+coordinator. Only APIs with independent elements are split. An error of a whole part is reported for the elements of
+that part. A part has more elements only if a single element has them in its own arrays; above
+kshare.request.max.elements such a part is rejected (`request_elements`).
 
-Where Kafka refuses an element that is named twice, both are put in the same part, and the coordinator notices them.
+Where Kafka rejects an element that is named twice, both are put in the same part, and the coordinator detects them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from kshare_wire.messages import Body, Message
 
 @dataclass(frozen=True, slots=True)
 class _Arrays:
-    """Where the elements are in the request, and their results in the response; `inner`: within each outer element."""
+    """The fields of the elements in the request and of their results in the response; `inner`: in an outer element."""
 
     outer: tuple[str, ...]
-    """Of the first that has elements."""
+    """The first field that has elements is used."""
     results: str
     inner: str = ""
     inner_results: str = ""
 
 
 class Part(NamedTuple):
-    """A part of a request; `elements`: of all its arrays, or some number above the limit."""
+    """A part of a request; `elements` counts all its arrays, or is some number above the limit."""
 
     request: Message
     elements: int
@@ -77,7 +77,7 @@ _REFUSED_ARRAYS: Mapping[int, _Arrays] = {
         ("v3_and_below_topics",), "results_by_topic_v3_and_below", "partitions", "results_by_partition"
     ),
 }
-"""Their requests are answered as a whole; a refusal, which names every element, is made in parts."""
+"""APIs whose requests are answered as a whole; a rejection, which names every element, is made in parts."""
 
 _ONCE: Mapping[int, Callable[[Any], Any]] = {
     ApiKey.CREATE_TOPICS: attrgetter("name"),
@@ -86,7 +86,7 @@ _ONCE: Mapping[int, Callable[[Any], Any]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: attrgetter("resource_type", "resource_name"),
     ApiKey.DELETE_TOPICS: lambda topic: topic if isinstance(topic, str) else (topic.name, topic.topic_id),
 }
-"""What an outer element is about, where a request may name it once only."""
+"""The identity of an outer element, for APIs where a request may name it only once."""
 
 
 def is_splittable(api_key: int) -> bool:
@@ -106,7 +106,7 @@ def _outer(arrays: _Arrays, request: Message) -> str:
 
 
 async def repeated_together(api_key: int, request: Message, count: ElementCount) -> Message:
-    """The request with elements that it names twice or more beside each other, the third and later ones left out."""
+    """The request with repeated elements next to each other; the third and later repetitions are left out."""
     subject = _ONCE.get(api_key)
     outer = _outer(_arrays_of(api_key), request)
     if subject is None or not outer:
@@ -127,9 +127,9 @@ async def repeated_together(api_key: int, request: Message, count: ElementCount)
 
 
 def parts_of(api_key: int, request: Message, limit: int) -> Iterator[Part]:
-    """The parts of a request, in order; the request itself where it is short. Each is made when it is asked for.
+    """The parts of a request, in order, made lazily; the request itself if it is short.
 
-    `limit` is how far elements are counted.
+    Elements are counted up to `limit`.
     """
     arrays, subject = _arrays_of(api_key), _ONCE.get(api_key)
     outer = _outer(arrays, request)
@@ -147,7 +147,10 @@ def parts_of(api_key: int, request: Message, limit: int) -> Iterator[Part]:
 
 
 def _pieces(element: Any, inner: str, limit: int) -> Iterator[tuple[Any, int]]:
-    """An outer element in pieces that fit in a part, and how many elements each has, itself counted where it is one."""
+    """Splits an outer element into pieces that fit in a part, each with its element count.
+
+    The outer element itself counts where it is an element.
+    """
     if not isinstance(element, Message):
         yield element, 1
         return
@@ -182,7 +185,7 @@ def _changed(message: Message, name: str, value: Any) -> Message:
 
 
 class JoinedBody:
-    """The response that the bodies of all parts make together."""
+    """The response joined from the bodies of all parts."""
 
     def __init__(self, api_key: int) -> None:
         self._arrays = _arrays_of(api_key)
@@ -208,5 +211,5 @@ class JoinedBody:
 
 
 def _identity(result: Body) -> tuple[Any, ...]:
-    """What an outer element of a response is about."""
+    """The identity of an outer element of a response."""
     return result.get("topic"), result.get("name"), result.get("topic_id")

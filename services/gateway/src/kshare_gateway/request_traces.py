@@ -1,11 +1,11 @@
-"""Spans of requests (OpenTelemetry's conventions for messaging), where a gateway has a tracer.
+"""Spans of requests (OpenTelemetry's conventions for messaging), for a gateway with a tracer.
 
-Every request asks the tracer for a span, and gets one when it is sampled; the calls to leaders and coordinators that it
-causes become parts of its trace. Records bring traces of their own along, in the header `traceparent` of their
-producers. They are looked for only in what a sampled ShareFetch or Fetch gives out, because that opens the records:
-RECORDS_OPENED_LIMIT of them at most. The span is linked to these traces, and the gateway remembers for a while which
-acquired record belongs to which, so that the request that acknowledges it is part of the producer's own trace (of one
-record, or of several of the same trace) or is linked to all of them.
+Every request asks the tracer for a span, and gets one if it is sampled. Its calls to leaders and coordinators become
+parts of its trace. Records carry their producers' traces in the header `traceparent`. Only responses of a sampled
+ShareFetch or Fetch are searched for them, because that opens the records: at most RECORDS_OPENED_LIMIT of them. The
+span is linked to these traces. For a while the gateway remembers the trace of each acquired record. The request that
+acknowledges the record becomes part of the producer's own trace (of one record, or of several with the same trace), or
+is linked to all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kshare_wire.record_reading import open_records
 
 RECORDS_OPENED_LIMIT = 100
 OPENED_BYTES_LIMIT = 1024 * 1024
-"""Larger batches stay closed."""
+"""Larger batches are not opened."""
 REMEMBERED_RECORDS_LIMIT = 10_000
 TRACEPARENT_HEADER = "traceparent"
 
@@ -45,14 +45,14 @@ _Acquired = tuple[str, str, TopicPartition, int]
 
 
 class RequestTraces:
-    """The spans of one gateway; see the module's text."""
+    """The spans of one gateway."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._remembered: OrderedDict[_Acquired, str] = OrderedDict()
 
     def begin(self, header: RequestHeader, context: RequestContext, request: Message) -> Span | None:
-        """The span of a request; None: it is not sampled."""
+        """The span of a request; None if it is not sampled."""
         api = ApiKey(header.api_key)
         found: list[str] = []
         if api in _ACKNOWLEDGING and self._remembered:
@@ -65,7 +65,7 @@ class RequestTraces:
     def answered(
         self, span: Span, header: RequestHeader, context: RequestContext, request: Message, body: Body
     ) -> None:
-        """Before the span ends: links it to the traces of the records that are given out."""
+        """Links the span, before it ends, to the traces of the records in the response."""
         api = ApiKey(header.api_key)
         if api not in _GIVING_RECORDS:
             return
@@ -89,7 +89,7 @@ class RequestTraces:
             self._remembered.popitem(last=False)
 
     def _acknowledged(self, request: Message) -> Iterator[str]:
-        """The traces of records that the request acknowledges; they are forgotten."""
+        """Removes and yields the traces of records that the request acknowledges."""
         runs = [
             (TopicPartition(topic.topic_id, entry.partition_index), batch.first_offset, batch.last_offset)
             for topic in request.topics
@@ -153,7 +153,7 @@ def _attributes(api: ApiKey, header: RequestHeader, context: RequestContext, req
 def _given(
     api: ApiKey, context: RequestContext, body: Body
 ) -> Iterator[tuple[TopicPartition, Sequence[Buffer], Sequence[Body] | None]]:
-    """Partitions with their records, and which runs of them are the member's; None: all of them are."""
+    """Partitions with their records, and the runs that the member acquired; None: all records."""
     for topic in body.get("responses") or ():
         topic_id = topic.get("topic_id")
         if topic_id is None:
@@ -169,7 +169,7 @@ def _contains(acquired: Sequence[Body] | None, offset: int) -> bool:
 
 
 def _traced_records(records: Sequence[Buffer], limit: int) -> Iterator[tuple[int, str]]:
-    """Offsets and traceparents ("" without) of the first records; what cannot be opened is left out."""
+    """Offsets and traceparents ("" without) of the first records; records that cannot be opened are left out."""
     count = 0
     for data in records:
         view = memoryview(data)

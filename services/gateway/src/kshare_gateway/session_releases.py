@@ -97,7 +97,7 @@ class SessionReleases:
         except CallFailed as failure:
             log.info("leader %s was not told what %s gives back: %s", address, request.owner.member_id, failure)
             return False
-        if answer.error_code:  # the leader cannot store it; it retries on its own, or the locks expire
+        if answer.error_code:  # the leader cannot store it; it continues on its own, or the locks expire
             log.warning("leader %s: records of %s: code %d", address, request.owner.member_id, answer.error_code)
         return True
 

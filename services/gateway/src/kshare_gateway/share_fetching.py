@@ -161,8 +161,7 @@ class ShareFetcher:
         *,
         is_first: bool = False,
     ) -> list[LeaderAnswer]:
-        """The responses of all leaders involved; a partition may be in two, acknowledged in one and fetched in the
-        other.
+        """The responses of all leaders involved; a partition may be in two, once acknowledged, once fetched.
 
         `is_first`: the response opens the session, so it has the final state of each partition at its leader.
         """
