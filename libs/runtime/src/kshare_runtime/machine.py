@@ -314,7 +314,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         for (command, future), (_, answer) in zip(queue, answers, strict=True):
             try:
                 self._admit(command)
-            except Exception as refusal:  # whatever admit raises is the answer
+            except Exception as refusal:  # the error of admit is the answer
                 has_changed = isinstance(answer, Decision) and answer.records
                 _refuse([future], StorageFailure(f"It was written, and then: {refusal}") if has_changed else refusal)
 

@@ -20,7 +20,7 @@ from kshare_runtime.ports import Write
 
 
 class MemoryDiskFailure(StorageFailure):
-    """A write that the disk was told to refuse (`MemoryDisk.fail_next_writes`), or a later one to an unmended store."""
+    """A write that `MemoryDisk.fail_next_writes` refuses, or a later one to a store that was not mended."""
 
 
 @dataclass(slots=True)

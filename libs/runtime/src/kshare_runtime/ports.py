@@ -71,7 +71,7 @@ class StoreFigures(NamedTuple):
     running_flushes: int
     background_errors: int
     refuses_writes: int
-    """1 from a failed write until the store was opened anew, else 0."""
+    """1 from a failed write until the store is reopened, else 0."""
     times_mended: int
 
 

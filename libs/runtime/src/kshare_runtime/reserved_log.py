@@ -59,13 +59,13 @@ class ReservedLog:
         try:
             self._descriptor = os.open(self._directory / f"{number:06}.log", os.O_RDWR)
             self._written_bytes = self._length = os.fstat(self._descriptor).st_size
-        except OSError:  # it is gone already, or none is there
+        except OSError:  # the log was removed, or none exists
             self.close()
 
     def _reserve(self, descriptor: int) -> None:
         try:
             os.posix_fallocate(descriptor, self._written_bytes, RESERVED_BYTES)
-        except (OSError, AttributeError):  # no room, or a file system or operating system that cannot
+        except (OSError, AttributeError):  # no space, or a file system or operating system without support
             self.close()
             return
         self._length = self._written_bytes + RESERVED_BYTES

@@ -93,7 +93,7 @@ class RocksStore:
         self._cache = Cache(BLOCK_CACHE_BYTES)
         self._write_options = WriteOptions()
         self._write_options.sync = True
-        # Weak: a scan that its reader gives up half-way is freed with its iterator, which pins files and memory.
+        # Weak: an abandoned scan is freed with its iterator, which pins files and memory.
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._open = False
         self._open_all()
@@ -174,7 +174,7 @@ class RocksStore:
         except Exception as error:
             raise self._failure("write", error) from error
         finally:
-            handle = None  # an error's traceback would keep the database open as long as somebody has the error
+            handle = None  # an error's traceback would keep the database open as long as the error is referenced
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         handle = self._handles.get(family)
@@ -256,7 +256,7 @@ class RocksStore:
             copied.start()
             copied.note(self._database.latest_sequence_number(), copied.manifest_bytes())
             copied.close()
-            # RocksDB began new logs for it.
+            # RocksDB began new logs for the checkpoint.
             self._confirmed.note(self._database.latest_sequence_number(), self._confirmed.manifest_bytes())
         except Exception as error:
             raise StorageFailure(f"cannot copy the store {self._path} to {directory}: {error}") from error
@@ -334,7 +334,7 @@ class RocksStore:
         """Closes all open parts of the database, also where it could not be opened as a whole."""
         self._handles.clear()
         # The directory stays locked as long as anything of the database is alive, so all of it goes. A close
-        # also flushes, which fails after a failed write and is no loss: what was answered is in the log, read at open.
+        # also flushes, which fails after a failed write and is no loss: confirmed writes are in the log, read at open.
         for family in self._families.values():
             with suppress(Exception):
                 family.close()
@@ -395,7 +395,7 @@ class RocksStore:
         if problem is None:
             self._drop_torn_writes(files)
             return
-        if not self._read_only and is_open_elsewhere(self._path):  # what others are writing is not to be judged
+        if not self._read_only and is_open_elsewhere(self._path):  # files that another process writes are not checked
             problem = "lock hold by another process"
         raise StorageFailure(f"cannot open the store {self._path}: {problem}. {_advice(problem)}")
 

@@ -122,7 +122,7 @@ def _manifest_name(directory: Path) -> str | None:
 def _read_manifest(path: Path) -> Manifest:
     manifest = Manifest()
     for place, _, record in _records(path):
-        if record is None:  # an edit that RocksDB was writing at a crash; what it was about is still in the logs
+        if record is None:  # an edit that RocksDB was writing at a crash; its writes are still in the logs
             break
         try:
             manifest.apply(record)
@@ -180,7 +180,7 @@ def _check_first_log(manifest: Manifest, logs: list[WriteAheadLog], noted_logs: 
 def _newest_sequence(manifest: Manifest, logs: list[WriteAheadLog]) -> int:
     """The number of the newest write; DamagedFile where one log does not continue the one before it."""
     # Logs without a byte at the end: one was begun just before a crash, or one for each flush that failed when a store
-    # was closed that could not be written. Whether one of them had writes tells the note of what was confirmed.
+    # was closed that could not be written. The note of confirmed writes tells whether one of them had writes.
     written = list(logs)
     while written and written[-1].is_empty:
         written.pop()

@@ -6,10 +6,10 @@ whole topic is one range of keys in each family.
 | family     | rest of the key             | value |
 |------------|-----------------------------|-------|
 | log        | base offset, 8 bytes        | the batch as it is served |
-| producers  | producer id, 8 bytes        | what `producers.encode_producer` writes |
+| producers  | producer id, 8 bytes        | see `producers.encode_producer` |
 | timestamps | a timestamp + 2^63, 8 bytes | an offset, 8 bytes: no record below it is newer than the timestamp |
-| segments   | base offset, 8 bytes        | what `segments.encode_segment` writes |
-| positions  | nothing                     | what `segments.encode_positions` writes |
+| segments   | base offset, 8 bytes        | see `segments.encode_segment` |
+| positions  | nothing                     | see `segments.encode_positions` |
 | positions  | "validated-from"            | an offset, 8 bytes: see `old_batches` |
 | aborted_transactions | offset of the marker, 8 bytes | producer id, first offset, and the last stable offset after |
 |            |                             | the marker, 8 bytes each |

@@ -345,7 +345,7 @@ class PartitionLog:
                     break
         except StorageFailure as failure:
             if found:
-                return found  # the next read meets the failure first
+                return found  # the next read starts at the failure
             self._report_damage(fetch_offset, failure)
             raise
         return found

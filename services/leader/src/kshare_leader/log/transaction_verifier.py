@@ -248,7 +248,7 @@ class TransactionVerifier:
 
     def _make_ready(self, look_up: _LookUp) -> None:
         if self._look_ups.get(look_up.transactional_id) is not look_up:
-            return  # it was replaced while it backed off
+            return  # it was replaced during its back-off
         self._ready[look_up.transactional_id] = look_up
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send(), name="transaction-verifier")
@@ -322,7 +322,7 @@ class TransactionVerifier:
         if not look_up.waiting:
             return
         if not again:
-            self._make_ready(look_up)  # for what came while the call was under way
+            self._make_ready(look_up)  # for batches that came while the call was in flight
             return
         back_off_ms = self._configs.integer("add.partitions.to.txn.retry.backoff.ms")
 

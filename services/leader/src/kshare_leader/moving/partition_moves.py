@@ -97,7 +97,7 @@ class PartitionMoves:
             }
             for key, _ in self._moves.pop(topic_id, {}):
                 if self._leads(new.partition(key)):
-                    self._on_rows(key)  # the switch: what was copied is this node's now
+                    self._on_rows(key)  # the switch: the copied rows are this node's now
             if moves:
                 self._moves[topic_id] = moves
 
