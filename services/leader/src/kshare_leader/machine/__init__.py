@@ -1,1 +1,1 @@
-"""Pure machines of the leader; start at `share_partition`."""
+"""Pure state machines of the leader; start at `share_partition`."""

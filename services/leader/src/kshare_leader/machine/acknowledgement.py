@@ -1,7 +1,7 @@
-"""Acknowledgement batches as requests carry them: checked as a whole, then runs of one type.
+"""Acknowledgement batches of requests: their validation, and their split into runs of one type.
 
-The rules are those of Kafka's `SharePartition.validateAcknowledgementBatches`: batches ascend, types are
-one for the whole batch or one an offset, and RENEW needs a request that says so (KIP-1222).
+The rules are those of Kafka's `SharePartition.validateAcknowledgementBatches`: batches ascend, a batch has
+one type or one type per offset, and RENEW requires a request with IsRenewAck (KIP-1222).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RUN_OF_ONE_TYPE = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 class AcknowledgementBatch(NamedTuple):
-    """Offsets first..last and their types: one byte for all of them, or one byte an offset."""
+    """Offsets first..last and their types: one byte for all of them, or one byte per offset."""
 
     first_offset: int
     last_offset: int
@@ -57,7 +57,7 @@ def _problem(batch: AcknowledgementBatch, previous_last: int, renew_allowed: boo
 
 
 def without_below(batches: Sequence[AcknowledgementBatch], offset: int) -> Sequence[AcknowledgementBatch]:
-    """The batches, which are well-formed, without what lies below `offset`."""
+    """Well-formed batches without their offsets below `offset`."""
     if not batches or batches[0].first_offset >= offset:
         return batches
     kept: list[AcknowledgementBatch] = []
@@ -71,7 +71,7 @@ def without_below(batches: Sequence[AcknowledgementBatch], offset: int) -> Seque
 
 
 def steps_of(batch: AcknowledgementBatch) -> list[tuple[int, int]]:
-    """The batch as runs of one type, in order: the offset behind each, and its type."""
+    """The batch as runs of one type, in order: the offset after each, and its type."""
     first, last, types = batch
     if types.count(types[0]) == len(types):
         return [(last + 1, types[0])]
@@ -80,7 +80,7 @@ def steps_of(batch: AcknowledgementBatch) -> list[tuple[int, int]]:
 
 
 def not_held(run: Run, owner: Owner, delivered_fetch_number: int, now_ms: int) -> str | None:
-    """Why `owner` cannot acknowledge the run; None where it can."""
+    """Why `owner` cannot acknowledge the run; None if it can."""
     if run.state is not RecordState.ACQUIRED:
         return f"is {run.state.name}, not ACQUIRED"
     if run.owner != owner:

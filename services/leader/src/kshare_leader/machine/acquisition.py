@@ -1,8 +1,8 @@
-"""What one fetch may take of a share-partition: limits, the pieces that it takes, and how the answer names them.
+"""The acquisition of one fetch: its limits, the pieces that it acquires, and the entries of its response.
 
 A piece is the part of an Available run that lies inside one record batch of the log. In batch_optimized mode whole
-pieces are taken until there are enough records, so that a batch is not torn; record_limit takes exactly as many
-(KIP-1206). Records that fail again and again are taken in ever smaller groups, so that one bad record does not drag a
+pieces are acquired until there are enough records, so that a batch is not split; record_limit acquires exactly as many
+(KIP-1206). Records that fail repeatedly are acquired in ever smaller groups, so that one bad record does not bring a
 whole batch to the delivery limit: see `_room_for_poison`.
 """
 
@@ -17,12 +17,12 @@ from kshare_leader.machine.interval_map import Owner, Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """Who fetches, and how much: from the request and from the group's configs."""
+    """The owner and the limits of a fetch, from the request and from the group's configs."""
 
     owner: Owner
     max_records: int
     batch_size: int
-    """Entries of the answer are cut at the first batch boundary after so many records."""
+    """Entries of the response are split at the first batch boundary after this many records."""
     record_limit: bool = False
     lock_duration_ms: int
     """share.record.lock.duration.ms"""
@@ -31,11 +31,11 @@ class FetchLimits:
     delivery_count_limit: int
     """share.delivery.count.limit"""
     fetch_number: int = 0
-    """Of the fetch; only an acknowledgement that was made after its answer was delivered concerns it."""
+    """The fetch's number; only acknowledgements made after its response was delivered apply to it."""
 
 
 class AcquiredRecords(NamedTuple):
-    """An entry of the answer (`AcquiredRecords` of ShareFetchResponse)."""
+    """An entry of the response (`AcquiredRecords` of ShareFetchResponse)."""
 
     first_offset: int
     last_offset: int
@@ -43,7 +43,7 @@ class AcquiredRecords(NamedTuple):
 
 
 class Acquisition(NamedTuple):
-    """What was acquired; `complete` means that this fetch must not take more from the share-partition."""
+    """The acquired records; `complete` means that this fetch must not acquire more from the share-partition."""
 
     records: list[AcquiredRecords]
     complete: bool
@@ -77,7 +77,7 @@ def available_pieces(runs: Iterable[Run], batches: Sequence[tuple[int, int]], fr
 
 
 def choose(pieces: Iterable[Piece], limits: FetchLimits) -> tuple[list[Piece], bool]:
-    """The pieces that the fetch takes, and whether it must stop there."""
+    """The pieces that the fetch acquires, and whether it must stop there."""
     chosen: list[Piece] = []
     total = 0
     throttle_from = max(2, (limits.delivery_count_limit + 1) // 2)
@@ -104,9 +104,9 @@ def _is_last_attempt(delivery_count: int, limits: FetchLimits) -> bool:
 
 
 def _room_for_poison(delivery_count: int, batch_length: int, throttle_from: int, limits: FetchLimits) -> int:
-    """How many records may go with one that was delivered `delivery_count` times without success.
+    """The size of a group that contains a record delivered `delivery_count` times without success.
 
-    Half the batch, then a quarter and so on; on its last attempt it goes alone.
+    Half the batch, then a quarter and so on; on its last attempt the record is acquired alone.
     """
     if _is_last_attempt(delivery_count, limits):
         return 1
@@ -114,7 +114,7 @@ def _room_for_poison(delivery_count: int, batch_length: int, throttle_from: int,
 
 
 def joined(chosen: Iterable[Piece]) -> list[Piece]:
-    """Pieces next to each other with the same count, as one."""
+    """The pieces, with adjacent ones of the same delivery count joined."""
     wider: list[Piece] = []
     for piece in chosen:
         if wider:
@@ -127,7 +127,7 @@ def joined(chosen: Iterable[Piece]) -> list[Piece]:
 
 
 def add_entry(entries: list[AcquiredRecords], first: int, last: int, delivery_count: int, batch_size: int) -> None:
-    """Adds the acquired part of one batch to the answer: joined to the entry before it until that has `batch_size`."""
+    """Adds the acquired part of one batch, joined to the previous entry until that has `batch_size` records."""
     if first > last:
         return
     if entries:

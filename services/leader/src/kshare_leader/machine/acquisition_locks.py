@@ -1,9 +1,9 @@
-"""Which acquisition locks run out when, and which belong to whom, without a look at all runs.
+"""An index of acquisition locks by deadline and by owner, which avoids scanning all runs.
 
-An entry says: a lock on first..last was given to this owner until that deadline. Entries are never taken out when a
-lock ends or is renewed; whoever reads one looks at the runs there, which know the truth. When there are many more
-entries than runs, all are made anew. So an entry costs a push on a heap and an append, and the number of entries stays
-in proportion to what is in flight.
+An entry means that a lock on first..last was given to an owner until a deadline. Entries are not removed when a lock
+ends or is renewed; a reader of an entry checks the runs there, which are authoritative. All entries are rebuilt when
+there are many more entries than runs. So an entry costs a heap push and an append, and the number of entries stays
+proportional to the number of runs in flight.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kshare_core.states import RecordState
 from kshare_leader.machine.interval_map import Owner, Run
 
 NEVER = 1 << 62
-"""The next deadline where there is no lock."""
+"""The next deadline if there is no lock."""
 
 SPARE_ENTRIES = 64
-"""How many entries there may be beyond two for each run."""
+"""How many entries are allowed beyond two per run."""
 
 
 class AcquisitionLocks:
-    """See the module's text. All offsets are inclusive."""
+    """See the module docstring. All offsets are inclusive."""
 
     __slots__ = ("_by_owner", "_deadlines", "_entries")
 
@@ -30,11 +30,11 @@ class AcquisitionLocks:
         self._deadlines: list[tuple[int, int, int]] = []
         self._by_owner: dict[Owner, list[tuple[int, int]]] = {}
         self._entries = 0
-        """How many there are in all lists of `_by_owner`."""
+        """The number of entries in all lists of `_by_owner`."""
 
     @property
     def next_deadline_ms(self) -> int:
-        """No lock runs out before; NEVER where there is none."""
+        """No lock runs out earlier; NEVER if there is none."""
         return self._deadlines[0][0] if self._deadlines else NEVER
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class AcquisitionLocks:
         self._entries += 1
 
     def first_held_deadline_ms(self, runs_between: Callable[[int, int], Iterable[Run]]) -> int:
-        """The earliest deadline of a lock that somebody holds; forgets the entries before it, which mean nothing."""
+        """The earliest deadline of a held lock; removes the outdated entries before it."""
         deadlines = self._deadlines
         while deadlines:
             deadline_ms, first, last = deadlines[0]
@@ -59,7 +59,7 @@ class AcquisitionLocks:
         return NEVER
 
     def take_due(self, now_ms: int) -> list[tuple[int, int]]:
-        """Takes out the entries whose deadline is `now_ms` or earlier: their first and last offsets."""
+        """Removes and returns the entries whose deadline is `now_ms` or earlier: their first and last offsets."""
         due: list[tuple[int, int]] = []
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now_ms:
@@ -68,7 +68,7 @@ class AcquisitionLocks:
         return due
 
     def take_of(self, is_owner: Callable[[Owner], bool]) -> list[tuple[int, int]]:
-        """Takes out the entries of some owners. Their deadlines stay, for locks that cannot end just now."""
+        """Removes and returns the entries of some owners. Their deadlines stay, for locks that cannot end yet."""
         taken: list[tuple[int, int]] = []
         for owner in [owner for owner in self._by_owner if is_owner(owner)]:
             entries = self._by_owner.pop(owner)
@@ -77,7 +77,7 @@ class AcquisitionLocks:
         return taken
 
     def tidy(self, acquired_count: int, runs: Iterable[Run], run_count: int) -> None:
-        """Forgets entries that mean nothing any more, when nothing is Acquired or there are many more than runs."""
+        """Removes outdated entries if nothing is Acquired, or if there are many more entries than runs."""
         if not acquired_count:
             if self._deadlines or self._by_owner:
                 self._clear()

@@ -1,4 +1,4 @@
-"""Runs whose dead letters are due (KIP-1191), as whoever sends the dead letters sees them."""
+"""Runs whose dead letters are due (KIP-1191), for the dead-letter service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kshare_leader.machine.transitions import ArchivingReason
 
 
 class ArchivingRun(NamedTuple):
-    """Records whose dead letters are due: stored as Archiving, and not on their way to Archived."""
+    """Records whose dead letters are due: stored as Archiving, with no write to Archived pending."""
 
     first_offset: int
     last_offset: int
@@ -21,7 +21,7 @@ class ArchivingRun(NamedTuple):
 
 
 def archiving_runs(window: InFlightWindow, limit: int, delivery_count_limit: int) -> list[ArchivingRun]:
-    """The first `limit` of the window, in the order of offsets."""
+    """The first `limit` due runs of the window, in the order of offsets."""
     if not window.counts[RecordState.ARCHIVING]:
         return []
     runs = window.runs.runs_in(RecordState.ARCHIVING, window.start_offset, window.end_offset - 1)
@@ -33,7 +33,7 @@ def archiving_runs(window: InFlightWindow, limit: int, delivery_count_limit: int
 
 
 def _reason(run: Run, delivery_count_limit: int) -> ArchivingReason:
-    """The share coordinator does not keep it: who is at the limit is taken for one that exceeded it."""
+    """The reason. The share coordinator does not store it: a run at the limit is assumed to have exceeded it."""
     if run.reason is not None:
         return run.reason
     if run.delivery_count >= delivery_count_limit:

@@ -1,7 +1,7 @@
-"""What became of records, run by run, for whoever tells it on: a share-partition keeps it only where it was asked to.
+"""Delivery facts: the state changes of records, run by run. A share-partition keeps them only if it was asked to.
 
-A fact that needs no write is there at once; one that a write carries is there when the write is durable, and never
-where it failed or the log's start overtook it. Facts are in the order in which they took effect.
+A fact that needs no write is available at once. A fact that a write carries is available when the write is durable; it
+is dropped if the write failed or the log's start passed it. Facts are in the order in which they took effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kshare_leader.machine.transitions import ArchivingReason, Event
 class DeliveryFact(NamedTuple):
     """`event` brought the records first..last to `state`; the other fields are those of the run before it.
 
-    `member_id` is empty where nobody held them. `lock_deadline_ms`, of a RENEW, is the new one.
+    `member_id` is empty if the records had no owner. The `lock_deadline_ms` of a RENEW is the new one.
     """
 
     event: Event
@@ -30,7 +30,7 @@ class DeliveryFact(NamedTuple):
 
 
 class DeliveryFacts:
-    """Those that took effect and were not taken yet."""
+    """Facts that took effect and were not taken yet."""
 
     __slots__ = ("_found", "is_kept")
 
@@ -39,25 +39,25 @@ class DeliveryFacts:
         self._found: list[DeliveryFact] = []
 
     def keep(self) -> None:
-        """From now on."""
+        """Starts keeping facts."""
         self.is_kept = True
 
     def note(self, run: Run, event: Event, state: RecordState) -> None:
-        """To be called before the run changes, but for its lock's deadline."""
+        """Notes a fact; called before the run changes, except its lock deadline."""
         if self.is_kept:
             _add_fact(self._found, run, event, state)
 
     def note_pending(self, pending: list[DeliveryFact], run: Run, event: Event, state: RecordState) -> None:
-        """The same of what takes effect with a write: `pending` are the write's."""
+        """`note` for a change that takes effect with a write: `pending` are the write's facts."""
         if self.is_kept:
             _add_fact(pending, run, event, state)
 
     def add_all(self, facts: list[DeliveryFact]) -> None:
-        """Those of a write that is durable now."""
+        """Adds the facts of a write that is now durable."""
         self._found += facts
 
     def take(self) -> list[DeliveryFact]:
-        """All of them; they are not given again."""
+        """Removes and returns all facts."""
         if not self._found:
             return []
         found, self._found = self._found, []
@@ -65,7 +65,7 @@ class DeliveryFacts:
 
 
 def _add_fact(facts: list[DeliveryFact], run: Run, event: Event, state: RecordState) -> None:
-    """Adds what happens to a run, joined to the fact before it where that says the same."""
+    """Adds the fact of a run, joined to the previous fact if that is adjacent and equal."""
     first_offset, delivery_count = run.first_offset, run.delivery_count
     member_id = "" if run.owner is None else run.owner.member_id
     if facts:
@@ -88,7 +88,7 @@ def _add_fact(facts: list[DeliveryFact], run: Run, event: Event, state: RecordSt
 
 
 def facts_not_below(facts: list[DeliveryFact], offset: int) -> list[DeliveryFact]:
-    """What is left of facts where all below `offset` was archived meanwhile, but for what waits for its dead letter."""
+    """The facts that remain after all below `offset` was archived, except records that wait for dead letters."""
     left: list[DeliveryFact] = []
     for fact in facts:
         stays = fact.state is RecordState.ARCHIVING or fact.event is Event.DEAD_LETTERED

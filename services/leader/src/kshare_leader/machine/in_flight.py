@@ -1,4 +1,4 @@
-"""The window of a share-partition: its runs, the offsets that they span, and how many records are in each state."""
+"""The in-flight window of a share-partition: its runs, their offsets, and the number of records per state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ARCHIVING = RecordState.ARCHIVING
 
 
 class InFlightWindow:
-    """From `start_offset` to `end_offset` (exclusive), without a hole. `counts` is indexed by the record state."""
+    """The runs from `start_offset` to `end_offset` (exclusive), without a hole. `counts` is indexed by record state."""
 
     __slots__ = ("counts", "end_offset", "runs", "start_offset")
 
@@ -23,7 +23,7 @@ class InFlightWindow:
         self.counts = [0] * (max(RecordState) + 1)
 
     def recover(self, batch: StateBatch) -> None:
-        """Adds what is stored; offsets that no batch names are Available, and were never delivered."""
+        """Adds a stored batch; offsets in no batch are Available and were never delivered."""
         first = max(batch.first_offset, self.end_offset)
         if first > batch.last_offset:
             return
@@ -33,13 +33,13 @@ class InFlightWindow:
         self.append(Run(first, batch.last_offset, state, batch.delivery_count))
 
     def append(self, run: Run) -> None:
-        """Adds a run right behind the window."""
+        """Adds a run at the window's end."""
         self.counts[run.state] += run.last_offset - run.first_offset + 1
         self.end_offset = run.last_offset + 1
         self.runs.append(run)
 
     def move(self, run: Run, state: RecordState) -> None:
-        """Brings a run into a state that waits for no write; it belongs to somebody only while it is Acquired."""
+        """Sets a run's state, with no write pending; a run has an owner only while it is Acquired."""
         length = run.last_offset - run.first_offset + 1
         counts = self.counts
         counts[run.state] -= length
@@ -71,7 +71,7 @@ class InFlightWindow:
         return True
 
     def start_after(self, write_id: int) -> int:
-        """Where the start offset will be once the write of that id is durable."""
+        """The start offset once the write of that id is durable."""
         for run in self.runs:
             target = run.target if run.write_id == write_id else run.state
             if not target.is_terminal:

@@ -1,12 +1,12 @@
-"""Sorted, non-overlapping runs of offsets with everything that is known about the records in them.
+"""An interval map: sorted, non-overlapping runs of offsets with the state of their records.
 
-Rules: the runs cover every offset between the first and the last without a hole; two neighbours never say the same
-(they would be one run), apart from the moment between `slice_of` and `coalesce`. A look-up is a bisection in a plain
+Rules: the runs cover every offset between the first and the last without a hole; two neighbours are never
+equal (they would be one run), except between `slice_of` and `coalesce`. A look-up is a bisection in a plain
 list of first offsets; 10,000 runs cost about a microsecond.
 
-Available and Archiving runs are found without a look at the others: `runs_in` follows marks, a sorted list of offsets
-for each of these states. Each such run has a mark inside it. A mark whose run has another state by now means nothing;
-it is taken out when somebody comes across it.
+Available and Archiving runs are found without scanning the others: `runs_in` follows marks, a sorted list of offsets
+for each of these states. Each such run has a mark inside it. A mark whose run has another state by now is outdated;
+`runs_in` removes it when it finds it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kshare_leader.machine.transitions import ArchivingReason
 
 
 class Owner(NamedTuple):
-    """Who holds records: a member, through one run of one gateway process."""
+    """The owner of acquired records: a member, through one run of one gateway process."""
 
     member_id: str
     gateway_id: int = -1
@@ -28,7 +28,7 @@ class Owner(NamedTuple):
 
 
 NO_WRITE = 0
-"""The write id of a run that waits for no write."""
+"""The write id of a run without a pending write."""
 
 _MARKED = frozenset({RecordState.AVAILABLE, RecordState.ARCHIVING})
 
@@ -38,8 +38,8 @@ class Run:
 
     `owner`, `lock_deadline_ms` and `fetch_number` (of the fetch that acquired it) are set while Acquired, else None, 0
     and 0. A `write_id` other than NO_WRITE means that the write of that id carries the change to `target`; until it
-    ends, nothing else may change the run. `reason` is why the run is, or is to be, Archiving; None for one that was
-    read from the share coordinator, which does not keep it.
+    ends, nothing else may change the run. `reason` is why the run is, or is to be, Archiving; None for a run
+    that was read from the share coordinator, which does not store it.
     """
 
     __slots__ = (
@@ -115,7 +115,7 @@ class Run:
 
 
 class IntervalMap:
-    """See the module's text. Runs that it hands out may be changed in place, followed by `mark` and `coalesce`."""
+    """See the module docstring. Runs that it returns may be changed in place, followed by `mark` and `coalesce`."""
 
     __slots__ = ("_firsts", "_marks", "_runs")
 
@@ -139,7 +139,7 @@ class IntervalMap:
         return max(index, 0)
 
     def overlapping(self, first_offset: int, last_offset: int) -> Sequence[Run]:
-        """The runs that share an offset with first..last; their ends may lie outside of it."""
+        """The runs that share an offset with first..last; their ends may lie outside that range."""
         start = self.index_of(first_offset)
         stop = bisect_right(self._firsts, last_offset, start)
         if start < stop and self._runs[start].last_offset < first_offset:
@@ -149,7 +149,7 @@ class IntervalMap:
     # Runs of one state
 
     def mark(self, run: Run) -> None:
-        """To be called when a run came into a state: makes it known to `runs_in`."""
+        """Lets `runs_in` find a run; called when the run's state has changed."""
         if run.state not in _MARKED:
             return
         marks = self._marks.setdefault(run.state, [])
@@ -164,7 +164,7 @@ class IntervalMap:
     def runs_in(self, state: RecordState, first_offset: int, last_offset: int) -> Iterator[Run]:
         """The Available or Archiving runs that share an offset with first..last.
 
-        Their ends may lie outside of it. The map must not change while they are taken.
+        Their ends may lie outside that range. The map must not change during the iteration.
         """
         marks = self._marks.get(state)
         if not marks:
@@ -230,7 +230,7 @@ class IntervalMap:
         return self._runs[start:stop]
 
     def coalesce(self, start: int, stop: int) -> None:
-        """Joins neighbours that say the same, in [start, stop) and at its ends."""
+        """Joins equal neighbours in [start, stop) and at its ends."""
         start = max(start - 1, 0)
         stop = min(stop + 1, len(self._runs))
         if stop - start < 2:
@@ -254,7 +254,7 @@ class IntervalMap:
             self.coalesce(start, bisect_right(self._firsts, last_offset, start))
 
     def append(self, run: Run) -> None:
-        """Adds a run right behind the last one."""
+        """Adds a run after the last one."""
         if self._runs:
             last = self._runs[-1]
             assert run.first_offset == last.last_offset + 1, f"{run} does not follow {last}"
@@ -266,7 +266,7 @@ class IntervalMap:
         self.mark(run)
 
     def drop_first(self, count: int) -> None:
-        """Takes the first `count` runs out."""
+        """Removes the first `count` runs."""
         below = self._runs[count - 1].last_offset + 1
         del self._runs[:count]
         del self._firsts[:count]

@@ -1,23 +1,23 @@
-"""A share-partition: which records of a topic partition a share group has in flight (KIP-932, "Share-partitions").
+"""The state machine of a share-partition: a share group's in-flight records of one topic partition (KIP-932).
 
 Rules
-- The window runs from `start_offset` to `end_offset` (exclusive). All below it are done; nothing beyond it was ever
-  acquired. One interval map covers the window without a hole.
-- A change that must outlive the leader (acknowledgement, release, lock timeout) is first a pending value on its run:
-  the id of the write that carries it, and the state it leads to. The run stays as it is until `write_succeeded`. On
-  `write_failed` the pending value is dropped; a lock that ran out or was ended meanwhile is then found by `expire`.
-  So there is no way for a timeout, a release and an acknowledgement to override each other.
-- One write is in flight at most. Changes that come meanwhile gather under the next write id and go together.
-- With dead letters, records that are given up are Archiving until `dead_letters_done`: nobody can have them, and they
-  hold the start offset.
-- What nobody waits for and the log can tell again needs no write of its own: acquiring, and archiving offsets that the
-  log does not have. Only a start offset that moved by the latter is written.
-- Below the log's start nothing in flight holds the start offset, but dead letters that are due: `remove_below`.
-- A request is checked as a whole before any of it is applied.
-- Every operation costs what it touches and a few bisections, however many runs are in flight.
+- The window runs from `start_offset` to `end_offset` (exclusive). All offsets below it are done; no offset beyond it
+  was ever acquired. One interval map covers the window without a hole.
+- A change that must be durable (acknowledgement, release, lock timeout) is first a pending value on its run: the id of
+  the write that carries it, and the target state. The run keeps its state until `write_succeeded`. `write_failed`
+  drops the pending value; `expire` then finds a lock that ran out or was ended meanwhile. So a timeout, a release and
+  an acknowledgement cannot override each other.
+- At most one write is in flight. Changes made meanwhile are collected under the next write id and written together.
+- With dead letters, records that are given up are Archiving until `dead_letters_done`: they cannot be acquired, and
+  they hold the start offset.
+- State that can be derived from the log is not persisted: acquisitions, and archived offsets that the log does not
+  have. Only a start offset that moved over such offsets is written.
+- Below the log's start only due dead letters hold the start offset: see `remove_below`.
+- A request is validated as a whole before any of it is applied.
+- The cost of an operation is the runs that it touches and a few bisections, however many runs are in flight.
 
-Nothing here reads a clock, sets a timer or waits. `now_ms` is monotonic time in milliseconds. The one who calls asks
-`next_deadline_ms` for the time to call `expire`, and `next_write` for what to store, after every change.
+The machine reads no clock, sets no timer and never waits. `now_ms` is monotonic time in milliseconds. After every
+change the caller reads `next_deadline_ms` (when to call `expire`) and calls `next_write` (what to store).
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ _ARCHIVED = RecordState.ARCHIVED
 
 
 class FetchPosition(NamedTuple):
-    """Where to read the log next; `is_new` means beyond the window."""
+    """The offset to read the log from next; `is_new` means beyond the window."""
 
     offset: int
     is_new: bool
 
 
 class SharePartition:
-    """See the module's text. All offsets are inclusive but `end_offset`."""
+    """See the module docstring. All offsets are inclusive except `end_offset`."""
 
     __slots__ = (
         *("_changes", "_in_flight", "_locks", "_log_start_offset", "_stored", "_window"),
@@ -94,10 +94,10 @@ class SharePartition:
     def __init__(
         self, *, start_offset: int, state_batches: Iterable[StateBatch] = (), start_is_stored: bool = True
     ) -> None:
-        """From what ReadShareGroupState returned, or from a start offset found by share.auto.offset.reset.
+        """Starts from the response of ReadShareGroupState, or from a start offset found by share.auto.offset.reset.
 
-        In the second case (`start_is_stored` False) `next_write` asks for the start offset to be stored; nothing may be
-        acquired before that succeeded.
+        In the second case (`start_is_stored` False) `next_write` returns a write of the start offset. No record may be
+        acquired before that write has succeeded.
         """
         self._window = InFlightWindow(start_offset)
         self._locks = AcquisitionLocks()
@@ -105,16 +105,16 @@ class SharePartition:
         self._changes.moves_start = not start_is_stored
         self._in_flight: WriteInFlight | None = None
         self._log_start_offset = 0
-        """What is below was removed from the log: nothing is known about it, and nothing matters."""
+        """Offsets below it were removed from the log; their state is not kept."""
         for batch in sorted(state_batches):
             self._window.recover(batch)
         self._stored = StoredOffsets(start_offset if start_is_stored else UNCHANGED, self._window.end_offset)
         self._window.move_start()
         self.durable_start_offset = self._window.start_offset
-        """The start offset that a restart would find, once the first one is stored."""
+        """The stored start offset, which a restart would read; valid once the first one is stored."""
         self.facts = DeliveryFacts()
 
-    # What there is to see
+    # Queries
 
     @property
     def start_offset(self) -> int:
@@ -123,42 +123,42 @@ class SharePartition:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last offset that was ever acquired."""
+        """The offset after the last one that was ever acquired."""
         return self._window.end_offset
 
     @property
     def window(self) -> int:
-        """How many offsets lie between start and end; terminal ones count."""
+        """The number of offsets from start to end, terminal ones included."""
         return self._window.end_offset - self._window.start_offset
 
     @property
     def available_count(self) -> int:
-        """How many offsets of the window may be acquired."""
+        """The number of Available offsets in the window."""
         return self._window.counts[_AVAILABLE]
 
     @property
     def acquired_count(self) -> int:
-        """How many offsets of the window are held by somebody; they are until the write that ends it is durable."""
+        """The number of Acquired offsets in the window. They stay Acquired until the write that ends it is durable."""
         return self._window.counts[_ACQUIRED]
 
     @property
     def archiving_count(self) -> int:
-        """How many offsets of the window wait for their dead letters, or for the write that says they have them."""
+        """The number of offsets in the window that wait for their dead letters, or for the write that follows these."""
         return self._window.counts[_ARCHIVING]
 
     @property
     def delivery_complete_count(self) -> int:
-        """How many offsets of the window are in a terminal state (KIP-1226)."""
+        """The number of offsets in the window that are in a terminal state (KIP-1226)."""
         counts = self._window.counts
         return counts[RecordState.ACKNOWLEDGED] + counts[_ARCHIVED]
 
     @property
     def next_deadline_ms(self) -> int:
-        """When to call `expire`: no lock runs out before. NEVER where there is none."""
+        """When to call `expire`: no lock runs out earlier. NEVER if there is no lock."""
         return self._locks.next_deadline_ms
 
     def oldest_deadline_ms(self) -> int:
-        """When the lock runs out that was given or renewed first of those that are held; NEVER where there is none."""
+        """The earliest deadline among the locks that are held; NEVER if there is none."""
         return self._locks.first_held_deadline_ms(self._window.runs.overlapping)
 
     @property
@@ -171,11 +171,11 @@ class SharePartition:
         return self._in_flight is None and bool(self._changes)
 
     def runs(self) -> list[Run]:
-        """The window's runs, for a look from outside; not to be changed."""
+        """The window's runs, read-only."""
         return list(self._window.runs)
 
     def has_deliverable(self, log_end_offset: int, max_record_locks: int) -> bool:
-        """Whether a fetch would find something, in a log whose readable part ends before `log_end_offset`."""
+        """Whether a fetch would find records, in a log whose readable part ends before `log_end_offset`."""
         return self.available_count > 0 or (self.end_offset < log_end_offset and self.window < max_record_locks)
 
     def can_acquire(self, max_record_locks: int) -> bool:
@@ -198,7 +198,7 @@ class SharePartition:
     def acquire(
         self, limits: FetchLimits, now_ms: int, fetch_offset: int, batches: Sequence[tuple[int, int]], covered_end: int
     ) -> Acquisition:
-        """Gives records to `limits.owner`.
+        """Acquires records for `limits.owner`.
 
         `batches` are the base and last offsets of all batches with records that the log has from `fetch_offset` to
         `covered_end` (exclusive), in order; offsets there that lie in none of them do not exist and are archived.
@@ -253,7 +253,7 @@ class SharePartition:
         max_records: int,
         entries: list[AcquiredRecords],
     ) -> bool:
-        """Moves the end offset over batches that nobody had; returns whether that is all for this fetch."""
+        """Acquires batches beyond the end offset, which moves over them; returns whether the fetch is complete."""
         room = min(max_records, limits.max_record_locks - self.window)
         batch_size = NEVER if limits.record_limit else limits.batch_size
         position = run_first = entry_first = self.end_offset
@@ -292,7 +292,7 @@ class SharePartition:
         self._window.append(run)
 
     def undo_acquire(self, owner: Owner, records: Iterable[AcquiredRecords]) -> None:
-        """Gives back what `acquire` gave and nobody saw: the delivery does not count."""
+        """Releases acquired records whose response was not delivered, without counting a delivery."""
         runs = self._window.runs
         for first, last, delivery_count in records:
             first, last = max(first, self.start_offset), min(last, self.end_offset - 1)
@@ -336,11 +336,11 @@ class SharePartition:
             runs.coalesce(start, stop)
 
     def remove_below(self, log_start_offset: int) -> None:
-        """The log begins at `log_start_offset` now: whatever is in flight below it is archived, and the start moves.
+        """Archives all in-flight offsets below the log's new start offset, and moves the start offset.
 
-        Also what is held, or waits for a write: nothing can be delivered there any more. An acknowledgement of it is
-        not refused, see `acknowledge`. Only what is Archiving, or is being stored as that, stays: its dead letter can
-        still say where the record lay.
+        This includes records that are Acquired or wait for a write, as they can no longer be delivered. A later
+        acknowledgement of them is not refused (see `acknowledge`). Runs that are Archiving, or are being stored as
+        Archiving, stay: their dead letters can still name the records' offsets.
         """
         self._log_start_offset = max(self._log_start_offset, log_start_offset)
         window = self._window
@@ -358,7 +358,7 @@ class SharePartition:
             window.runs.coalesce(start, stop)
             if was_pending:
                 self._changes.drop_outdated(window.runs)
-                self._changes.moves_start = True  # somebody waits for this write, even if nothing is left to say
+                self._changes.moves_start = True  # callers wait for this write, even if no change is left in it
             for changes in (self._changes, *([self._in_flight.changes] if self._in_flight else [])):
                 changes.facts = facts_not_below(changes.facts, log_start_offset)
         if log_start_offset > window.end_offset:
@@ -384,11 +384,11 @@ class SharePartition:
         """Applies acknowledgements as pending changes; returns the id of the write to wait for, or NO_WRITE.
 
         `renew_allowed` says that the request has IsRenewAck, `renew_enabled` is share.renew.acknowledge.enable.
-        Offsets that were removed from the log are passed over.
+        Offsets that were removed from the log are ignored.
 
         Raises KafkaError, and changes nothing. INVALID_REQUEST: malformed batches, or offsets beyond the end offset
         while anything is in flight. INVALID_RECORD_STATE: a record is not held by `owner`, was acquired by a fetch
-        after `delivered_fetch_number` (the acknowledgement is of an older acquisition then), its lock ran out, an
+        after `delivered_fetch_number` (so the acknowledgement is for an older acquisition), its lock ran out, an
         earlier acknowledgement of it waits for its write, or RENEW is not enabled.
         """
         check_batches(batches, renew_allowed=renew_allowed)
@@ -454,8 +454,8 @@ class SharePartition:
     ) -> int:
         """Ends the locks of all owners for whom `is_released` is true; returns the id of the write, or NO_WRITE.
 
-        The deliveries count. Records whose acknowledgement waits for its write keep that. Where a write fails, they
-        are found by the next `expire`.
+        The deliveries count. A record whose acknowledgement waits for its write keeps that acknowledgement; if the
+        write fails, the next `expire` finds the record.
         """
         write_id = NO_WRITE
         runs = self._window.runs
@@ -514,15 +514,15 @@ class SharePartition:
     def archiving(self, limit: int, *, delivery_count_limit: int) -> list[ArchivingRun]:
         """The first `limit` runs whose dead letters are due, in the order of offsets.
 
-        They are listed until `dead_letters_done` names them; also those that were stored before a restart, of which
-        the reason is not known any more: a record at the delivery count limit is taken for one that exceeded it.
+        A run is listed until `dead_letters_done` covers it. The reason of a run that was stored before a restart is
+        lost: a record at the delivery count limit is then assumed to have exceeded it.
         """
         return archiving_runs(self._window, limit, delivery_count_limit)
 
     def dead_letters_done(self, first_offset: int, last_offset: int) -> int:
-        """The dead letters of first..last are stored, or given up: what is Archiving there is to be Archived.
+        """Makes Archived the pending state of first..last, whose dead letters are stored or were given up.
 
-        Returns the id of the write to wait for, or NO_WRITE where nothing there is Archiving any more.
+        Returns the id of the write to wait for, or NO_WRITE if no offset there is Archiving any more.
         """
         first, last = max(first_offset, self.start_offset), min(last_offset, self.end_offset - 1)
         write_id = NO_WRITE
@@ -540,7 +540,7 @@ class SharePartition:
     # Writing
 
     def next_write(self) -> StateWrite | None:
-        """What to store now; None while a write is in flight or nothing is to be stored."""
+        """The next write to send; None while a write is in flight, or if there are no changes."""
         if not self.wants_write:
             return None
         changes = self._changes
@@ -554,7 +554,7 @@ class SharePartition:
         return write
 
     def write_succeeded(self, write_id: int) -> EndedDeliveries:
-        """The write is durable: its changes apply, and the start offset moves over what is terminal now."""
+        """Applies the changes of a durable write, and moves the start offset over runs that are now terminal."""
         ended = self._end_write(write_id)
         self._stored = self._stored.after(ended.write)
         self.durable_start_offset = ended.start_after
@@ -565,7 +565,7 @@ class SharePartition:
                 if run.write_id == write_id:
                     window.move(run, run.target)
         window.move_start()
-        if window.start_offset > ended.start_after:  # behind its changes lies what the log lost meanwhile
+        if window.start_offset > ended.start_after:  # offsets after its changes were lost by the log meanwhile
             self._changes.moves_start = True
         for first, last in ended.spans:
             if last >= window.start_offset:
@@ -574,9 +574,9 @@ class SharePartition:
         return ended.changes.ended
 
     def write_failed(self, write_id: int) -> None:
-        """The write certainly has no effect: its changes are dropped and their records have the state that they had.
+        """Drops the changes of a write that certainly had no effect; the records keep their previous state.
 
-        Locks that ran out meanwhile are due at once: `next_deadline_ms` says so.
+        Locks that ran out meanwhile are due at once, which `next_deadline_ms` shows.
         """
         ended = self._end_write(write_id)
         runs = self._window.runs

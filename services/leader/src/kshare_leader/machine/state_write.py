@@ -1,13 +1,13 @@
-"""What a share-partition asks the share coordinator to store (WriteShareGroupState; KIP-932, the worked table).
+"""State writes of a share-partition to the share coordinator (WriteShareGroupState; KIP-932, the worked table).
 
 The share coordinator keeps a start offset and the states of offsets from there to its own end, which may lie before the
-leader's end offset: records that are acquired for the first time need not be stored. So a write is made like this,
-with S the start offset and S' the start offset after the change:
+leader's end offset, because records that are acquired for the first time need not be stored. With S the start offset
+and S' the start offset after the change, a write contains:
 
-- Where S' reaches the stored end and all that changed lies below S', the start offset S' says it all.
-- Otherwise the changed runs are written in their new state. Where one begins beyond the stored end, the runs between
-  are written too, for the stored offsets must have no hole: an Acquired run as Available with the delivery under way
-  not counted. The start offset is S where it differs from the stored one, else -1 (unchanged).
+- only the start offset S', if S' reaches the stored end and all changes lie below S';
+- otherwise the changed runs in their new state. If a run begins beyond the stored end, the runs between are written
+  too, because the stored offsets must have no hole. An Acquired run is then written as Available, without counting the
+  current delivery. The start offset is S if it differs from the stored one, else -1 (unchanged).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StateBatch(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """One write of a share-partition's state. Writing it a second time changes nothing."""
+    """One write of a share-partition's state; it is idempotent."""
 
     write_id: int
     start_offset: int
@@ -43,7 +43,7 @@ class StateWrite(NamedTuple):
 
 
 class StoredOffsets(NamedTuple):
-    """The part of the share coordinator's state that decides what a write must say; `end` is behind the last offset."""
+    """The start and end (exclusive) of the share coordinator's state, which decide what a write must contain."""
 
     start: int
     end: int
@@ -56,9 +56,9 @@ class StoredOffsets(NamedTuple):
 
 
 class EndedDeliveries(NamedTuple):
-    """How many records a write takes from their members without a word of theirs, or for good.
+    """Counts of the records in a write whose delivery ended by timeout, by session end, or at the limit.
 
-    `limit_exceeded`: of the released, timed-out and session-ended ones, those at the delivery count limit.
+    `limit_exceeded` counts released, timed-out and session-ended records at the delivery count limit.
     """
 
     timed_out: int = 0
@@ -82,10 +82,10 @@ class PendingChanges:
     def __init__(self, write_id: int) -> None:
         self.write_id = write_id
         self.moves_start = False
-        """Whether the start offset is to be written even if nothing else is: it moved without a write."""
+        """Whether the start offset must be written even without other changes, because it moved without a write."""
         self.ended = NONE_ENDED
         self.facts: list[DeliveryFact] = []
-        """What takes effect with the write, where facts are kept."""
+        """Facts that take effect with the write, if facts are kept."""
         self._batches: list[StateBatch] = []
         self._is_sorted = True
 
@@ -104,7 +104,7 @@ class PendingChanges:
         batches.append(StateBatch(first_offset, last_offset, state, delivery_count))
 
     def drop_outdated(self, runs: Iterable[Run]) -> None:
-        """Keeps only what is still pending on a run; needed where the log lost records that wait for their write."""
+        """Keeps only changes still pending on a run; needed when the log lost records that wait for their write."""
         self._batches = []
         self._is_sorted = True
         for run in runs:
@@ -112,7 +112,7 @@ class PendingChanges:
                 self.add(run.first_offset, run.last_offset, run.target, run.delivery_count)
 
     def in_order(self) -> list[StateBatch]:
-        """The changes in the order of offsets, joined where they say the same."""
+        """The changes in the order of offsets; adjacent equal ones are joined."""
         if self._is_sorted:
             return self._batches
         self._batches.sort()
@@ -123,18 +123,18 @@ class PendingChanges:
 
 
 class WriteInFlight(NamedTuple):
-    """A write that was handed out and has not ended."""
+    """A write that `next_write` returned and that has not ended."""
 
     write: StateWrite
     spans: list[tuple[int, int]]
     """First and last offsets of its changes."""
     changes: PendingChanges
     start_after: int
-    """The start offset once it is durable, unless the log lost more meanwhile."""
+    """The start offset once the write is durable, unless the log lost more records meanwhile."""
 
 
 def spans_of(batches: Sequence[StateBatch]) -> list[tuple[int, int]]:
-    """First and last offsets of what ascending batches cover, those next to each other as one."""
+    """First and last offsets that ascending batches cover; adjacent batches form one span."""
     spans: list[tuple[int, int]] = []
     if not batches:
         return spans
@@ -152,7 +152,7 @@ def spans_of(batches: Sequence[StateBatch]) -> list[tuple[int, int]]:
 def without_holes(
     changes: list[StateBatch], stored_end: int, runs_between: Callable[[int, int], Iterable[Run]]
 ) -> list[StateBatch]:
-    """The changes, and from `stored_end` on what lies between them, as it is; `runs_between` finds it."""
+    """The changes and, from `stored_end` on, the unchanged runs between them, which `runs_between` returns."""
     if changes[-1].first_offset <= stored_end:
         return changes
     batches: list[StateBatch] = []
@@ -173,7 +173,7 @@ def _unchanged(run: Run, first_offset: int, last_offset: int) -> StateBatch:
 
 
 def add_batch(batches: list[StateBatch], batch: StateBatch) -> None:
-    """Adds a batch, joined to the one before it where that says the same."""
+    """Adds a batch, joined to the previous one if that is adjacent and equal."""
     if batches:
         first, last, state, count = batches[-1]
         if state is batch.state and count == batch.delivery_count and last + 1 == batch.first_offset:

@@ -1,13 +1,13 @@
-"""What may happen to a record in a share-partition: one table of state and event (KIP-932, "In-flight records").
+"""The state transition table of records in a share-partition (KIP-932, "In-flight records").
 
 A record is Available, Acquired by one owner, Archiving, or in a terminal state (Acknowledged, Archived). Only an
-Acquired record can be acknowledged. Whatever would make an Acquired record Available again archives it instead once it
-was delivered as often as the delivery count limit allows. The delivery count grows when a record is acquired, and at no
-other time; only an acquisition that never left the leader is taken back with its count.
+Acquired record can be acknowledged. A release, lock timeout or session end makes an Acquired record Available again,
+or archives it if its delivery count has reached the limit. The delivery count grows only when a record is acquired. It
+is decremented only if the acquisition is undone because its response never left the leader.
 
-In a group with a dead-letter topic (KIP-1191) a record that is rejected or at its limit is Archiving first: nobody may
-have it, and the start offset does not pass it, until its dead letter is stored, also when the log has lost the record
-meanwhile. Offsets that the log does not have when they are given up are nobody's dead letters.
+In a group with a dead-letter topic (KIP-1191) a record that is rejected or at its limit is Archiving first. Until its
+dead letter is stored it cannot be acquired, and the start offset does not pass it, even if the log has lost the record
+meanwhile. Offsets that the log does not have when they are given up get no dead letter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kshare_core.states import AcknowledgeType, RecordState
 
 
 class Event(IntEnum):
-    """What can happen to a record. (Numbers, for they are looked up in the table without a call.)"""
+    """An event of a record. (An IntEnum: its values index the table without a call.)"""
 
     ACQUIRE = auto()
     ACCEPT = auto()
@@ -31,11 +31,11 @@ class Event(IntEnum):
     """The owner's share session ended, or its gateway is gone."""
     LOCK_TIMEOUT = auto()
     ACQUISITION_UNDONE = auto()
-    """The answer with the record never left the leader; its delivery does not count."""
+    """The response with the record never left the leader; its delivery does not count."""
     MISSING_IN_LOG = auto()
     """The log has no record at this offset: compaction, or a control record."""
     BELOW_LOG_START = auto()
-    """The log begins behind this offset: retention, or DeleteRecords."""
+    """The log starts after this offset: retention, or DeleteRecords."""
     DEAD_LETTERED = auto()
     """The dead letter of the record is stored, or was given up."""
 
@@ -115,7 +115,7 @@ TRANSITIONS: Mapping[tuple[RecordState, Event], RecordState | None] = {
     (_ARCHIVED, Event.BELOW_LOG_START): None,
     (_ARCHIVED, Event.DEAD_LETTERED): None,
 }
-"""The next state; None: the event leaves the record alone, or is refused where somebody asked for it."""
+"""The next state. None: the event has no effect, or is refused if a request asked for it."""
 
 EVENT_OF_ACKNOWLEDGEMENT: Mapping[int, Event] = {
     AcknowledgeType.GAP: Event.GAP,
@@ -135,13 +135,13 @@ REASON_OF_EVENT: Mapping[Event, ArchivingReason] = {
     Event.SESSION_END: ArchivingReason.DELIVERY_COUNT_EXCEEDED,
     Event.LOCK_TIMEOUT: ArchivingReason.DELIVERY_COUNT_EXCEEDED,
 }
-"""Events that archive a record which the log has: with dead letters, it is Archiving first, for this reason."""
+"""Events that archive a record that the log has. With dead letters, it is Archiving first, for this reason."""
 
 
 def next_state(
     state: RecordState, event: Event, delivery_count: int, delivery_count_limit: int, dead_letters: bool = False
 ) -> RecordState | None:
-    """The state after `event`, the limit and the dead letters considered; None where the table has none."""
+    """The state after `event`, considering the limit and dead letters; None if the table has none."""
     after = TRANSITIONS[state, event]
     if event in COUNTS_AGAINST_LIMIT and after is _AVAILABLE and delivery_count >= delivery_count_limit:
         after = _ARCHIVED
