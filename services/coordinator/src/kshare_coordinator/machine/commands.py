@@ -1,7 +1,7 @@
-"""What the machine can be asked, and what it asks of the shell.
+"""Commands, the inputs of the machine, and effects, its requests to the shell.
 
-A command says in its type what it is answered with. Reads (WatchCatalog, ShareGroupDescribe, ListGroups) are no
-commands: they look at the state and change nothing.
+The type parameter of a command is the type of its response. Reads (WatchCatalog, ShareGroupDescribe, ListGroups) are
+not commands: they read the state and change nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Response_co = TypeVar("Response_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Generic[Response_co]):
-    """A command that is answered with a `Response_co`."""
+    """A command whose response is a `Response_co`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Command[None]):
-    """The coordinator starts: what is fixed at the very first start gets fixed."""
+    """Startup of the coordinator; the very first start fixes the values of the cluster that never change."""
 
     cluster_id: str
     state_partition_count: int
@@ -36,7 +36,7 @@ class RegisterNode(Command[pb.RegisterNodeResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireNode(Command[bool]):
-    """The lease of this incarnation ran out; answered with whether it was still the node's."""
+    """Expiry of the lease of a node's incarnation. Response: whether the node still had this incarnation."""
 
     role: pb.Role.ValueType
     node_id: int
@@ -98,7 +98,7 @@ class IncrementalAlterConfigs(Command[pb.IncrementalAlterConfigsResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds(Command[range]):
-    """A block of producer ids that nobody got before."""
+    """Allocation of a block of unused producer ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class ShareGroupHeartbeat(Command[pb.ShareGroupHeartbeatResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireMember(Command[None]):
-    """The session of a member ran out."""
+    """Expiry of a member's session."""
 
     group_id: str
     member_id: str
@@ -116,23 +116,23 @@ class ExpireMember(Command[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterShareGroupOffsets(Command[pb.AlterShareGroupOffsetsResponse]):
-    """Answered when it is noted; partitions without an error are then `initializing`."""
+    """AlterShareGroupOffsets, answered once the request is recorded; partitions without an error are `initializing`."""
 
     request: pb.AlterShareGroupOffsetsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteShareGroupOffsets(Command[pb.DeleteShareGroupOffsetsResponse]):
-    """Answered when it is noted; topics without an error are then `deleting`."""
+    """DeleteShareGroupOffsets, answered once the request is recorded; topics without an error are `deleting`."""
 
     request: pb.DeleteShareGroupOffsetsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Initialized:
-    """A share-partition whose state is there.
+    """A share-partition whose state exists at its share coordinator.
 
-    `existing_state_epoch` is not None where the share coordinator answered FENCED_STATE_EPOCH: newer state existed.
+    `existing_state_epoch` is set if the share coordinator answered FENCED_STATE_EPOCH: newer state existed.
     """
 
     topic_id: bytes
@@ -143,7 +143,10 @@ class Initialized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteGroupState(Command[None]):
-    """What share coordinators did for a group: `deleted` has pairs of topic id and partition."""
+    """Share-partitions of a group that share coordinators initialized or deleted.
+
+    `deleted` has pairs of topic id and partition.
+    """
 
     group_id: str
     initialized: tuple[Initialized, ...] = ()
@@ -152,7 +155,7 @@ class CompleteGroupState(Command[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeat(Command[pb.ConsumerGroupHeartbeatResponse]):
-    """`new_member_id` is a fresh id, for a member that joins without one."""
+    """ConsumerGroupHeartbeat; `new_member_id` is a fresh id for a member that joins without one."""
 
     request: pb.ConsumerGroupHeartbeatRequest
     new_member_id: str
@@ -160,7 +163,7 @@ class ConsumerGroupHeartbeat(Command[pb.ConsumerGroupHeartbeatResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireRevocation(Command[None]):
-    """A member of a consumer group had its rebalance timeout to give partitions back with this member epoch."""
+    """Expiry of a consumer group member's rebalance timeout, its time to revoke partitions at this member epoch."""
 
     group_id: str
     member_id: str
@@ -169,7 +172,7 @@ class ExpireRevocation(Command[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup(Command[pb.JoinGroupResponse | None]):
-    """None: the call waits, and is answered by WaitingCallAnswered. `new_member_suffix` is a fresh uuid."""
+    """JoinGroup; response None: the call waits for a WaitingCallAnswered. `new_member_suffix` is a fresh uuid."""
 
     request: pb.JoinGroupRequest
     call_id: int
@@ -178,7 +181,7 @@ class JoinGroup(Command[pb.JoinGroupResponse | None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup(Command[pb.SyncGroupResponse | None]):
-    """None: the call waits, as a JoinGroup does."""
+    """SyncGroup; response None: the call waits, like a JoinGroup."""
 
     request: pb.SyncGroupRequest
     call_id: int
@@ -201,9 +204,10 @@ class ClassicTimerExpired(Command[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeClassicGroups(Command[None]):
-    """The groups were loaded: each member gets a full session timeout, as nobody could be heard before.
+    """Start of sessions after groups were loaded.
 
-    `group_partition` None: all groups that are here.
+    Each member gets a full session timeout, because no heartbeat could arrive before the load.
+    `group_partition` None: all owned groups.
     """
 
     group_partition: int | None = None
@@ -228,8 +232,8 @@ class OffsetCommit(Command[pb.OffsetCommitResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommit(Command[pb.OffsetCommitResponse]):
-    """`transaction_code`: what the active coordinator says of the group in the producer's transaction; None: this
-    one is the active coordinator."""
+    """TxnOffsetCommit. `transaction_code` is the active coordinator's answer on the group in the producer's
+    transaction; None: this coordinator is the active one."""
 
     request: pb.TxnOffsetCommitRequest
     transaction_code: ErrorCode | None = None
@@ -237,7 +241,7 @@ class TxnOffsetCommit(Command[pb.OffsetCommitResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteTransactionOffsets(Command[None]):
-    """The active coordinator says how a producer's transaction ended, for groups that are here."""
+    """Outcome of a producer's transaction, sent by the active coordinator for groups owned here."""
 
     producer_id: int
     committed: bool
@@ -246,9 +250,9 @@ class CompleteTransactionOffsets(Command[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileTopics(Command[int]):
-    """The catalog was changed elsewhere, or groups came here: brings groups in line with the topics there are.
+    """Reconciliation of groups with the catalog's topics, after a followed catalog change or a gained group partition.
 
-    `group_partition` None: all groups that are here. Answered with how many records that took.
+    `group_partition` None: all owned groups. Response: the number of records written.
     """
 
     group_partition: int | None = None
@@ -256,7 +260,7 @@ class ReconcileTopics(Command[int]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets(Command[int]):
-    """Forget what these groups committed too long ago; answered with how many offsets that were."""
+    """Removal of the expired committed offsets of these groups. Response: the number of offsets removed."""
 
     group_ids: tuple[str, ...]
 
@@ -287,9 +291,9 @@ class EndTransaction(Command[pb.EndTxnResponse]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteTransaction(Command[bool]):
-    """Every partition has the marker of this producer id and epoch, or is gone.
+    """Completion of a transaction: every partition has the marker of this producer id and epoch, or was deleted.
 
-    `told_group_ids`: groups of other coordinators, which have dealt with their offsets in the transaction.
+    `told_group_ids`: groups of other coordinators, which have completed their offsets of the transaction.
     """
 
     transactional_id: str
@@ -300,31 +304,31 @@ class CompleteTransaction(Command[bool]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTimedOutTransaction(Command[bool]):
-    """The transaction may be open longer than its timeout."""
+    """Abort of a transaction that may have exceeded its timeout."""
 
     transactional_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireTransactionalIds(Command[int]):
-    """transaction.remove.expired.transaction.cleanup.interval.ms is over."""
+    """Periodic expiry of transactional ids, each transaction.remove.expired.transaction.cleanup.interval.ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextCoordinatorEpoch(Command[int]):
-    """A coordinator epoch for transaction markers, above all earlier ones."""
+    """Allocation of a coordinator epoch for transaction markers, above all earlier ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogChanged:
-    """Whoever waits for a version of the catalog can look again."""
+    """A new catalog version; calls that wait for one check again."""
 
     nodes: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseStarted:
-    """The node's lease starts anew."""
+    """Renewal of a node's lease."""
 
     role: pb.Role.ValueType
     node_id: int
@@ -333,7 +337,7 @@ class LeaseStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRenewed:
-    """The member was heard: it expires when it stays silent for `session_timeout_ms`."""
+    """Renewal of a member's session, which expires after `session_timeout_ms` without a heartbeat."""
 
     group_id: str
     member_id: str
@@ -348,7 +352,7 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationBegun:
-    """A member of a consumer group has `timeout_ms` to give partitions back (ExpireRevocation)."""
+    """Start of a revocation: a consumer group member has `timeout_ms` to revoke partitions (ExpireRevocation)."""
 
     group_id: str
     member_id: str
@@ -358,7 +362,7 @@ class RevocationBegun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationEnded:
-    """What was asked for with this member epoch was given back, or the member is gone."""
+    """End of a revocation: the member revoked the partitions asked for at this member epoch, or it left."""
 
     group_id: str
     member_id: str
@@ -367,9 +371,9 @@ class RevocationEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatePending:
-    """The group has state to initialize or to delete at share coordinators.
+    """Share-group state that is to be initialized or deleted at share coordinators.
 
-    `is_news` False: nothing was added to it, so whoever waits to try again goes on waiting.
+    `is_news` False: nothing was added, so a retry loop in its back-off goes on waiting.
     """
 
     group_id: str
@@ -378,7 +382,7 @@ class GroupStatePending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEnding:
-    """The transaction's outcome is decided: the leaders of its partitions must be told."""
+    """Decided outcome of a transaction, which the leaders of its partitions must be told."""
 
     transactional_id: str
 

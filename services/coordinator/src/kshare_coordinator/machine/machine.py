@@ -1,4 +1,4 @@
-"""The coordinator's machine: which command is decided where. See the package's text."""
+"""The coordinator's machine: a table from each command to the function that decides it. See the package docstring."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ AnyDecision = Decision[AnyRecord, Any, Effect]
 
 
 class CoordinatorMachine:
-    """Implements kshare_runtime.machine.Machine; `static_configs` are the process's, a broker's and kshare's own.
+    """The coordinator's implementation of kshare_runtime.machine.Machine.
 
-    `configs` are those together with what administrators altered, for the broker `broker_id`.
+    `static_configs` are the configs of this process: Kafka's broker configs and kshare's own.
+    `configs` are `static_configs` plus the alterations by administrators, for the broker `broker_id`.
     """
 
     def __init__(
@@ -124,13 +125,13 @@ class CoordinatorMachine:
         }
 
     def decide(self, command: Command[Any], now_ms: int) -> AnyDecision:
-        """KafkaError where the command as a whole is refused."""
+        """The decision on a command; KafkaError if the command as a whole is rejected."""
         self._name_limits.check(command)
         timed = self._timed_deciders.get(type(command))
         return self._deciders[type(command)](command) if timed is None else timed(command, now_ms)
 
     def copy(self) -> CoordinatorMachine:
-        """An equal machine that changes by itself."""
+        """An equal machine that shares no mutable state with this one."""
         return CoordinatorMachine(self._static_configs, broker_id=int(self._broker_id), state=self.state.copy())
 
     def replay(self, record: AnyRecord) -> None:

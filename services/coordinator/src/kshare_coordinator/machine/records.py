@@ -1,6 +1,7 @@
-"""Making records, and their bytes in the store.
+"""Constructors of coordinator records, and their encoding as rows of the store.
 
-A record's key is serialized deterministically, so that one key is one row; a record without a value is a tombstone.
+A record's key is serialized deterministically, so that equal keys address one row. A record without a value is a
+tombstone.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ Value = records_pb.CoordinatorRecordValue
 
 @dataclass(frozen=True, slots=True)
 class CatalogLoaded:
-    """The whole catalog as it is stored; what was known of it before is void."""
+    """The whole stored catalog, which replaces the one in memory."""
 
     found: Sequence[Record]
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogFollowed:
-    """What another coordinator wrote to the catalog."""
+    """Catalog records written by another coordinator."""
 
     found: Sequence[Record]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsGained:
-    """A group partition is owned here from now on; `found` are all of its rows."""
+    """A group partition that this coordinator now owns; `found` are all of its rows."""
 
     partition: int
     found: Sequence[Record]
@@ -43,15 +44,15 @@ class GroupsGained:
 
 @dataclass(frozen=True, slots=True)
 class GroupsLost:
-    """A group partition is owned here no more: its groups are forgotten."""
+    """A group partition that this coordinator no longer owns; its groups are dropped from memory."""
 
     partition: int
 
 
 InMemory = ClassicGroupInMemory | CatalogLoaded | CatalogFollowed | GroupsGained | GroupsLost
-"""Changes that are not stored: they are in memory only, or what others have stored."""
+"""Changes that this coordinator does not store: in-memory changes, or rows stored by other coordinators."""
 AnyRecord = Record | InMemory
-"""What `replay` takes; a decision may hold records for the store, and ClassicGroupInMemory."""
+"""Input of `replay`; a decision may hold records for the store, and ClassicGroupInMemory."""
 
 FAMILY = "coordinator"
 
@@ -63,11 +64,11 @@ STATE_PARTITION_COUNT = "state_partition_count"
 LEADER_NODE_EPOCH = "leader_node_epoch/"
 """Prefix: the newest epoch of a leader node, kept after the node is gone so that leader epochs never fall."""
 DELETED_SHARE_GROUP_EPOCH = "deleted_share_group_epoch"
-"""The highest state epoch of all share groups that were deleted when there was one such number, for all groups."""
+"""The highest state epoch of deleted share groups of the whole cluster, from when there was one such number."""
 DELETED_SHARE_GROUP_EPOCH_OF_PARTITION = "deleted_share_group_epoch/"
 """Prefix: the same for the groups of one group partition; state epochs of new groups begin above both."""
 DRAINING_SHARE_COORDINATOR = "draining_share_coordinator/"
-"""Prefix: share coordinators that shall be empty; the value is the incarnation that was asked to be."""
+"""Prefix: draining share coordinators; the value is the incarnation that was asked to drain."""
 DRAINING_LEADER = "draining_leader/"
 """The same for leaders."""
 
@@ -79,7 +80,7 @@ def write_of(record: Record) -> Write:
 
 
 def record_of(key: bytes, value: bytes) -> Record:
-    """The record of a stored row; StorageFailure where the bytes are none."""
+    """The record of a stored row; StorageFailure if the bytes cannot be parsed."""
     try:
         return Record(key=Key.FromString(key), value=Value.FromString(value))
     except Exception as error:
@@ -107,13 +108,13 @@ def topic_gone(topic_id: bytes) -> Record:
 
 
 def group_config(value: pb.GroupConfig) -> Record:
-    """The group's configs; a tombstone where none is left."""
+    """The group's configs; a tombstone if none is left."""
     key = Key(group_config=value.group_id)
     return Record(key=key, value=Value(group_config=value)) if value.configs else Record(key=key)
 
 
 def broker_config(value: pb.BrokerConfig) -> Record:
-    """Configs of one broker, or of all (an empty id); a tombstone where none is left."""
+    """Configs of one broker, or of all (an empty id); a tombstone if none is left."""
     key = Key(broker_config=value.broker_id)
     return Record(key=key, value=Value(broker_config=value)) if value.configs else Record(key=key)
 
@@ -135,7 +136,7 @@ def state_partition_owner(value: pb.StatePartitionOwner) -> Record:
 
 
 def share_group(group_id: str, value: records_pb.ShareGroupMetadata | None) -> Record:
-    """None: the group is gone; it must be the last of the group's records."""
+    """Metadata of a share group; None is a tombstone, which must be the last of the group's records."""
     key = Key(share_group=group_id)
     return Record(key=key) if value is None else Record(key=key, value=Value(share_group=value))
 
@@ -160,7 +161,7 @@ def share_group_partitions(group_id: str, value: records_pb.ShareGroupPartitionM
 def committed_offset(
     group_id: str, topic_id: bytes, partition: int, value: records_pb.OffsetCommitValue | None
 ) -> Record:
-    """An offset of a group that is in force; None takes it away."""
+    """A committed offset of a group; None is a tombstone."""
     key = Key(committed_offset=Key.CommittedOffsetKey(group_id=group_id, topic_id=topic_id, partition=partition))
     return Record(key=key) if value is None else Record(key=key, value=Value(committed_offset=value))
 
@@ -168,7 +169,7 @@ def committed_offset(
 def pending_offset(
     producer_id: int, group_id: str, topic_id: bytes, partition: int, value: records_pb.OffsetCommitValue | None
 ) -> Record:
-    """An offset that waits for the end of the producer's transaction; None takes it away."""
+    """An offset that is pending until the producer's transaction ends; None is a tombstone."""
     row = Key.PendingOffsetKey(producer_id=producer_id, group_id=group_id, topic_id=topic_id, partition=partition)
     key = Key(pending_offset=row)
     return Record(key=key) if value is None else Record(key=key, value=Value(pending_offset=value))
@@ -180,6 +181,6 @@ def transaction(transactional_id: str, value: records_pb.TransactionMetadata | N
 
 
 def classic_group(group_id: str, value: records_pb.ClassicGroupMetadata | None) -> Record:
-    """None: the group is gone."""
+    """Metadata of a classic group; None is a tombstone."""
     key = Key(classic_group=group_id)
     return Record(key=key) if value is None else Record(key=key, value=Value(classic_group=value))

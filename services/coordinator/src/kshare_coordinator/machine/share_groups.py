@@ -1,18 +1,19 @@
-"""Decisions for share groups: heartbeats, expiry, assignment, and what a change of topics means.
+"""Decisions for share groups: heartbeats, member expiry, assignment, and the effects of topic changes.
 
 Rules of ShareGroupHeartbeat (KIP-932; GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
-- A member chooses its id, a uuid. Epoch 0 joins, or joins again; -1 leaves; otherwise the epoch must be the member's,
-  or the one before it (its newest answer was lost). Anything else is FENCED_MEMBER_EPOCH.
-- The first heartbeat of a group creates it and writes which partitions are to be initialized; the answer has an empty
-  assignment (creation flow, step a). The shell then calls the share coordinators (b, c) and hands in what they
-  answered, which makes partitions assignable (d).
-- While a subscribed topic is being initialized the member is asked back soon, so that the first record comes at once.
-- The answer has the assignment when the member joins, sends its subscription, or when the assignment changed; and,
-  unlike in Kafka, when the member repeats the epoch before, since the answer that told it may have been lost.
-- A member that comes, changes its subscription or goes raises the group epoch. Subscribed topics that came, grew or
-  went, and partitions that were initialized, raise it at the next heartbeat, which also computes the target. So clients
-  see the epochs of Kafka 4.3.1, step by step.
-- A group that an administrator is deleting takes no members: COORDINATOR_LOAD_IN_PROGRESS, which clients repeat.
+- A member chooses its id, a uuid. Epoch 0 joins or rejoins; -1 leaves. Any other epoch must be the member's current
+  or previous one (its newest response may have been lost); otherwise the answer is FENCED_MEMBER_EPOCH.
+- The first heartbeat of a group creates it and records the partitions to initialize; the response has an empty
+  assignment (creation flow, step a). The shell then calls the share coordinators (b, c) and passes their answers to
+  the machine, which makes the partitions assignable (d).
+- While a subscribed topic is being initialized, the member gets a short heartbeat interval, so that its first records
+  are not delayed.
+- The response has the assignment when the member joins, sends its subscription, or when the assignment changed.
+  Unlike in Kafka it also has it when the member sends its previous epoch, since the earlier response may be lost.
+- A member that joins, changes its subscription or leaves raises the group epoch. Subscribed topics that were created,
+  grown or deleted, and newly initialized partitions, raise it at the next heartbeat, which also computes the target
+  assignment. Clients thus see the same sequence of epochs as with Kafka 4.3.1.
+- A group that is being deleted rejects members with COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from kshare_runtime.machine import Decision
 
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 INITIAL_EPOCH = 1
-"""Of a group without members, as Kafka 4.3.1 begins; its first member raises it to 2."""
+"""Epoch of a new group without members, as in Kafka 4.3.1; its first member raises it to 2."""
 INITIALIZATION_HEARTBEAT_INTERVAL_MS = 200
-"""Asked of members while one of their topics is being initialized."""
+"""Heartbeat interval of members while one of their topics is being initialized."""
 MEMBER_ID_LENGTH_LIMIT = 255
 
 HeartbeatDecision = Decision[Record, pb.ShareGroupHeartbeatResponse, Effect]
@@ -55,7 +56,7 @@ QuietDecision = Decision[Record, None, Effect]
 def decide_heartbeat(
     state: CoordinatorState, command: ShareGroupHeartbeat, settings: GroupSettings, now_ms: int
 ) -> HeartbeatDecision:
-    """Joins, stays or leaves; KafkaError where the request is refused."""
+    """Decides a heartbeat that joins, stays or leaves; KafkaError if the request is rejected."""
     request = command.request
     _check_request(request, settings.max_subscribed_topics)
     if request.member_epoch == LEAVE_EPOCH:
@@ -87,7 +88,7 @@ def _heard(
     settings: GroupSettings,
     now_ms: int,
 ) -> tuple[ShareGroup, list[Record], list[Effect]]:
-    """The group after the heartbeat, and its records; most heartbeats change nothing and end at once."""
+    """The group after the heartbeat, with records and effects; most heartbeats change nothing and return early."""
     old = group.members.get(request.member_id)
     member = _updated(old or Member(), request)
     if (
@@ -105,17 +106,17 @@ def _heard(
 
 
 def draft_of(state: CoordinatorState, group: ShareGroup, settings: GroupSettings, now_ms: int) -> ShareGroupDraft:
-    """A change of the group, which may be new."""
+    """A draft for changes of the group, which may be new."""
     time = AssignmentTime(now_ms, settings.assignment_interval_ms(state, group.group_id))
     draft = ShareGroupDraft(group, topic_lookup(state), time, is_new=group.group_id not in state.share_groups)
     given_up = GivenUpState.of(state.state_partitions, state.state_partition_count)
-    if given_up.newest > group.partitions.given_up_epoch:  # before anything else is noted as initialized
+    if given_up.newest > group.partitions.given_up_epoch:  # before other partitions are recorded as initialized
         draft.begin_anew(given_up)
     return draft
 
 
 def _check_request(request: pb.ShareGroupHeartbeatRequest, max_subscribed_topics: int) -> None:
-    """What can be refused without looking at the group (throwIfShareGroupHeartbeatRequestIsInvalid)."""
+    """Validates the request without the group's state (throwIfShareGroupHeartbeatRequestIsInvalid)."""
     problem = None
     max_length = max_subscribed_topics * NAME_LENGTH_LIMIT
     if not request.member_id:
@@ -139,7 +140,7 @@ def _check_request(request: pb.ShareGroupHeartbeatRequest, max_subscribed_topics
 
 
 def _group_for(state: CoordinatorState, request: pb.ShareGroupHeartbeatRequest, settings: GroupSettings) -> ShareGroup:
-    """The group that the member is in or may join; the member's epoch is right."""
+    """The group that the member is in or may join, after validation of the member's epoch."""
     joins = request.member_epoch == JOIN_EPOCH
     group = (
         existing_or_new_group(state, request.group_id, settings) if joins else existing_group(state, request.group_id)
@@ -155,17 +156,17 @@ def _group_for(state: CoordinatorState, request: pb.ShareGroupHeartbeatRequest, 
 
 
 def existing_or_new_group(state: CoordinatorState, group_id: str, settings: GroupSettings) -> ShareGroup:
-    """The share group of this id, or a new one; KafkaError where the id is another type's, or there are too many."""
+    """The share group of this id, or a new one; KafkaError if another type has the id, or at the limit of groups."""
     if group_type(state, group_id) is not None:
         return existing_group(state, group_id)
     check_room(state, settings.max_groups)
-    # Its state epochs must be above those of a deleted group of the same id, which some leader may still write with.
+    # State epochs must be above those of a deleted group of the same id, with which a leader may still write.
     base = state.deleted_share_group_epoch(partition_of_group(group_id))
     return ShareGroup(group_id=group_id, epoch=INITIAL_EPOCH, assignment_epoch=INITIAL_EPOCH, state_epoch_base=base)
 
 
 def existing_group(state: CoordinatorState, group_id: str) -> ShareGroup:
-    """KafkaError GROUP_ID_NOT_FOUND where there is no share group of this id."""
+    """The share group of this id; KafkaError GROUP_ID_NOT_FOUND if there is none."""
     group = state.share_groups.get(group_id)
     if group is None:
         found = group_type(state, group_id)
@@ -191,7 +192,7 @@ def _existing_member(group: ShareGroup, member_id: str) -> Member:
 
 
 def _check_epoch(group: ShareGroup, member_id: str, member_epoch: int) -> None:
-    """The member's epoch or the one before it (ShareGroup.validateMemberEpoch)."""
+    """Accepts only the member's current or previous epoch (ShareGroup.validateMemberEpoch)."""
     member = _existing_member(group, member_id)
     if member_epoch not in (member.member_epoch, member.previous_member_epoch):
         is_newer = member_epoch > member.member_epoch
@@ -206,7 +207,7 @@ def _check_epoch(group: ShareGroup, member_id: str, member_epoch: int) -> None:
 
 
 def _updated(member: Member, request: pb.ShareGroupHeartbeatRequest) -> Member:
-    """The member as it says it is; the same object where nothing changed."""
+    """The member with the values of the request; the same object if nothing changed."""
     names = member.subscribed_topic_names
     if request.has_subscribed_topic_names or request.subscribed_topic_names:
         names = tuple(sorted(set(request.subscribed_topic_names)))
@@ -254,7 +255,7 @@ def _without(
 def decide_complete_group_state(
     state: CoordinatorState, command: CompleteGroupState, settings: GroupSettings, now_ms: int
 ) -> QuietDecision:
-    """Step d of the creation flow: initialized partitions can be assigned; deleted ones are forgotten."""
+    """Step d of the creation flow: initialized partitions become assignable, deleted ones are removed."""
     group = state.share_groups.get(command.group_id)
     if group is None:
         return Decision((), None)
@@ -265,7 +266,7 @@ def decide_complete_group_state(
 
 
 def records_at_the_end(state: CoordinatorState, draft: ShareGroupDraft) -> list[Record]:
-    """What is kept of a group that is gone: how far its state epochs went."""
+    """The record that survives a deleted group: its highest state epoch."""
     if not draft.is_gone:
         return []
     partition, epoch = partition_of_group(draft.group_id), draft.group().state_epoch
@@ -282,7 +283,7 @@ def decide_topics_changed(
     settings: GroupSettings,
     now_ms: int,
 ) -> tuple[list[Record], list[Effect]]:
-    """What topics that come, grow and go mean for every group; `topics` as they will be after the change."""
+    """Applies created, grown and deleted topics to every group; `topics` looks them up as after the change."""
     found: list[Record] = []
     effects: list[Effect] = []
     for group_id, group in sorted(state.share_groups.items()):
@@ -305,7 +306,7 @@ def topic_lookup(state: CoordinatorState) -> TopicLookup:
 
 
 def named_assignment(state: CoordinatorState, member: Member) -> list[pb.TopicPartitions]:
-    """What the member was given, with names; topics that were deleted since are left out."""
+    """The member's assignment with topic names, without topics deleted since."""
     found = []
     for topic_id, partitions in sorted(member.assignment.items()):
         topic = state.topics.get(topic_id)

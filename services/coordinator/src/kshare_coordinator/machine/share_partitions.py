@@ -1,11 +1,11 @@
-"""The share-partitions of one group while it changes: which are initialized, on their way there, or being deleted.
+"""The share-partitions of one group during a change: those initialized, initializing and deleting.
 
-- A partition is initialized once. While nobody chose its start offset it starts at -1 (share.auto.offset.reset
-  decides), but at 0 where the group knew the topic before the partition was added, because records written before the
-  group noticed must not be lost (KAFKA-20742). So the group notes how many partitions a topic had when it last looked.
+- A partition is initialized once, by default with start offset -1 (share.auto.offset.reset decides). The start offset
+  is 0 if the group knew the topic before the partition was added, because records written before the group noticed
+  must not be lost (KAFKA-20742). For this the group stores the partition count of each topic at its last look.
 - An administrator's start offset is an alteration: the partition leaves `initialized` until its state was replaced, so
-  that nobody is given it with the old one. Newer state that nobody remembers does not stop it: the alteration is sent
-  again with an epoch above that state's.
+  that it is not assigned with its old state. If unknown newer state exists, the alteration is sent again with an epoch
+  above that state's.
 - A partition may be in `deleting` and in `initializing` at once: its old state is deleted first.
 """
 
@@ -21,7 +21,7 @@ UNINITIALIZED_START_OFFSET = -1
 
 
 class SharePartitions:
-    """See the module's text; `changed_names` has the topics whose assignable partitions changed."""
+    """A mutable PartitionMetadata; `changed_names` has the topics whose assignable partitions changed."""
 
     def __init__(self, metadata: PartitionMetadata) -> None:
         self.metadata = metadata
@@ -35,7 +35,7 @@ class SharePartitions:
         return self.metadata.known(topic_id)
 
     def initialize_missing(self, topic_id: bytes, name: str, count: int, state_epoch: int) -> None:
-        """Partitions below `count` that are not known become `initializing`."""
+        """Makes the unknown partitions below `count` `initializing`."""
         known_count = self.metadata.known_partition_count(topic_id)
         known = self.known(topic_id)
         first_looks = [partition for partition in range(count) if partition not in known]
@@ -56,7 +56,7 @@ class SharePartitions:
         self.metadata = replace(self.metadata, initializing=(*self.metadata.initializing, *entries))
 
     def alter(self, topic_id: bytes, name: str, count: int, offsets: Mapping[int, int], state_epoch: int) -> None:
-        """Partitions of one topic get new start offsets; what was under way for them is superseded."""
+        """Sets new start offsets for partitions of one topic, superseding earlier initializations and alterations."""
         known_count = self.metadata.known_partition_count(topic_id) or count
         self._take_out(topic_id, offsets.keys())
         by_offset: dict[int, list[int]] = {}
@@ -77,14 +77,14 @@ class SharePartitions:
         self.metadata = replace(self.metadata, initializing=(*self.metadata.initializing, *entries))
 
     def begin_anew(self, lost: Mapping[bytes, Sequence[int]], state_epoch: int) -> None:
-        """The state of these initialized partitions is lost: they start again at the first record of their logs."""
+        """Restarts initialized partitions whose state is lost at the first record of their logs."""
         for topic_id, partitions in lost.items():
             known = self.metadata.initialized[topic_id]
             count = self.metadata.known_partition_count(topic_id)
             self.alter(topic_id, known.topic_name, count, dict.fromkeys(partitions, 0), state_epoch)
 
     def complete(self, found: Iterable[Initialized]) -> int:
-        """Moves partitions to `initialized`; the highest state epoch that was found there, 0 where none was."""
+        """Moves partitions to `initialized`; returns the highest state epoch of existing state, or 0."""
         done = {(result.topic_id, result.partition, result.state_epoch): result for result in found}
         newest = 0
         remaining: list[InitializingPartitions] = []
@@ -133,7 +133,7 @@ class SharePartitions:
         return tuple(partition for partition in entry.partitions if partition in refused)
 
     def delete(self, topic_ids: Iterable[bytes]) -> None:
-        """What the group knows of these topics is not initialized any more, and its state is to be deleted."""
+        """Moves all known partitions of these topics to `deleting`."""
         gone = [topic_id for topic_id in topic_ids if self.known(topic_id)]
         if not gone:
             return
@@ -166,7 +166,7 @@ class SharePartitions:
         self.metadata = replace(self.metadata, deleting=deleting)
 
     def _take_out(self, topic_id: bytes, partitions: Iterable[int]) -> None:
-        """Out of `initializing` and `initialized`."""
+        """Removes partitions from `initializing` and `initialized`."""
         gone = set(partitions)
         initializing = []
         for entry in self.metadata.initializing:
@@ -189,7 +189,7 @@ class SharePartitions:
 
 
 def _is_refused(entry: InitializingPartitions, result: Initialized) -> bool:
-    """Newer state is taken over, except where an administrator wants it replaced."""
+    """Whether existing newer state blocks the entry: alterations must replace it, initializations accept it."""
     return entry.is_alteration and result.existing_state_epoch is not None
 
 

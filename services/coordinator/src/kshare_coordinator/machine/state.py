@@ -1,14 +1,15 @@
-"""Everything the coordinator remembers, and how a record changes it.
+"""The coordinator's in-memory state, and how each record changes it.
 
-`replay` is the only way that the state changes. At load the records come in the order of their keys, so a record never
-counts on another one being there; what derives from several records is derived when it is asked for, or counted up and
-down as rows come and go.
+The state changes only through `replay`. At load, records arrive in key order, so replaying a record never depends on
+another record being present. Values derived from several records are computed on demand, or kept as counters that are
+adjusted with each row.
 
-Where several coordinators share the work, the catalog is that of the active one, followed, and only the groups of the
-group partitions that are owned here are in the state.
+With several coordinators, the others follow the catalog of the active one. Each coordinator's state holds only the
+groups of the group partitions that it owns.
 
-`changes` is not state but the log of what the newest versions changed, for delta answers of WatchCatalog. A version's
-entry is closed by the record that sets the version, which is the last catalog record of each decision.
+`changes` is not part of the state. It is the log of the changes of the newest versions, for delta answers of
+WatchCatalog. The record that sets the version closes that version's entry; it is the last catalog record of each
+decision.
 """
 
 from __future__ import annotations
@@ -41,23 +42,23 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
 CHANGE_LOG_LIMIT = 1_000
-"""Versions whose changes are kept; a watcher that is further behind gets the whole catalog."""
+"""Number of versions whose changes are kept; a watcher that is further behind gets the whole catalog."""
 
 CHANGE_LOG_BYTES_LIMIT = 32 * 1024 * 1024
-"""About, of the keys that these versions changed; the newest version is kept whatever it changed."""
+"""Approximate limit on the changed keys in the log; the newest version is kept regardless of its size."""
 CHANGED_KEY_BYTES = 100
-"""About, of one key in the log, besides its text."""
+"""Approximate overhead of one key in the log, not counting its text."""
 
 NodeId = tuple[pb.Role.ValueType, int]
 
 
 @dataclass(slots=True)
 class Changes:
-    """What one version changed."""
+    """The changes of one catalog version."""
 
     version: int = 0
     topics: dict[bytes, None] = field(default_factory=dict)
-    """Changed or deleted; whether it is still there says which."""
+    """Ids of changed or deleted topics; a deleted topic is absent from the state."""
     groups: dict[str, None] = field(default_factory=dict)
     brokers: dict[str, None] = field(default_factory=dict)
     nodes: bool = False
@@ -66,14 +67,14 @@ class Changes:
 
     @property
     def bytes(self) -> int:
-        """About what its keys take in memory: those of rows that are gone are nowhere else."""
+        """Approximate memory of the keys; keys of deleted rows are held only by this log."""
         count = len(self.topics) + len(self.groups) + len(self.brokers) + len(self.leaders)
         return count * CHANGED_KEY_BYTES + sum(map(len, self.groups)) + sum(map(len, self.brokers))
 
 
 @dataclass(slots=True)
 class CoordinatorState:
-    """See the module's text. Everything but `changes` and `open_changes` is made of records."""
+    """The coordinator's state, see the module docstring. All fields but the change log are derived from records."""
 
     texts: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -81,41 +82,41 @@ class CoordinatorState:
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     names_by_collision_key: dict[str, dict[str, None]] = field(default_factory=dict)
     topics_generation: int = field(default=0, compare=False)
-    """Grows whenever a topic appears, goes away or gets more partitions."""
+    """Incremented whenever a topic is created, deleted or gets more partitions."""
     topics_changed: deque[str] = field(default_factory=lambda: deque(maxlen=CHANGE_LOG_LIMIT), compare=False)
-    """The names of these topics, one for each of the newest generations."""
+    """Names of the topics of the newest generations, one name per generation."""
     partition_count: int = 0
     partitions_placed: dict[int, int] = field(default_factory=dict)
-    """By leader node id, -1 for those that wait for a leader."""
+    """Number of partitions by leader node id; -1 counts partitions without a leader."""
     moving_partitions: int = 0
-    """Topic partitions that move to another leader."""
+    """Number of topic partitions under reassignment to another leader."""
     catalog_bytes: int = 0
-    """Of the rows of topics and of configs; see `catalog_budget`."""
+    """Size of the topic and config rows; see `catalog_budget`."""
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By broker id; "" has what holds for all brokers."""
+    """Configs by broker id; "" holds the cluster-wide defaults."""
     nodes: dict[NodeId, pb.Node] = field(default_factory=dict)
     state_partition_owners: dict[int, int] = field(default_factory=dict)
     state_partitions: dict[int, pb.StatePartitionOwner] = field(default_factory=dict)
-    """The same with epochs and moves."""
+    """The same owners, with epochs and moves."""
     share_groups: dict[str, ShareGroup] = field(default_factory=dict)
     classic_groups: dict[str, ClassicGroup] = field(default_factory=dict)
     consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
-    """Of KIP-848. Which of these tables a group id is in is asked of `group_namespace`."""
+    """Groups of KIP-848. `group_namespace` says which of these tables a group id is in."""
     offsets: OffsetTable = field(default_factory=OffsetTable)
     transactions: dict[str, TransactionMetadata] = field(default_factory=dict)
     """By transactional id."""
     ongoing_transactions: dict[str, None] = field(default_factory=dict)
     """Transactional ids with an open transaction."""
     deleted_share_group_epochs: dict[int, int] = field(default_factory=dict)
-    """By group partition: the highest state epoch of all share groups of it that were deleted."""
+    """Highest state epoch of all deleted share groups, by group partition."""
     group_partitions: dict[int, None] | None = field(default=None, compare=False)
-    """Those whose groups are in this state; None: all of them."""
+    """The group partitions whose groups are in this state; None: all of them."""
     consumer_offsets_partition_count: int = field(default=0, compare=False)
-    """Of `__consumer_offsets`, as clients see it (offsets.topic.num.partitions); 0: there is none."""
+    """Partition count of `__consumer_offsets` as clients see it (offsets.topic.num.partitions); 0: no such topic."""
     changes: deque[Changes] = field(default_factory=deque, compare=False)
     change_log_bytes: int = field(default=0, compare=False)
-    """Of `changes`."""
+    """Approximate size of `changes`."""
     open_changes: Changes = field(default_factory=Changes, compare=False)
 
     @property
@@ -139,20 +140,20 @@ class CoordinatorState:
         return None if topic_id is None else self.topics[topic_id]
 
     def live_nodes(self, role: pb.Role.ValueType) -> list[int]:
-        """Node ids of a role, in order."""
+        """The sorted ids of the live nodes of a role."""
         return sorted(node_id for node_role, node_id in self.nodes if node_role == role)
 
     def leader_epoch(self, placement: records_pb.TopicRecord.Placement) -> int:
         return leader_epoch(self.numbers, placement)
 
     def forget_changes(self) -> None:
-        """After a load: the records came in no order of time."""
+        """Clears the change log after a load, whose records did not arrive in chronological order."""
         self.changes.clear()
         self.change_log_bytes = 0
         self.open_changes = Changes()
 
     def copy(self) -> CoordinatorState:
-        """An equal state that changes by itself."""
+        """An equal state that shares no mutable data with this one."""
         copy: CoordinatorState = copied(self)
         return copy
 
@@ -161,7 +162,7 @@ class CoordinatorState:
         return self.group_partitions is None or partition in self.group_partitions
 
     def deleted_share_group_epoch(self, partition: int) -> int:
-        """The highest state epoch of all share groups of a group partition that were deleted; 0: none was."""
+        """The highest state epoch of all deleted share groups of a group partition; 0 if none was deleted."""
         of_all = self.numbers.get(records.DELETED_SHARE_GROUP_EPOCH, 0)
         return max(of_all, self.deleted_share_group_epochs.get(partition, 0))
 
@@ -170,7 +171,7 @@ class CoordinatorState:
             self._replay_in_memory(record)
             return
         kind = record.key.WhichOneof("kind")
-        if kind is not None:  # a kind that a newer version wrote is left alone
+        if kind is not None:  # kinds written by a newer version are ignored
             _REPLAY[kind](self, record.key, record.value if record.HasField("value") else None)
 
     def _replay_in_memory(self, record: records.InMemory) -> None:
@@ -199,7 +200,7 @@ class CoordinatorState:
             self.replay(record)
 
     def _load_catalog(self, found: Sequence[Record]) -> None:
-        """The generation of topics goes on far enough that nobody takes what it looked up before for current."""
+        """Replaces the catalog. `topics_generation` jumps past the change log, so that earlier lookups are stale."""
         fresh = CoordinatorState(consumer_offsets_partition_count=self.consumer_offsets_partition_count)
         fresh._replay_all(found)
         fresh.forget_changes()
@@ -210,7 +211,7 @@ class CoordinatorState:
 
 
 def leader_epoch(numbers: Mapping[str, int], placement: records_pb.TopicRecord.Placement) -> int:
-    """Never falls: both the epochs of a node id and those of placements come from one growing counter."""
+    """The leader epoch of a partition, which never decreases: node and placement epochs share one growing counter."""
     node_epoch = numbers.get(f"{records.LEADER_NODE_EPOCH}{placement.leader_node_id}", 0)
     return max(placement.placement_epoch, node_epoch)
 
@@ -240,7 +241,7 @@ def _cluster(state: CoordinatorState, key: Key, value: Value | None) -> None:
 
 
 def _close_changes(state: CoordinatorState) -> None:
-    """The open changes are those of the newest version; the oldest are forgotten where there are too many."""
+    """Appends the open changes as those of the newest version, and drops the oldest versions above the limits."""
     state.open_changes.version = state.version
     state.changes.append(state.open_changes)
     state.change_log_bytes += state.open_changes.bytes
@@ -321,7 +322,7 @@ def _replace_configs(
 
 
 def configs_bytes(owner: str, texts: Mapping[str, str]) -> int:
-    """About the size of the row with one group's or broker's configs; 0 without configs, when there is no row."""
+    """Approximate size of the config row of a group or broker; 0 without configs, because there is no row then."""
     if not texts:
         return 0
     return len(owner.encode()) + sum(len(name.encode()) + len(value.encode()) + 8 for name, value in texts.items())
