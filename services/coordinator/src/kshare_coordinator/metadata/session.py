@@ -4,7 +4,7 @@ The lease counts from when the last answered keep-alive was sent, so it ends her
 its end ends the whole session (`lose`): all ownership ends, the listener is told, and the store starts a session with
 another lease. A session takes over nothing from the one before.
 
-Under the lease, the session watches `coordinators/` and `owners/`. It claims free partitions up to this coordinator's
+Under the lease, the session watches coordinators and owners. It claims free partitions up to this coordinator's
 share, and gives back those above it (`claims`). A claimed partition is served once its rows are read and the catalog is
 read up to the claim. To give a partition back, the session stops serving it, waits for an append in flight, and then
 removes the owner key.
