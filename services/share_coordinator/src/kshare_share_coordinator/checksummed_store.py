@@ -1,7 +1,7 @@
-"""A store whose rows carry checksums of their own, verified whenever a row is read.
+"""A store whose rows carry their own checksums, verified at every read of a row.
 
-RocksDB's checksums cover blocks of files. This one is made where a row is made and checked where it is used, so that it
-also covers what lies between: memory, copies to other nodes, tools that write into a store. A stored value is
+RocksDB's checksums cover blocks of files. This one is computed where a row is made and checked where it is used. So it
+also covers the path between: memory, copies to other nodes, tools that write into a store. A stored value is
 
     version (1)   crc32c of key and value   value
 """
@@ -23,12 +23,12 @@ _HEAD = Struct(">BI")
 
 
 class CorruptRow(StorageFailure):
-    """A row is not what was written; the text names its family and key."""
+    """A row with a wrong checksum; the text names its family and key."""
 
 
 @runtime_checkable
 class MaintainedStore(Protocol):
-    """What a store on a disk has beyond KeyValueStore; see RocksStore. One in memory has none of it."""
+    """Methods of a store on a disk beyond KeyValueStore; see RocksStore. A store in memory has none of them."""
 
     @property
     def path(self) -> Path: ...
@@ -43,7 +43,7 @@ class MaintainedStore(Protocol):
 
 
 class ChecksummedStore:
-    """A KeyValueStore over another one. Reads raise CorruptRow, a StorageFailure, where a checksum is wrong."""
+    """A KeyValueStore over another one. Reads raise CorruptRow, a StorageFailure, if a checksum is wrong."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -56,16 +56,16 @@ class ChecksummedStore:
 
     @property
     def maintained(self) -> MaintainedStore | None:
-        """The store below where it lies on a disk."""
+        """The store below if it is on a disk."""
         return self._maintained
 
     @property
     def has_damage(self) -> bool:
-        """Whether anything is known against some family."""
+        """Whether any family is known to be damaged."""
         return self._maintained is not None and bool(self._maintained.damaged_families())
 
     def damage(self, family: str) -> str | None:
-        """Why the family cannot be read, None where nothing is known against it."""
+        """Why the family cannot be read; None if no damage is known."""
         return None if self._maintained is None else self._maintained.damaged_families().get(family)
 
     def get(self, family: str, key: bytes) -> bytes | None:
@@ -81,7 +81,7 @@ class ChecksummedStore:
     def scan_stored(
         self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The rows as they are stored, for who goes on after a corrupt one; see `unsealed`."""
+        """The rows in their stored form, for scans that continue after a corrupt row; see `unsealed`."""
         return self._store.scan(family, start, end, reverse=reverse)
 
     def write(self, writes: Sequence[Write]) -> None:
@@ -106,7 +106,7 @@ class ChecksummedStore:
         return self._store.families()
 
     def figures(self) -> StoreFigures | None:
-        """See FiguredStore; None where the store below has none."""
+        """See FiguredStore; None if the store below has none."""
         return self._store.figures() if isinstance(self._store, FiguredStore) else None
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ def sealed(key: bytes, value: bytes) -> bytes:
 
 
 def unsealed(family: str, key: bytes, stored: bytes) -> bytes:
-    """A row's value out of its stored form; CorruptRow."""
+    """A row's value from its stored form; CorruptRow if the checksum is wrong."""
     if len(stored) < _HEAD.size:
         raise CorruptRow(f"the row {key.hex()} of {family} has {len(stored)} bytes, fewer than its checksum")
     version, checksum = _HEAD.unpack_from(stored)

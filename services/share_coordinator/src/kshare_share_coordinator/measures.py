@@ -1,7 +1,6 @@
-"""What a share coordinator counts, and how it is shown.
+"""Metrics of a share coordinator, and their source for scrapes.
 
-The store adds a few numbers for each append and load, and the operations one for each result; all else is read from
-what is there when a scrape asks.
+The store counts appends and loads, and the operations count results. All other values are read at each scrape.
 """
 
 from __future__ import annotations
@@ -97,14 +96,14 @@ class StateMeasures:
         self.load_failures = 0
 
     def answered(self, operations: Sequence[Operation], results: Iterable[Result]) -> None:
-        """The results of a request's operations, in the same order."""
+        """Counts the results of a request's operations, given in the same order."""
         counts = self.operations
         for operation, result in zip(operations, results, strict=True):
             key = (type(operation), result.error_code)
             counts[key] = counts.get(key, 0) + 1
 
     def appended(self, records: Sequence[Record], writes: Sequence[Write], seconds: float) -> None:
-        """One write is durable."""
+        """Counts one durable write."""
         for record in records:
             kind = type(record)
             self.records[kind] = self.records.get(kind, 0) + 1
@@ -118,7 +117,7 @@ class StateMeasures:
 
 
 class ShareCoordinatorSource:
-    """What a scrape sees of one share coordinator; `store` is asked for each scrape, None before the start."""
+    """Metrics of one share coordinator for a scrape; `store` is called at each scrape, None before the start."""
 
     def __init__(
         self,

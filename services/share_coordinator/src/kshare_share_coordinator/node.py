@@ -1,7 +1,7 @@
 """The whole share coordinator: store, machine, catalog, moves and service of one node.
 
-Nothing is loaded at start: the machine reads the state of a share-partition when it is asked for it first. All RPCs of
-one turn of the event loop are made durable by one fsync (`kshare_runtime.machine.MachineRunner`), then answered.
+The machine loads the state of a share-partition at its first use, not at the start. All RPCs of one turn of the event
+loop are made durable by one fsync (`kshare_runtime.machine.MachineRunner`), then answered.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class ShareCoordinatorNode:
 
     @property
     def address(self) -> str:
-        """Where it serves, with the port that was really bound."""
+        """The address on which it serves, with the port that was bound."""
         assert self._server is not None, "the share coordinator is not started"
         return self._server.address
 
     async def start(self) -> None:
-        """Opens the store, serves, registers, and returns when the first view of the catalog is here."""
+        """Opens the store, serves, registers, and returns when the first view of the catalog has arrived."""
         self._store = open_state_store(self._environment)
         self._state_topic_index = StateTopicIndex(store=self._store, now_ms=self._environment.clock.now_ms)
         self._state_store = state_store = self._new_state_store(self._store, self._state_topic_index)
@@ -176,7 +176,7 @@ class ShareCoordinatorNode:
         self._confirmed_sync.start()
 
     async def stop(self, grace_ms: int) -> None:
-        """Answers what is under way for `grace_ms`, then closes everything; also after a start that did not finish."""
+        """Gives calls in flight `grace_ms` to finish, then closes everything; also after a start that failed."""
         if self._server is not None:
             await self._server.stop(grace_ms)
         if self._mending is not None:
@@ -194,7 +194,7 @@ class ShareCoordinatorNode:
             self._store.close()
 
     def register_metrics(self, metrics: Metrics) -> None:
-        """Shows what this node counts among the metrics of its process."""
+        """Adds this node's metrics to those of its process."""
         self._measures.now = metrics.now
         source = ShareCoordinatorSource(
             self._measures,
@@ -286,4 +286,4 @@ class ShareCoordinatorNode:
 
 
 def _no_effects(effects: Sequence[None]) -> None:
-    """The machine has none: every answer is its response."""
+    """Carries out the machine's effects, of which it has none: it only answers."""

@@ -1,11 +1,12 @@
-"""Whether this node may answer for a share-partition now.
+"""Ownership of state partitions: whether this node may answer for a share-partition now.
 
-It may while the catalog says that the share-partition's state partition is its own and does not move, and its lease
-certainly lasts: a node that may have lost its lease stops before anyone else may start (correctness rule 5 of the
-design). While a state partition moves, both its owner and its new node answer COORDINATOR_LOAD_IN_PROGRESS.
+Two conditions must hold. The catalog says that this node owns the share-partition's state partition, without a
+reassignment under way. And its lease certainly lasts: a node that may have lost its lease stops before another one may
+start (correctness rule 5 of the design). During a reassignment of a state partition, both its owner and its new node
+answer COORDINATOR_LOAD_IN_PROGRESS.
 
 The cluster's id and the number of state partitions are written to the store at the first use. The number decides where
-state lies, and another cluster's catalog knows nothing of the states here: should the catalog ever say another id or
+state is stored, and another cluster's catalog knows nothing of the states here. If the catalog ever has another id or
 number, this node answers COORDINATOR_NOT_AVAILABLE rather than finding no state, and removes and copies nothing.
 """
 
@@ -21,7 +22,7 @@ from kshare_share_coordinator.machine.operations import Result
 
 
 class StoreIdentity(Protocol):
-    """Where it is kept whose states the store has, and in how many state partitions; raises StorageFailure."""
+    """The stored cluster id and number of state partitions of the store's states; raises StorageFailure."""
 
     def cluster_id(self) -> str | None: ...
 
@@ -33,7 +34,7 @@ class StoreIdentity(Protocol):
 
 
 class Lease(Protocol):
-    """What the catalog's follower knows; see CatalogFollower."""
+    """The part of CatalogFollower that ownership reads."""
 
     @property
     def view(self) -> CatalogView: ...
@@ -46,7 +47,7 @@ class Lease(Protocol):
 
 
 class Ownership:
-    """Answers for one node; `now` is the loop's time in seconds."""
+    """The ownership of one node; `now` is the loop's time in seconds."""
 
     def __init__(self, *, node_id: int, lease: Lease, identity: StoreIdentity, now: Callable[[], float]) -> None:
         self.node_id = node_id
@@ -57,7 +58,7 @@ class Ownership:
         self._count = 0
         self._identity_problem: str | None = None
         self.is_disk_refusing = False
-        """Whether the newest identity problem is the disk's: it may be over without any change of the catalog."""
+        """Whether the newest identity problem is the disk's: it may end without any change of the catalog."""
 
     @property
     def view(self) -> CatalogView:
@@ -73,21 +74,21 @@ class Ownership:
         return sum(owner == self.node_id for owner in self._lease.view.state_partition_owners.values())
 
     def refusal(self, key: SharePartitionKey) -> Result | None:
-        """Why this node does not answer for the share-partition, None where it does."""
+        """Why this node does not answer for the share-partition; None if it does."""
         return self._refusal_of_everything() or self._refusal_of_place(state_partition_of(key, self._count), key)
 
     def node_refusal(self) -> Result | None:
-        """Why this node answers for no state partition now, None where it does for those that it owns."""
+        """Why this node answers for no state partition now; None if it answers for those that it owns."""
         return self._refusal_of_everything()
 
     def owned_state_partitions(self) -> list[int]:
-        """Those that the catalog says this node owns, moving ones too, in order."""
+        """The state partitions that this node owns by the catalog, moving ones too, in order."""
         return sorted(
             number for number, owner in self._lease.view.state_partition_owners.items() if owner == self.node_id
         )
 
     def state_partition_refusal(self, state_partition: int) -> Result | None:
-        """Why this node does not answer for a state partition as a whole, None where it does."""
+        """Why this node does not answer for a state partition as a whole; None if it does."""
         return self._refusal_of_everything() or self._refusal_of_place(state_partition, None)
 
     def _refusal_of_everything(self) -> Result | None:
@@ -111,7 +112,7 @@ class Ownership:
         return Result(ErrorCode.NOT_COORDINATOR, f"{place} belongs to node {owner}, not to {self.node_id}")
 
     def lease_refusal(self) -> Result | None:
-        """Why this node answers for nothing at all, None while its lease lasts."""
+        """Why this node answers no requests at all; None while its lease lasts."""
         heard_at = self._lease.heard_at
         if heard_at is not None and self._now() < heard_at + self._lease.lease_ms / 1000:
             return None
@@ -119,7 +120,7 @@ class Ownership:
         return Result(ErrorCode.NOT_COORDINATOR, text)
 
     def identity_problem(self) -> str | None:
-        """Why the catalog cannot be that of the states in the store; None where it is."""
+        """Why the catalog does not match the states in the store; None if it does."""
         view = self._lease.view
         if not view.version:
             return "the share coordinator has no catalog yet"
@@ -131,7 +132,7 @@ class Ownership:
         return self._identity_problem
 
     def problems(self) -> list[str]:
-        """For the health check."""
+        """Problems for the health check."""
         view = self._lease.view
         if not view.version:
             return []

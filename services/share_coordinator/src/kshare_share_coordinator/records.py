@@ -5,11 +5,11 @@ A value is its version (int16, 0), then the flexible fields of ShareSnapshotValu
 and tagged fields, DeliveryCompleteCount being tagged field 0 that is left out when it is -1. A tombstone is a
 snapshot's key without a value. The golden bytes of the tests come from Kafka's generated classes.
 
-A ShareSnapshot has two tagged fields of kshare's own, each left out when there is nothing to say. Kafka's readers pass
-over them: 10000 is the leader epoch history of the log, 10001 the newest truncation (`LogTruncation`).
+A ShareSnapshot has two tagged fields of kshare's own, each left out when empty. Kafka's readers skip them: 10000 is
+the leader epoch history of the log, 10001 the newest truncation (`LogTruncation`).
 
-A value that cannot be read raises CorruptRecord, which says what is wrong. Unknown tagged fields are
-skipped, because a newer Kafka may add some within version 0.
+An unreadable value raises CorruptRecord, which says what is wrong. Unknown tagged fields are skipped, because a newer
+Kafka may add some within version 0.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class _Tail(NamedTuple):
 
 
 class _Reader:
-    """Reads one value from its start to its end; `name` says in errors which one."""
+    """Reader of one value from its start to its end; `name` identifies the value in errors."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self._name = name

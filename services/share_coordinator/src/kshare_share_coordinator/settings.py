@@ -22,8 +22,8 @@ class ShareCoordinatorSettings:
     coordinator_address: str
     configs: Configs
     move_piece_bytes: int = MOVE_PIECE_BYTES
-    """Rows that a state partition that moves here is asked for at once. Each piece is written with one fsync, while
-    this node answers nobody: a few milliseconds."""
+    """Bytes of rows that are requested at once when a state partition moves here. Each piece is written with one fsync,
+    which blocks this node's answers for a few milliseconds."""
 
     @property
     def snapshot_update_records_per_snapshot(self) -> int:
@@ -37,7 +37,7 @@ class ShareCoordinatorSettings:
 
     @property
     def state_topic_prune_interval_ms(self) -> int:
-        """Time between two looks for tombstones of `__share_group_state` that can go."""
+        """Time between two scans for tombstones of `__share_group_state` that can be removed."""
         return self.configs.integer(STATE_TOPIC_PRUNE_INTERVAL_MS)
 
     @property

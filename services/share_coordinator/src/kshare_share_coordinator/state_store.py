@@ -1,8 +1,8 @@
-"""Where the records lie on the disk, and what is known about records that cannot be read.
+"""The store of share-partition state: the layout of records on the disk, and the known unreadable records.
 
-Everything that Kafka's state topic would need pruning for happens at once here: a snapshot removes what it supersedes,
-and a tombstone all that there was, in the same atomic write as the record itself, so nothing is left to be finished
-after a crash. share.coordinator.state.topic.prune.interval.ms is for old tombstones only (`handlers.state_topic`).
+Kafka prunes its state topic; here records are removed at once. A snapshot removes the records that it supersedes, and
+a tombstone all earlier ones, in the same atomic write as the record itself. So no clean-up is left after a crash.
+share.coordinator.state.topic.prune.interval.ms is for old tombstones only (`handlers.state_topic`).
 
 One family for each partition of `__share_group_state` ("state-0", "state-1", ...). Within it, the keys of one
 share-partition are neighbours: Kafka's record key with its record type moved to the end, and for ShareUpdates the
@@ -11,10 +11,10 @@ update's number (uint32) after it:
     <group id length><group id><topic id><partition> 0           the ShareSnapshot
     <group id length><group id><topic id><partition> 1 <number>  its ShareUpdates, in order
 
-So one short scan loads a share-partition, and no key of one is within the range of another, since all parts before the
+So one short scan loads a share-partition. The keys of two share-partitions never overlap, since all parts before the
 record type have a length that is known from the left. A new snapshot removes the updates of the one before it in the
-same atomic write. Keys from 0x80 on are those of the index that makes a topic of it, see `state_topic`. Every row has a
-checksum (`checksummed_store`).
+same atomic write. Keys from 0x80 on belong to the topic index, see `state_topic`. Every row has a checksum
+(`checksummed_store`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def family_of(state_partition: int) -> str:
 
 
 def damage_text(state_partition: int, problem: str) -> str:
-    """What a person has to know about a state partition that cannot be read."""
+    """The message to operators about a damaged state partition."""
     return (
         f"state partition {state_partition} is damaged on this node's disk, so all its share-partitions are refused, "
         f"and those of others are served ({problem}). `kshare state verify` shows what is damaged. To repair it, stop "
@@ -80,10 +80,10 @@ def damage_text(state_partition: int, problem: str) -> str:
 
 
 class Found(NamedTuple):
-    """A share-partition that lies in the store: its records, or what is wrong with them."""
+    """A share-partition in the store: its records, or their problem."""
 
     key: SharePartitionKey | None
-    """None where not even the key can be read."""
+    """None if not even the key can be read."""
     records: Sequence[Record]
     problem: str | None
 
@@ -91,7 +91,7 @@ class Found(NamedTuple):
 class StateStore:
     """Reads and writes the records of share-partitions; `state_partition_of` places them.
 
-    `state_topic` gives them offsets; without it nobody can read them as a topic.
+    `state_topic` gives them offsets; without it they cannot be read as a topic.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class StateStore:
         self._corrupt: dict[SharePartitionKey, str] = {}
 
     def problems(self) -> list[str]:
-        """What could not be read, for the health check: the last failure of the disk, and corrupt share-partitions."""
+        """Problems for the health check: the last read failure of the disk, damage, and corrupt share-partitions."""
         failure = [] if self._read_failure is None else [f"state cannot be read from the disk: {self._read_failure}"]
         return failure + self._damage_texts() + list(self._corrupt.values())
 
@@ -126,12 +126,12 @@ class StateStore:
         ]
 
     def report_corrupt(self, key: SharePartitionKey, problem: str) -> None:
-        """Keeps what was found wrong with a share-partition, until its state is deleted."""
+        """Records a problem of a share-partition until its state is deleted."""
         if len(self._corrupt) < REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT:
             self._corrupt.setdefault(key, f"corrupt record: {problem}")
 
     def forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
-        """Drops what was found wrong with share-partitions that are no longer, or newly, this node's."""
+        """Drops the problems of share-partitions that this node has lost or gained."""
         self._corrupt = {key: problem for key, problem in self._corrupt.items() if not is_forgotten(key)}
 
     def load(self, key: SharePartitionKey) -> Sequence[Record]:
@@ -177,7 +177,7 @@ class StateStore:
                 self._corrupt.pop(record.key, None)
 
     def state_partition_count(self) -> int | None:
-        """The number of state partitions that this store was written with; None where nothing was written yet."""
+        """The number of state partitions that this store was written with; None before the first write."""
         stored = self._store.get(METADATA_FAMILY, STATE_PARTITION_COUNT_KEY)
         return None if stored is None else int.from_bytes(stored, "big")
 
@@ -185,7 +185,7 @@ class StateStore:
         self._store.write([Write(METADATA_FAMILY, STATE_PARTITION_COUNT_KEY, count.to_bytes(4, "big"))])
 
     def cluster_id(self) -> str | None:
-        """The cluster that the records of this store belong to; None where no catalog was seen yet."""
+        """The cluster that the records of this store belong to; None before the first catalog."""
         stored = self._store.get(METADATA_FAMILY, CLUSTER_ID_KEY)
         return None if stored is None else stored.decode(errors="replace")
 
@@ -193,7 +193,7 @@ class StateStore:
         self._store.write([Write(METADATA_FAMILY, CLUSTER_ID_KEY, cluster_id.encode())])
 
     def damage(self, key: SharePartitionKey) -> str | None:
-        """Why nothing of the share-partition's state partition is served, None where it is."""
+        """Why the share-partition's state partition is not served; None if it is."""
         if not self._store.has_damage:
             return None
         state_partition = self._state_partition_of(key)
@@ -201,9 +201,9 @@ class StateStore:
         return None if problem is None else damage_text(state_partition, problem)
 
     def share_partitions(self, family: str, start: bytes, limit: int) -> tuple[list[Found], bytes | None]:
-        """Share-partitions from a stored key on, at least one where there is one, and the key from which to go on.
+        """Share-partitions from a stored key on, at least one if any exists, and the key from which to continue.
 
-        Ends with the share-partition within which row number `limit` is. StorageFailure.
+        Ends with the share-partition that contains row number `limit`. StorageFailure.
         """
         found: list[Found] = []
         rows: list[tuple[bytes, bytes]] = []

@@ -1,11 +1,11 @@
 """`__share_group_state` as a topic: an offset for every record that a state partition holds.
 
-The store has the newest records only, not a log. So that a consumer can read them, each record gets an offset when it
-is appended, by a counter of its state partition that only grows; a record that is superseded loses its place, as in a
+The store has the newest records only, not a log. So that consumers can read them, each record gets an offset when it
+is appended, from a counter of its state partition that only grows. A superseded record loses its offset, as in a
 compacted topic. A ShareSnapshot supersedes the snapshot before it and that one's ShareUpdates, a tombstone all of them.
-Whoever reads from offset 0 therefore meets each share-partition's snapshot and then its updates, in order.
+A consumer that reads from offset 0 therefore gets each share-partition's snapshot and then its updates, in order.
 
-The rows lie in the family of their state partition, in the same atomic write as the record, and move with it. Their
+The rows are in the family of their state partition, in the same atomic write as the record, and move with it. Their
 keys begin with 0x80, which no record's key does (those begin with the length of a group id, at most 0x7fff):
 
     80 'o' <offset>       timestamp, whether it is a tombstone, and the record's key in the store
@@ -15,11 +15,11 @@ keys begin with 0x80, which no record's key does (those begin with the length of
 Tombstones stay for delete.retention.ms. The newest record of a state partition always stays, so the counter goes on
 from it after a restart. Timestamps never go back within a state partition, so a look-up by time can bisect.
 
-A damaged row never keeps a record from being written: an offset that cannot be found any more stays where it is, and a
-reader passes over it, because its record's key leads to another one.
+A damaged row never prevents a record from being written. An old offset that cannot be found stays in the index, and
+readers skip it, because its record's key leads to another offset.
 
-Offsets of share-partitions that were written lately are remembered, because superseding needs them; they are forgotten
-whenever a write fails or somebody else may have written (`forget`).
+Offsets of recently written share-partitions are cached, because superseding needs them. The cache is dropped whenever a
+write fails or another writer may have changed the store (`forget`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kshare_wire.record_batches import patch
 from kshare_wire.record_writing import BatchWriter
 
 LEADER_EPOCH = 0
-"""Of all records: clients read at gateways, and which share coordinator answers does not concern them."""
+"""The leader epoch of all records: clients read at gateways and do not see which share coordinator answers."""
 BATCH_BYTES_LIMIT = 64 * 1024
 OFFSETS_SCANNED_AT_ONCE = 10_000
 """Most of them may be gone, and the event loop must not wait for the disk to step over all of them."""
@@ -54,7 +54,7 @@ _ENTRY_HEAD = Struct(">q?")
 _PARTITION_BYTES = 4
 _RECORD_TYPE_BYTES = 2
 _SNAPSHOT_SUFFIX = bytes(_RECORD_TYPE_BYTES)
-"""What follows the prefix in the key of a snapshot, and of a tombstone."""
+"""The suffix after the prefix in the key of a snapshot, and of a tombstone."""
 _ONLY_A_SNAPSHOT = {_SNAPSHOT_SUFFIX}
 
 
@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
 
 class _End(NamedTuple):
-    """Where the topic partition ends."""
+    """The end of a topic partition."""
 
     next_offset: int
     timestamp_ms: int
@@ -99,9 +99,9 @@ class StateTopicIndex:
         self._pending: dict[str, None] = {}
 
     def add(self, family: str, prefix: bytes, suffix: bytes, writes: list[Write], *, supersedes_all: bool) -> None:
-        """Adds to `writes` what gives a record its offset; `prefix` + `suffix` is its key in the store.
+        """Adds to `writes` the rows that give a record its offset; `prefix` + `suffix` is its key in the store.
 
-        `supersedes_all`: the share-partition's other records end with it, as with a snapshot.
+        `supersedes_all`: it supersedes the share-partition's other records, as a snapshot does.
         """
         self._add(family, prefix, suffix, writes, is_tombstone=False, supersedes_all=supersedes_all)
 
@@ -111,7 +111,7 @@ class StateTopicIndex:
         writes.append(Write(family, _TOMBSTONES + _OFFSET.pack(offset), b""))
 
     def written(self) -> None:
-        """What was added is durable."""
+        """Notes that the added rows are durable."""
         families, self._pending = list(self._pending), {}
         while self._cached_offsets > CACHED_OFFSETS_LIMIT:
             _, offsets = self._offsets.popitem(last=False)
@@ -120,14 +120,14 @@ class StateTopicIndex:
             self.on_written(families)
 
     def forget(self) -> None:
-        """Drops what is remembered: a write failed, or somebody else wrote into the store."""
+        """Drops the cache: a write failed, or another writer changed the store."""
         self._ends.clear()
         self._offsets.clear()
         self._cached_offsets = 0
         self._pending.clear()
 
     def next_offset(self, family: str) -> int:
-        """The offset after the newest record, 0 where there is none."""
+        """The offset after the newest record; 0 if there is none."""
         return self._end(family).next_offset
 
     def newest(self, family: str) -> Entry | None:
@@ -150,10 +150,10 @@ class StateTopicIndex:
         return found
 
     def read_batch(self, family: str, offset: int, limit_bytes: int) -> tuple[bytes, int]:
-        """One record batch with records from `offset` on, and the offset from which to go on.
+        """One record batch with records from `offset` on, and the offset from which to continue.
 
-        There are no bytes where the next OFFSETS_SCANNED_AT_ONCE offsets are all gone. The first record is there even
-        if it is larger than `limit_bytes`. CorruptRecord where a record is missing.
+        The batch is empty if the next OFFSETS_SCANNED_AT_ONCE offsets are all gone. The first record is returned even
+        if it is larger than `limit_bytes`. CorruptRecord if a record is missing.
         """
         end_offset = min(offset + OFFSETS_SCANNED_AT_ONCE, self.next_offset(family))
         writer = BatchWriter(min(limit_bytes, BATCH_BYTES_LIMIT))
@@ -175,7 +175,7 @@ class StateTopicIndex:
         return patch(writer.build(), base_offset, LEADER_EPOCH), end_offset
 
     def prune(self, family: str, *, before_ms: int, limit: int) -> int:
-        """Removes tombstones older than `before_ms`, oldest first; how many rows it looked at, `limit` at most."""
+        """Removes tombstones older than `before_ms`, oldest first; returns the number of rows read, at most `limit`."""
         next_offset = self.next_offset(family)
         writes: list[Write] = []
         looked_at = 0
@@ -238,7 +238,7 @@ class StateTopicIndex:
         offsets: dict[bytes, int],
         writes: list[Write],
     ) -> None:
-        """Takes the records with these suffixes out of `offsets`, and adds what removes their rows."""
+        """Takes the records with these suffixes out of `offsets`, and adds the removals of their rows."""
         for suffix in superseded:
             old = offsets.pop(suffix, None)
             if old is not None:
@@ -260,14 +260,14 @@ class StateTopicIndex:
         return end
 
     def _timestamp_ms(self, family: str, key: bytes, stored: bytes) -> int:
-        """Of an entry; 0 where it is damaged."""
+        """The timestamp of an entry; 0 if the entry is damaged."""
         try:
             return _decode_entry(key, unsealed(family, key, stored)).timestamp_ms
         except CorruptRow:
             return 0
 
     def _known(self, family: str, prefix: bytes) -> int | dict[bytes, int]:
-        """What `_offsets` has, or the store."""
+        """The cached offsets, or else those in the store."""
         known = self._offsets.get(prefix)
         if known is not None:
             if self._cached_offsets > CACHED_OFFSETS_LIMIT // 2:  # moving costs as much as the rest of the look-up
@@ -302,7 +302,7 @@ def _offset_key(offset: int) -> bytes:
 
 
 def _end_of(prefix: bytes) -> bytes:
-    """After all keys that begin with a prefix: a record type or an offset follows it, and neither begins with 0xff."""
+    """A key above all keys with a prefix: a record type or an offset follows it, and neither begins with 0xff."""
     return prefix + b"\xff"
 
 
