@@ -1,5 +1,5 @@
-"""The Kafka-protocol gateway: clients on one side, leaders and the coordinator by gRPC on the other.
+"""The Kafka-protocol gateway: it serves clients and calls leaders and the coordinator by gRPC.
 
-Read first: `node` (the whole), `connection` (frames, order, limits), `dispatch` and `handlers` (one module an API).
+Read first: `node` (the whole), `connection` (frames, order, limits), `dispatch` and `handlers` (one module per API).
 ShareFetch: `sessions` (Kafka's rules, pure), `share_fetching` (across leaders), `batch_cache` and `read_ahead`.
 """

@@ -1,6 +1,6 @@
-"""`python -m kshare_gateway`: a gateway in a process of its own; `--help` names the flags.
+"""`python -m kshare_gateway`: a gateway in its own process; `--help` names the flags.
 
-The loop is uvloop's: client sockets are what a gateway mostly does.
+The event loop is uvloop, because a gateway mostly works on client sockets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kshare_servicekit.process_settings import GatewayProcessSettings, SettingsE
 
 
 def build(environment: Environment, network: Network, settings: GatewayProcessSettings) -> GatewayNode:
-    """The node that the flags and the config file ask for."""
+    """The node for the given flags and config file."""
     if settings.coordinator_address is None:
         raise SettingsError("--coordinator-address (or KSHARE_COORDINATOR_ADDRESS) is missing")
     try:
@@ -52,7 +52,7 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
 
 
 def _given_listeners(settings: GatewayProcessSettings) -> dict[str, str]:
-    """The flags that go before the file."""
+    """The flags that override the config file."""
     flags = {"listeners": settings.listeners, "advertised.listeners": settings.advertised_listeners}
     return {name: value for name, value in flags.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Which handler serves which API. Its keys are those of `kshare_wire.api_versions`; a test compares them."""
+"""The table of handlers by API. Its keys are those of `kshare_wire.api_versions`; a test compares them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from kshare_wire.api_versions import ApiKey
 from kshare_wire.messages import Body, Message
 
 RECORD_BEARING_APIS = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
-"""Their answers are large; a connection has one of them under way at a time."""
+"""APIs with large responses; a connection has at most one of these requests in flight."""
 
 LONG_ANSWER_APIS = frozenset(
     {
@@ -93,15 +93,15 @@ LONG_ANSWER_APIS = frozenset(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     }
 )
-"""A short request can have a long answer; a connection has one of them under way at a time."""
+"""APIs where a short request can have a long response; a connection has at most one of them in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """Either `answer_now`, which cannot wait or fail, or `handle`; and `failed`, the answer to an error as a whole.
+    """The functions of one API: either `answer_now`, which cannot wait or fail, or `handle`; and `failed`.
 
-    `failed` is missing only where a request of any number of elements is answered at once. `handle` returns None where
-    the request gets no answer (Produce with acks = 0).
+    `failed` makes the response to an error of the whole request. It is missing only where a request of any number of
+    elements is answered at once. `handle` returns None if the request gets no response (Produce with acks = 0).
     """
 
     name: str

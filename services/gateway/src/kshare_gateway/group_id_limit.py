@@ -1,4 +1,4 @@
-"""The limit of group ids that a request would store (kshare.id.max.bytes), where the gateway can tell on its own."""
+"""The limit of group ids that a request would store (kshare.id.max.bytes), where the gateway can check it itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SHOWN_CHARACTERS = 50
 
 
 def group_id_problem(configs: Configs, group_id: str) -> str | None:
-    """What is wrong with the length of a group id, None where nothing is."""
+    """The problem with the length of a group id, or None."""
     limit = configs.integer("kshare.id.max.bytes")
     if 4 * len(group_id) <= limit or (size := len(group_id.encode())) <= limit:
         return None

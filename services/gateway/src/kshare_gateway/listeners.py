@@ -1,9 +1,10 @@
-"""Where clients connect, and what they are told: Kafka's `listeners`, `advertised.listeners` and their protocol map.
+"""Client listeners: Kafka's `listeners`, `advertised.listeners` and their security protocol map.
 
-Rules, as in Kafka (KafkaConfig, SocketServerConfigs): a listener is NAME://HOST:PORT, its name counts in capitals, an
-empty host is every interface. Names and ports are there once each (a port twice for an IPv4 and an IPv6 address).
-`listener.security.protocol.map` says what a name means. What is advertised belongs to a listener, and 0.0.0.0 cannot be
-advertised; where `advertised.listeners` is left out it is `listeners`, with this machine's name for an empty host.
+Rules, as in Kafka (KafkaConfig, SocketServerConfigs): a listener is NAME://HOST:PORT, its name is upper-cased, and an
+empty host means every interface. Each name and port may occur once (a port twice for an IPv4 and an IPv6 address).
+`listener.security.protocol.map` gives the protocol of each name. An advertised address belongs to a listener, and
+0.0.0.0 cannot be advertised. `advertised.listeners` defaults to `listeners`, with this machine's name for an empty
+host.
 
 Narrower than Kafka: protocols are PLAINTEXT and SSL, and each listener is advertised, since gateways do not call each
 other by listeners.
@@ -27,9 +28,9 @@ _LISTENER = re.compile(r"(?P<name>[0-9a-zA-Z_.\-]+)://\[?(?P<host>[0-9a-zA-Z\-%.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayListener:
-    """One of a gateway's sockets: `host` empty is every interface, `port` 0 picks one.
+    """One listening socket of a gateway; an empty `host` is every interface, `port` 0 picks a free one.
 
-    `advertised_host` and `advertised_port` are what clients are told; port 0 is the one that was bound.
+    Clients are told `advertised_host` and `advertised_port`; port 0 is the port that was bound.
     """
 
     name: str
@@ -45,7 +46,7 @@ class GatewayListener:
 
     @property
     def config_prefix(self) -> str:
-        """What stands before a config that is given for this listener only."""
+        """Prefix of configs that are given for this listener only."""
         return f"listener.name.{self.name.lower()}."
 
     def __str__(self) -> str:
@@ -67,9 +68,9 @@ def joined(host: str, port: int) -> str:
 
 
 def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple[GatewayListener, ...]:
-    """The listeners that `listeners` names; none where it is not set. InvalidConfig.
+    """The listeners that the config `listeners` names; none if it is not set. InvalidConfig.
 
-    `own_host` is the name of this machine; it is asked for only where a listener on every interface needs it.
+    `own_host` returns the name of this machine; it is called only for a listener on every interface.
     """
     if not configs.is_set("listeners"):
         if configs.is_set("advertised.listeners"):

@@ -1,6 +1,7 @@
-"""What a gateway counts while it serves clients, and how a scrape sees it.
+"""Metrics of a gateway.
 
-A request costs two clock readings and one observation, an answer a walk over its error codes (one for each partition).
+A request costs two clock readings and one observation; a response costs a walk over its error codes (one for each
+partition).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ FAMILIES = (
 
 
 class GatewayMeasures:
-    """Counted by connections and share fetches; `now` is a steady clock in seconds."""
+    """The counters of a gateway, kept by connections and share fetches; `now` is a steady clock in seconds."""
 
     def __init__(self) -> None:
         self.now: Callable[[], float] = no_clock
@@ -106,25 +107,25 @@ class GatewayMeasures:
         self.read_ahead_failures = 0
 
     def answered(self, api_key: int, version: int, seconds: float) -> None:
-        """A request that the gateway serves in this version has its answer."""
+        """Observes the duration of a request that the gateway serves in this version."""
         durations = self.requests.get((api_key, version))
         if durations is None:
             durations = self.requests[api_key, version] = Distribution(DURATION_BOUNDS_S)
         durations.observe(seconds)
 
     def note_errors(self, api_key: int, body: Body) -> None:
-        """Counts the error codes of an answer."""
+        """Counts the error codes of a response."""
         for code in error_codes(api_key, body):
             self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
 
     def note_codes(self, api_key: int, codes: Iterable[int]) -> None:
-        """As `note_errors`, for many codes that were found in slices."""
+        """Like `note_errors`, for many codes that were collected in slices."""
         for code, times in Counter(codes).items():
             self.errors[api_key, code] = self.errors.get((api_key, code), 0) + times
 
 
 class GatewayNow(NamedTuple):
-    """What there is at the moment."""
+    """Current values for the gauges."""
 
     connections: int
     requests_under_way: int
@@ -140,7 +141,7 @@ class GatewayNow(NamedTuple):
 
 
 class GatewaySource:
-    """What a scrape sees of one gateway."""
+    """Source of a gateway's metrics for a scrape."""
 
     def __init__(self, measures: GatewayMeasures, now: Callable[[], GatewayNow]) -> None:
         self._measures = measures

@@ -1,8 +1,8 @@
-"""Encoded parts of Metadata answers, kept while what they were made of is unchanged.
+"""Cache of encoded parts of Metadata responses, valid while their source is unchanged.
 
-A catalog of 100,000 partitions takes about a second to encode. The part of an answer that describes topics depends on
-the catalog, the request's version and the client's listener only, so it is encoded once, in slices, and shared by all
-answers until the catalog changes. Requests that come while it is being encoded wait for the same result.
+A catalog of 100,000 partitions takes about a second to encode. The topics part of a response depends only on the
+catalog, the request's version and the client's listener. So it is encoded once, in slices, and shared by all responses
+until the catalog changes. Requests that arrive during the encoding wait for the same result.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from kshare_wire.messages import EncodedArray
 
 FRAGMENTS_LIMIT_BYTES = 32 * 1024 * 1024
-"""All fragments together; beyond it the oldest are forgotten."""
+"""Limit of all fragments together; beyond it the oldest are dropped."""
 
 
 class MetadataFragments:
-    """See the module's text. `built` counts the fragments that were encoded."""
+    """The fragment cache. `built` counts the fragments that were encoded."""
 
     def __init__(self) -> None:
         self._fragments: dict[Hashable, tuple[object, asyncio.Task[EncodedArray]]] = {}
@@ -27,7 +27,7 @@ class MetadataFragments:
     async def get(
         self, key: Hashable, source: object, build: Callable[[], Coroutine[Any, Any, EncodedArray]]
     ) -> EncodedArray:
-        """The fragment of `key`, made by `build` unless there is one that was made of the same `source` object."""
+        """The fragment of `key`; `build` makes it unless one of the same `source` object is cached."""
         found = self._fragments.get(key)
         if found is None or found[0] is not source or _has_failed(found[1]):
             self.built += 1

@@ -1,4 +1,4 @@
-"""Whether the other end of a TCP connection has closed it, asked without reading from it."""
+"""Detection of a TCP peer's close without reading from the connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CLOSED_STATES = frozenset({7, 8})
 
 
 def peer_has_gone(descriptor: int) -> bool:
-    """Whether the peer closed or reset the connection; False where the operating system does not say."""
+    """Whether the peer closed or reset the connection; False if the operating system does not tell."""
     option = getattr(socket, "TCP_INFO", None)
     if option is None or descriptor < 0:
         return False

@@ -11,12 +11,12 @@ from kshare_gateway.listeners import PLAINTEXT, GatewayListener
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """`client_listen` is where clients connect ("host:port", port 0 picks one).
+    """Settings of a gateway node; clients connect to `client_listen` ("host:port", port 0 picks a free one).
 
-    `advertised_host` and `advertised_port` are what clients are told; empty and 0 mean those of `client_listen`.
-    An empty `client_listen` opens no socket: connections then come only from `GatewayNode.new_connection`.
-    Where there are `listeners` (Kafka's, see `configured_listeners`), these three mean nothing.
-    `configs` has Kafka's broker configs and kshare's own.
+    Clients are told `advertised_host` and `advertised_port`; empty and 0 mean those of `client_listen`. An empty
+    `client_listen` opens no socket: connections then come only from `GatewayNode.new_connection`. If `listeners`
+    (Kafka's, see `configured_listeners`) are given, these three are ignored. `configs` has Kafka's broker configs and
+    kshare's own.
     """
 
     node_id: int
@@ -27,10 +27,10 @@ class GatewaySettings:
     configs: Configs
     listeners: Sequence[GatewayListener] = ()
     queued_bytes: int = DEFAULT_QUEUED_BYTES
-    """What requests and answers may take together (`request_memory`); what kshare.queued.max.bytes means here."""
+    """Memory budget of requests and responses (`request_memory`): the effective kshare.queued.max.bytes."""
 
     def all_listeners(self) -> tuple[GatewayListener, ...]:
-        """`listeners`, or the one at `client_listen`; none where connections come only from a simulation."""
+        """`listeners`, or the one at `client_listen`; none if connections come only from a simulation."""
         if self.listeners or not self.client_listen:
             return tuple(self.listeners)
         host, _, port = self.client_listen.rpartition(":")

@@ -1,12 +1,12 @@
-"""Takes TCP connections of a TLS listener through their handshake; then they are clients like all others.
+"""A TLS listener: it accepts TCP connections and does the handshake; then they are ordinary client connections.
 
-A handshake counts against max.connections from its accept on, and has HANDSHAKE_TIMEOUT_MS. Each one is made with the
-newest certificates: a look at the files every CERTIFICATE_CHECK_INTERVAL_MS finds those that were renewed, and
-connections that are open keep what they have. What speaks no TLS, or shows no certificate where one is required, is
-closed with a log line; who only connects and goes away, as probes do, is not worth one.
+A handshake counts against max.connections from its accept on, and has HANDSHAKE_TIMEOUT_MS. Each handshake uses the
+newest certificates: the files are checked every CERTIFICATE_CHECK_INTERVAL_MS, and open connections keep their
+certificates. A connection without TLS, or without a required client certificate, is closed with a log line. A client
+that only connects and disconnects, as probes do, is not logged.
 
-Connections are accepted here, and not by `loop.create_server`: only so is it seen that a handshake begins and fails,
-and each one gets a context of its own. (`loop.start_tls` would do, too, but for uvloop, which goes on reading before
+Connections are accepted here, and not by `loop.create_server`: this makes the start and failure of a handshake visible,
+and gives each connection its own context. (`loop.start_tls` would do as well, except that uvloop goes on reading before
 it.)
 """
 
@@ -29,18 +29,18 @@ from kshare_servicekit.tls_material import TlsConfigs
 
 HANDSHAKE_TIMEOUT_MS = 10_000
 SHUTDOWN_TIMEOUT_MS = 5_000
-"""How long the end of a connection waits for the client to agree to it."""
+"""How long a closing connection waits for the client's TLS close."""
 CERTIFICATE_CHECK_INTERVAL_MS = 1_000
 ALERT_TIMEOUT_MS = 1_000
-"""How long a client that is refused may take to read why."""
+"""How long a rejected client may take to read the alert."""
 ACCEPT_RETRY_MS = 1_000
-"""After an accept that failed, as without a free file descriptor."""
+"""Back-off after a failed accept, as without a free file descriptor."""
 BACKLOG = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsListenerEnvironment:
-    """What a TLS listener needs from its node; `refusal` says why there can be no further connection now, or None."""
+    """The callbacks of a TLS listener; `refusal` returns why a further connection is refused now, or None."""
 
     refusal: Callable[[], str | None]
     new_connection: Callable[[], ClientConnection]
@@ -48,7 +48,7 @@ class TlsListenerEnvironment:
 
 
 class TlsListener:
-    """One TLS listener; InvalidConfig where its certificates cannot be used."""
+    """One TLS listener; InvalidConfig if its certificates cannot be used."""
 
     def __init__(self, listener: GatewayListener, configs: Configs, environment: TlsListenerEnvironment) -> None:
         self.name = listener.name
@@ -67,20 +67,20 @@ class TlsListener:
 
     @property
     def handshakes(self) -> int:
-        """Connections that are not clients yet."""
+        """Number of connections in their handshake."""
         return len(self._not_clients_yet)
 
     def became_client(self, connection_id: int) -> None:
-        """The connection is through its handshake, and counted elsewhere."""
+        """Notes that a connection completed its handshake and is counted elsewhere."""
         self._not_clients_yet.pop(connection_id, None)
 
     async def bind(self, host: str, port: int) -> int:
-        """Opens the sockets, which take nobody yet; the first one's port. OSError."""
+        """Binds the sockets, which accept no connections yet; returns the first one's port. OSError."""
         self._sockets = await _bound_sockets(host, port)
         return int(self._sockets[0].getsockname()[1])
 
     def start(self) -> None:
-        """Takes connections, and looks for renewed certificates, from now on."""
+        """Starts accepting connections and checking for renewed certificates."""
         loop = asyncio.get_running_loop()
         for each in self._sockets:
             each.listen(BACKLOG)
@@ -88,7 +88,7 @@ class TlsListener:
         self._look_later()
 
     async def close(self) -> None:
-        """Ends what is not a client yet; clients stay."""
+        """Closes the listener and its handshakes; client connections stay."""
         if self._timer is not None:
             self._timer.cancel()
         tasks = [*self._accepting, *self._tasks]
@@ -149,9 +149,9 @@ class TlsListener:
     async def _shake_hands(
         self, accepted: socket.socket, spare: socket.socket, client_host: str, connection: ClientConnection
     ) -> None:
-        """After it the connection lives by itself.
+        """Does the handshake; afterwards the connection lives on its own.
 
-        `spare` is the same socket: a handshake that fails closes its own before the client is told why.
+        `spare` is a duplicate of the socket: a failed handshake closes its own before the client is sent the alert.
         """
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -173,7 +173,7 @@ class TlsListener:
 
 
 async def _tell(connection: socket.socket, alert: bytes) -> None:
-    """Sends the last word and waits until the client has read it: closing earlier would take it back."""
+    """Sends the alert and waits until the client has read it; an earlier close would discard it."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(ALERT_TIMEOUT_MS / 1000):

@@ -1,12 +1,13 @@
-"""Fetch (key 1), versions 4 to 18: records of ordinary consumers, from the partitions' leaders at once; those of
-`__share_group_state` from the share coordinators, in the same way.
+"""Fetch (key 1), versions 4 to 18: records of ordinary consumers, from all partitions' leaders at once.
 
-Topics by name up to version 12, by id from 13 on. Always answered without a fetch session (session id 0), so every
-request names its partitions in full; a request of a session is FETCH_SESSION_ID_NOT_FOUND. With one leader the request
-waits there; with several, all are asked without waiting, and then to wait where they bring too little, until the first
-that has records. Fetching has no effect, so that what the others bring later is simply dropped. Replicas cannot fetch.
-A leader that gives no answer is NOT_LEADER_OR_FOLLOWER. What is for partitions that move waits (`moving_partitions`).
-A request may name many thousands of partitions, so all loops over them work in slices.
+Records of `__share_group_state` come from the share coordinators in the same way.
+
+Topics are given by name up to version 12, by id from 13 on. Responses never have a fetch session (session id 0), so
+every request names its partitions in full; a request of a session is FETCH_SESSION_ID_NOT_FOUND. With one leader the
+request waits there. With several, all are first asked without waiting; if they return too little, all are asked to
+wait, until the first one has records. Fetching has no effect, so later responses of the others are dropped. Replicas
+cannot fetch. A leader that does not answer is NOT_LEADER_OR_FOLLOWER. Requests wait for partitions in a reassignment
+(`moving_partitions`). A request may name many thousands of partitions, so all loops over them work in slices.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
 async def _ask(
     context: RequestContext, request: Message, patience: MovePatience
 ) -> tuple[dict[_Key, Body], dict[TopicPartition, int]]:
-    """The answers, and the error codes of the partitions that leaders were asked for."""
+    """The responses, and the error codes of the partitions that leaders were asked for."""
     results: dict[_Key, Body] = {}
     wanted: dict[TopicPartition, _Wanted] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
@@ -120,7 +121,7 @@ def _wanted(key: TopicPartition, partition: Message) -> _Wanted:
 
 
 class _Room:
-    """What the answer of each leader may have, by what there is room for (`request_memory`)."""
+    """The size limit of each leader's response, by the room in `request_memory`."""
 
     def __init__(self, context: RequestContext, request: Message) -> None:
         self._context = context
@@ -128,10 +129,10 @@ class _Room:
         self._expected_bytes = request.min_bytes
         self.max_bytes = self.longest_batch_bytes = 0
         self.least_bytes = 0
-        """The longest batch that was left out, because there was no room for it."""
+        """The longest batch that was left out for lack of room."""
 
     async def reserve(self, leaders: int, least_bytes: int = LEAST_ANSWER_BYTES) -> None:
-        """Of several leaders, each gets an equal part."""
+        """Reserves room; several leaders get equal parts."""
         leaders = max(1, leaders)
         size = await self._context.reserve_answer(
             self._asked_bytes, least_bytes=least_bytes, expected_bytes=self._expected_bytes

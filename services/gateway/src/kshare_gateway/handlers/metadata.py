@@ -1,11 +1,11 @@
 """Metadata (key 3), versions 0 to 13: gateways as brokers, topics and their partitions from the catalog.
 
-All topics (null; in version 0 an empty list), by name, or by id (from version 10 on). An unknown name is created where
-the request (version 4 on; before, always) and auto.create.topics.enable allow it, and answered when this gateway knows
-it. A partition without a live leader has LEADER_NOT_AVAILABLE. The leader that clients are told is a gateway
-(`ClientBrokers`); replicas and in-sync replicas are that one gateway. Authorized operations are given
-from version 8 on where they are asked for. For internal topics see `internal_topics`. All topics, and topics with many
-partitions, are encoded once for each version of the catalog (`metadata_fragments`).
+A request asks for all topics (null; in version 0 an empty list), by name, or by id (from version 10 on). An unknown
+name is created if the request (version 4 on; before, always) and auto.create.topics.enable allow it, and answered when
+this gateway knows it. A partition without a live leader has LEADER_NOT_AVAILABLE. Clients are told a gateway as the
+leader (`ClientBrokers`); replicas and in-sync replicas are that one gateway. Authorized operations are given on request
+from version 8 on. For internal topics see `internal_topics`. All topics, and topics with many partitions, are encoded
+once for each version of the catalog (`metadata_fragments`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 
 def _operations_of_topics(context: RequestContext, request: Message) -> int:
-    """What a client may do with any topic, where it asks."""
+    """Authorized operations of topics, if the client asks for them."""
     knows = context.version >= FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS
     is_asked = knows and request.include_topic_authorized_operations
     return authorized_operations.ALL_OF_TOPIC if is_asked else authorized_operations.UNKNOWN
@@ -71,7 +71,7 @@ def _operations_of_cluster(context: RequestContext, request: Message) -> int:
 
 
 async def _all_topics(context: RequestContext, operations: int) -> EncodedArray:
-    """Every topic, encoded; by an unchanged catalog always the same bytes."""
+    """All topics, encoded; the bytes are the same while the catalog is unchanged."""
     gateway, view = context.gateway, context.gateway.view
 
     async def build() -> EncodedArray:
@@ -120,7 +120,7 @@ def _missing_topic(entry: Message, code: ErrorCode, operations: int) -> Body:
 
 
 async def _many_partitions(context: RequestContext, topic: coordinator_pb2.Topic) -> EncodedArray:
-    """The partitions of one topic, encoded; by an unchanged catalog always the same bytes."""
+    """The partitions of one topic, encoded; the bytes are the same while the catalog is unchanged."""
     gateway = context.gateway
     partitions = _Partitions(context, topic, gateway.client_brokers(context.listener), [])
 
@@ -203,7 +203,7 @@ class _Partitions:
 
 
 def partition_broker(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
-    """The gateway that is told for a partition, -1 for none, and whether the partition can be reached there."""
+    """The gateway that clients are told for a partition, -1 for none, and whether the partition is reachable there."""
     return _broker_of(context, topic, index, context.gateway.client_brokers(context.listener))
 
 
@@ -218,7 +218,7 @@ def _broker_of(
 
 
 async def _create_missing(context: RequestContext, asked: list[Message]) -> None:
-    """Asks the coordinator for topics that are not known; what it refuses is then answered as unknown."""
+    """Asks the coordinator to create unknown topics; rejected ones are then answered as unknown."""
     gateway, count = context.gateway, context.count_elements()
     missing: dict[str, None] = {}
     for entry in asked:

@@ -1,13 +1,13 @@
 """Produce (key 0), versions 3 to 13: record bytes go to the partitions' leaders uncopied, to several at once.
 
-Topics by name up to version 12, by id from 13 on. acks 1 and -1 are answered when the batch is durable. With acks 0
-there is no answer; where something fails the connection is closed, as in Kafka, so that the producer notices. A
-partition without records is INVALID_RECORD. A leader that gives no answer is NOT_LEADER_OR_FOLLOWER, which producers
-try again; until they do, what they sent after it is refused, too (`awaited_batches`). What is for partitions that move
-waits (`moving_partitions`).
+Topics are given by name up to version 12, by id from 13 on. acks 1 and -1 are answered when the batch is durable. acks
+0 has no response; on an error the connection is closed, as in Kafka, so that the producer notices. A partition without
+records is INVALID_RECORD. A leader that does not answer is NOT_LEADER_OR_FOLLOWER, which producers retry; until then
+their later batches are rejected, too (`awaited_batches`). Requests wait for partitions in a reassignment
+(`moving_partitions`).
 
-Of a transactional producer's request the leader learns the transactional id; from version 12 on it adds partitions to
-the transaction itself (KIP-890). TRANSACTION_ABORTABLE is known to clients since version 11, older ones get
+A transactional producer's request passes the transactional id to the leader, which from version 12 on adds partitions
+to the transaction itself (KIP-890). Clients know TRANSACTION_ABORTABLE since version 11; older ones get
 INVALID_TXN_STATE (AddPartitionsToTxnManager of Kafka 4.3).
 """
 
@@ -41,11 +41,14 @@ _OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 _Records = dict[TopicPartition, memoryview]
 _Results = dict[tuple[bytes | str, int], Body]
-"""Of each topic, by id or name as it was asked for, and partition: the partition's answer."""
+"""Each partition's response, by topic id or name as requested, and partition index."""
 
 
 class _Answers(NamedTuple):
-    """What became of the partitions of one leader; not `is_from_leader`: it gave no answer, so nobody knows."""
+    """The results of one leader's partitions.
+
+    Without `is_from_leader` the leader did not answer, and the outcome is unknown.
+    """
 
     bodies: dict[TopicPartition, Body]
     is_from_leader: bool
@@ -88,7 +91,7 @@ async def _produce_in_turn(
     turn: ProduceTurn,
     must_wait: Callable[[TopicPartition], bool],
 ) -> dict[TopicPartition, Body]:
-    """The partitions' answers; what is for partitions that move is sent again for a short time."""
+    """The partitions' responses; batches for partitions in a reassignment are retried for a short time."""
     found: dict[TopicPartition, Body] = {}
     patience = context.gateway.moving.begin()
     left = records
@@ -143,7 +146,7 @@ def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[byt
 def _place(
     context: RequestContext, request: Message, asked: bytes | str, partition: Message
 ) -> tuple[TopicPartition, KafkaError | None]:
-    """The partition as leaders know it, or what is wrong."""
+    """The partition's key at leaders, and the problem with it, if any."""
     nowhere = TopicPartition(ZERO_ID, -1)
     if request.acks not in _ACKS:
         return nowhere, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; allowed are -1, 0 and 1")
@@ -183,7 +186,7 @@ def _attributes(records: Buffer) -> int:
 async def _produce_at_leaders(
     context: RequestContext, left: _Records, request: Message
 ) -> tuple[dict[TopicPartition, Body], dict[TopicPartition, int]]:
-    """The partitions' answers, and the error codes of those of which it is certain that nothing was stored."""
+    """The partitions' responses, and the error codes of those where certainly nothing was stored."""
     found: dict[TopicPartition, Body] = {}
     codes: dict[TopicPartition, int] = {}
     by_leader: dict[str, _Records] = {}
@@ -253,7 +256,7 @@ def _refusal(index: int, error: KafkaError) -> Body:
 
 
 def _finished(context: RequestContext, request: Message, results: _Results) -> Body | None:
-    """The answer in the order of the request; a partition that the leader left out has no answer to trust."""
+    """The response in the order of the request; a partition that the leader left out gets an error."""
     topics: list[Body] = []
     missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's answer left this partition out")
     for topic in request.topic_data:

@@ -1,7 +1,7 @@
 """ShareAcknowledge (key 79), versions 1 and 2: answered when the leaders' states are durable.
 
-Version 2 has IsRenewAck, and the lock timeout in its answer. It never opens a session; the final epoch (-1) processes
-the acknowledgements, then releases what the member still holds. Every partition that is acknowledged is in the answer.
+Version 2 has IsRenewAck, and the lock timeout in its response. It never opens a session; the final epoch (-1) processes
+the acknowledgements, then releases the member's remaining records. The response has every acknowledged partition.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """ShareFetch (key 78), versions 1 and 2; sessions in `sessions`, leaders in `share_fetching`.
 
-The first answer of a session (epoch 0) names every partition whose leader looked for records, with empty records where
-there are none; some clients wait for them. So does the next answer after a partition joined later, or had an error.
-Otherwise an answer has only partitions with records, errors or acknowledgements (ShareSessionContext of Kafka). Every
-acknowledged partition is in it, because librdkafka takes one that is missing as INVALID_RECORD_STATE.
+The first response of a session (epoch 0) names every partition whose leader looked for records, with empty records if
+there are none; some clients wait for them. So does the next response after a partition joined later, or had an error.
+Otherwise a response has only partitions with records, errors or acknowledgements (ShareSessionContext of Kafka). It has
+every acknowledged partition, because librdkafka treats a missing one as INVALID_RECORD_STATE.
 
-The same topic may be listed several times. The final epoch (-1) processes acknowledgements, then releases what the
-member holds, then answers. A request with IsRenewAck (version 2) must have maxBytes, minBytes, maxRecords and maxWait 0
-and fetches nothing. A client that finds the session table full is told so after its maxWait, as by Kafka, or it would
-ask in a circle.
+The same topic may be listed several times. The final epoch (-1) processes acknowledgements, then releases the member's
+records, then answers. A request with IsRenewAck (version 2) must have maxBytes, minBytes, maxRecords and maxWait 0 and
+fetches nothing. If the session table is full, the client gets the error after its maxWait, as in Kafka, to avoid a
+tight retry loop.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def _session(
     if replaced is not None and replaced.connection_id == context.connection_id:
         context.share_fetcher.inherit(replaced, session)
     elif replaced is not None:
-        # Its connection is as good as lost; what it held must be free before this session acquires under the same name.
+        # Its connection is probably lost; its records must be free before this session acquires under the same name.
         await context.share_fetcher.release(replaced)
     return session
 
@@ -143,9 +143,9 @@ def _may_acquire(request: Message) -> bool:
 def _named(
     session: ShareSession, found: list[PartitionAnswer], opened: Sequence[TopicPartition]
 ) -> list[PartitionAnswer]:
-    """The partitions that the answer names; `opened`: what the session was opened with, where this is its first answer.
+    """The partitions that the response names; `opened`: the session's first partitions, if this is its first response.
 
-    Those whose leader was not asked, because another one had records, are named too.
+    Partitions whose leader was not asked, because another one had records, are named too.
     """
     unnamed = session.unnamed
     named = []

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: who asks, what is acknowledged, and how a session ends."""
+"""Helpers of ShareFetch and ShareAcknowledge: session keys, acknowledgements, leader hints and the end of a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kshare_wire.messages import Body, Message
 MAXIMUM_MEMBER_ID_LENGTH = 36
 _NO_LEADER: Body = {"leader_id": -1, "leader_epoch": -1}
 _NO_LEADER_ERROR: Body = {"leader_id": 0, "leader_epoch": 0}
-"""What Kafka 4.3.1 answers where the leader was not the problem."""
+"""The value in Kafka 4.3.1 if the leader was not the problem."""
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 Acknowledgements = dict[TopicPartition, list[leader_pb2.AcknowledgementBatch]]
@@ -47,7 +47,7 @@ def add_acknowledgements(found: Acknowledgements, key: TopicPartition, batches: 
 
 
 def merged(answers: Iterable[LeaderAnswer]) -> list[PartitionAnswer]:
-    """One answer for each partition: its acknowledgements' result and what was fetched may come apart."""
+    """Merges the leaders' entries of each partition: acknowledgement results and records may come separately."""
     found: dict[TopicPartition, PartitionAnswer] = {}
     for answer in answers:
         for partition in answer.partitions:
@@ -105,7 +105,7 @@ def by_topic(partitions: Iterable[tuple[bytes, Body]]) -> list[Body]:
 
 
 def lock_timeout_ms(context: RequestContext, group_id: str, answers: Sequence[LeaderAnswer]) -> int:
-    """How long records stay with the member: as the leaders say, first those with records; else the group's config."""
+    """The acquisition lock time in ms: from the leaders, first those with records; else the group's config."""
     if len(answers) == 1 and answers[0].lock_timeout_ms:
         return answers[0].lock_timeout_ms
     said = [(not answer.has_records, answer.lock_timeout_ms) for answer in answers if answer.lock_timeout_ms]

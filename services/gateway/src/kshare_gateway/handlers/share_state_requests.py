@@ -1,12 +1,13 @@
-"""What keys 83 to 87 have in common: each share-partition goes to the share coordinator that owns its state.
+"""Share group state APIs (keys 83 to 87): each share-partition goes to the share coordinator that owns its state.
 
-A request has one group and topics by id, an answer the same topics and partitions in the same order, each partition
-with a result of its own. A share-partition whose state nobody owns now is NOT_COORDINATOR, one whose share coordinator
-gives no answer COORDINATOR_NOT_AVAILABLE (whether it took effect is unknown); Kafka's persister asks again after both.
-All other codes are the share coordinator's. Kafka answers a request without a group or topics with nothing; here every
-partition of a request without a group is INVALID_REQUEST.
+A request has one group and topics by id; a response has the same topics and partitions in the same order, each
+partition with its own result. A share-partition whose state has no owner now is NOT_COORDINATOR. If its share
+coordinator does not answer, it is COORDINATOR_NOT_AVAILABLE (whether it took effect is unknown). Kafka's persister
+retries after both. All other codes are the share coordinator's. Kafka answers a request without a group or topics with
+an empty response; here every partition of a request without a group is INVALID_REQUEST.
 
-These APIs are for brokers: Kafka wants ClusterAction on the cluster. There is no authorizer yet: everybody is served.
+These APIs are for brokers: Kafka requires ClusterAction on the cluster. There is no authorizer yet, so all clients are
+served.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from kshare_wire.messages import Body, Message
 
 
 class StateRequest(NamedTuple):
-    """How one of the five APIs is asked for at a share coordinator."""
+    """The messages and method of one of the five APIs at a share coordinator."""
 
     method: Method[Any, Any]
     partition: Callable[[SharePartitionKey, Message], Any]
-    """The share coordinator's message for a share-partition, out of the client's."""
+    """Makes the share coordinator's message for a share-partition from the client's."""
     result: Callable[[Any], Body]
-    """What a share coordinator's result without an error has beside its partition."""
+    """Makes the fields of a successful result beside its partition."""
 
 
 class _Place(NamedTuple):
-    """Where a share-partition stands in the request."""
+    """A share-partition's position in the request."""
 
     topic: int
     partition: int
 
 
 def no_fields(result: Any) -> Body:
-    """Of the APIs that answer with an error code only."""
+    """The result fields of APIs that answer with an error code only."""
     return {}
 
 
