@@ -1,1 +1,1 @@
-"""Share-partitions served: the shell around the machine. Start at `service`."""
+"""The shell around the share-partition machine, with its I/O. Start at `service`."""

@@ -1,7 +1,7 @@
-"""What a fetch takes out of a share-partition's log, and how stretches without a record for the group are crossed.
+"""The log reads of a share-partition: acquisition for a fetch, and the scan over stretches without records.
 
-Both read the log from where the machine wants to go on, tell it which batches are there (it archives the rest), and
-hold its fetch position against what they read. Neither waits, stores or tells the time.
+Both read the log from the machine's next fetch position and pass it the batches that exist (it archives the rest).
+Neither waits, stores or reads a clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTHING = FetchLimits(
 
 
 class Taken(NamedTuple):
-    """What a fetch got: entries of the answer, and the batches that hold them."""
+    """The acquired records of a fetch: entries of the response, and the batches that contain them."""
 
     records: list[AcquiredRecords]
     batches: list[StoredBatch]
@@ -42,9 +42,9 @@ def take_records(
     at_least_one_batch: bool,
     read_committed: bool,
 ) -> bool:
-    """Acquires what is there, up to the limits, into `taken`, whose records are acquired also where this raises.
+    """Acquires records, up to the limits, into `taken`; they stay acquired even if this raises.
 
-    Raises StorageFailure. Returns whether a long stretch without records lies ahead, so that the scan should go on.
+    Raises StorageFailure. Returns whether a long stretch without records follows, which the scan should cross.
     """
     machine.remove_below(log.log_start_offset)
     cursor = machine.start_offset
@@ -78,7 +78,7 @@ def take_records(
 
 
 def _add_batches(batches: list[StoredBatch], read: Sequence[StoredBatch], acquired: Sequence[AcquiredRecords]) -> int:
-    """Adds the batches that hold acquired records; returns their length in bytes. Everything ascends."""
+    """Adds the batches that contain acquired records; returns their length in bytes. All arguments ascend."""
     length = 0
     index = 0
     for batch in read:
@@ -93,9 +93,9 @@ def _add_batches(batches: list[StoredBatch], read: Sequence[StoredBatch], acquir
 
 
 def archive_slice(machine: SharePartition, log: TopicLog, settings: GroupSettings) -> bool:
-    """Archives what one slice of the log, from the fetch position on, does not have for the group.
+    """Archives offsets without records for the group in one slice of the log, from the fetch position on.
 
-    Returns whether there was neither a record for the group nor the readable end. Raises StorageFailure.
+    Returns whether the slice had neither a record for the group nor the readable end. Raises StorageFailure.
     """
     max_record_locks = settings.max_record_locks
     position = machine.next_fetch(machine.start_offset, max_record_locks)
@@ -118,9 +118,9 @@ def archive_slice(machine: SharePartition, log: TopicLog, settings: GroupSetting
 
 
 def readable_bytes(machine: SharePartition, log: TopicLog, settings: GroupSettings, max_bytes: int) -> int:
-    """How many bytes lie in batches between the fetch position and the readable end, at most about `max_bytes`.
+    """The number of bytes in batches between the fetch position and the readable end, at most about `max_bytes`.
 
-    An estimate like Kafka's (DelayedShareFetch.isMinBytesSatisfied): records in between that somebody holds count.
+    An estimate like Kafka's (DelayedShareFetch.isMinBytesSatisfied): Acquired records in between count too.
     Raises StorageFailure.
     """
     position = machine.next_fetch(machine.start_offset, settings.max_record_locks)
@@ -131,5 +131,5 @@ def readable_bytes(machine: SharePartition, log: TopicLog, settings: GroupSettin
         return 0
     found = sum(batch.length for batch in part.batches)
     if part.covered_end < readable_end(log, read_committed=settings.read_committed):
-        return max(found, max_bytes)  # there is a batch that did not fit
+        return max(found, max_bytes)  # another batch did not fit
     return found

@@ -1,7 +1,7 @@
-"""Brings this leader's view of the catalog up to the catalog's own version.
+"""A wait until this leader's view of the catalog has reached the catalog's current version.
 
-A view is normally some milliseconds old. It may be much older: the event loop was busy, the connection is being made
-again, another coordinator takes over. That does no harm where the next view corrects what was decided by the old one.
+A view is normally some milliseconds old. It may be much older: the event loop was busy, the leader
+reconnects, another coordinator takes over. This is harmless where the next view corrects decisions made by the old one.
 But the start offset of a share-partition is found by share.auto.offset.reset once, and stored. With a view that does
 not have an administrator's `earliest` yet, it would be the end of the log, and the group would skip every record.
 """
@@ -22,9 +22,9 @@ from kshare_rpc.network import CallFailed, Channel
 
 
 class CurrentCatalog:
-    """See the module's text. `coordinator` gives the channel to the active coordinator.
+    """See the module docstring. `coordinator` returns the channel to the active coordinator.
 
-    `wait_for_version(version, timeout ms)` says whether this leader's view reached the version in time.
+    `wait_for_version(version, timeout ms)` returns whether this leader's view reached the version in time.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class CurrentCatalog:
         self._report = report
 
     async def catch_up(self, key: SharePartitionKey) -> None:
-        """Returns when the view has every change of the catalog that was answered before this call.
+        """Waits until the view has every change of the catalog that was answered before this call.
 
-        Tries again for as long as the coordinator cannot be asked, or its version does not arrive; `key` is the
+        Retries while the coordinator is not available, or its version does not arrive; `key` is the
         share-partition that waits.
         """
         attempts = 0
@@ -57,7 +57,7 @@ class CurrentCatalog:
             await asyncio.sleep(retry_pause_s(attempts, self._random))
 
     async def _attempt(self) -> str | None:
-        """Why the view is not known to be new enough; None where it is."""
+        """Why the view is not known to be new enough; None if it is."""
         request = coordinator_pb2.DescribeCatalogRequest()
         try:
             answer, _ = await self._coordinator().call(DESCRIBE_CATALOG, request, timeout_ms=CATALOG_CALL_TIMEOUT_MS)

@@ -1,8 +1,8 @@
-"""Which share-partitions this leader serves, and what a change of the catalog does to them.
+"""The directory of share-partitions that this leader serves, and its reaction to catalog changes.
 
-A share-partition is made when a fetch first names it. It goes when its topic is deleted, when the partition is fenced
-because it moves, when it gets another leader or leader epoch, when its log is opened anew, when its state cannot be
-trusted, and when nobody uses it (see `served_partition`).
+A share-partition is created when a fetch first names it. It is dropped when its topic is deleted, when the partition is
+fenced for a reassignment, when it gets another leader or leader epoch, when its log is reopened, when its state cannot
+be trusted, and when it is unused (see `served_partition`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2
 
 
 class SharePartitionDirectory:
-    """See the module's text. `wall_now_ms` is the wall clock."""
+    """See the module docstring. `wall_now_ms` is the wall clock."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class SharePartitionDirectory:
     # Finding
 
     def check_leadership(self, key: TopicPartition) -> int:
-        """The partition's leader epoch; KafkaError where it does not exist or this node does not lead it."""
-        if self._stopped:  # what is held here is not known any more: the client asks again, elsewhere or later
+        """The partition's leader epoch. Raises KafkaError if it does not exist or this node does not lead it."""
+        if self._stopped:  # acquisitions here are no longer known: the client retries, elsewhere or later
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader is stopping")
         view = self._view()
         partition = view.partition(key)
@@ -95,18 +95,18 @@ class SharePartitionDirectory:
         return partition.leader_epoch
 
     def current_leader(self, key: TopicPartition) -> common_pb2.LeaderIdAndEpoch | None:
-        """The leader's node id and epoch by the newest view, for answers with NOT_LEADER_OR_FOLLOWER."""
+        """The leader's node id and epoch by the newest view, for responses with NOT_LEADER_OR_FOLLOWER."""
         partition = self._view().partition(key)
         if partition is None:
             return None
         return common_pb2.LeaderIdAndEpoch(leader_id=partition.leader_node_id, leader_epoch=partition.leader_epoch)
 
     def find(self, key: SharePartitionKey) -> ServedPartition | None:
-        """The share-partition if it is here; it is not made."""
+        """The share-partition if it is served; never creates it."""
         return self._served.get(key)
 
     def find_or_load(self, key: SharePartitionKey) -> ServedPartition:
-        """The share-partition, loading where it is new. Raises KafkaError."""
+        """The share-partition, which starts loading if it is new. Raises KafkaError."""
         leader_epoch = self.check_leadership(key.topic_partition)
         log = self._logs.find(key.topic_partition)
         if log is None:
@@ -149,12 +149,12 @@ class SharePartitionDirectory:
 
     @property
     def served(self) -> Mapping[SharePartitionKey, ServedPartition]:
-        """All that are here."""
+        """All served share-partitions."""
         return self._served
 
     @property
     def waiting_count(self) -> int:
-        """How many fetches wait."""
+        """The number of waiting fetches."""
         return len(self._waiting)
 
     def of_group(self, group_id: str) -> list[ServedPartition]:
@@ -173,7 +173,7 @@ class SharePartitionDirectory:
     # Waiting
 
     def add_waiting(self, waiter: Waiter) -> bool:
-        """Counts a fetch that wants to wait; False where too many do."""
+        """Registers a waiting fetch; False if too many wait."""
         if len(self._waiting) >= WAITING_FETCHES_LIMIT:
             return False
         self._waiting[waiter] = None
@@ -182,10 +182,10 @@ class SharePartitionDirectory:
     def remove_waiting(self, waiter: Waiter) -> None:
         self._waiting.pop(waiter, None)
 
-    # Changes from outside
+    # Catalog changes and stop
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
-        """Drops what this node must not serve any more, and releases what gone gateways' members hold."""
+        """Drops share-partitions that this node may no longer serve; releases records held through gone gateways."""
         self._settings.forget_deleted(new)
         for served in list(self._served.values()):
             partition = new.partition(served.key.topic_partition)
@@ -224,7 +224,7 @@ class SharePartitionDirectory:
             self._watch_for_idle()
 
     def stop(self) -> None:
-        """Drops everything; waiting fetches get NOT_LEADER_OR_FOLLOWER."""
+        """Drops all share-partitions; waiting fetches get NOT_LEADER_OR_FOLLOWER."""
         self._stopped = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()

@@ -1,4 +1,4 @@
-"""The group configs that a share-partition needs, with the broker's values behind them."""
+"""The group configs that a share-partition needs, with the broker configs as defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GroupSettings:
 
 
 class GroupSettingsSource:
-    """The settings of each group by the newest view; a group's are worked out again only when its configs change."""
+    """The settings of each group by the newest view, computed again only when the group's configs change."""
 
     def __init__(self, *, view: Callable[[], CatalogView], configs: Configs, report: Callable[[str], None]) -> None:
         self._view = view
@@ -47,7 +47,7 @@ class GroupSettingsSource:
         return known[1]
 
     def forget_deleted(self, view: CatalogView) -> None:
-        """Drops what is known of groups that have no configs any more."""
+        """Drops the cached settings of groups that have no configs any more."""
         for group_id in [group_id for group_id in self._known if group_id not in view.group_configs]:
             del self._known[group_id]
 

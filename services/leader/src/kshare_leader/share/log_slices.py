@@ -1,12 +1,12 @@
-"""What of a log a share group gets to see: batches with records that may be delivered, and how far they reach.
+"""Log slices for a share group: the batches whose records may be delivered, and the offsets that they cover.
 
-- Nothing at or beyond the readable end: the high watermark, for read_committed groups (share.isolation.level) the last
-  stable offset. So an open transaction holds the end.
-- Control batches are not there, and for read_committed groups neither are the batches of aborted transactions. Which
-  these are is told by the producer ids in the batches' headers and the log's index of aborted transactions; no batch is
-  opened. What is not there is archived like offsets that were compacted away.
-- Batches that no consumer can read are not there either: an older version may have stored them (`log.old_batches`).
-  While that is not known of a batch, it holds the end.
+- A slice ends before the readable end: the high watermark, or the last stable offset for read_committed groups
+  (share.isolation.level). So an open transaction holds the end.
+- A slice has no control batches and, for read_committed groups, no batches of aborted transactions. The producer ids
+  in the batch headers and the log's index of aborted transactions identify the latter; no batch is
+  opened. Left-out offsets are archived like offsets removed by compaction.
+- A slice has no batches that consumers cannot read, which an older version may have stored (`log.old_batches`). A batch
+  that is not validated yet holds the end.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _BY_LAST_OFFSET = attrgetter("last_offset")
 
 
 class LogSlice(NamedTuple):
-    """All batches with records that the group may get, from the offset that was read to `covered_end` (exclusive)."""
+    """All batches with deliverable records, from the offset that was read to `covered_end` (exclusive)."""
 
     batches: list[StoredBatch]
     covered_end: int
 
 
 def readable_end(log: TopicLog, *, read_committed: bool) -> int:
-    """The first offset that the group must not see yet."""
+    """The first offset that must not be delivered to the group yet."""
     return log.last_stable_offset if read_committed else log.high_watermark
 
 
 def read_slice(log: TopicLog, fetch_offset: int, max_bytes: int, *, read_committed: bool) -> LogSlice | None:
-    """At most `max_bytes` from `fetch_offset` on, at least one batch; None where the log has nothing (yet) to say.
+    """Reads at most `max_bytes` from `fetch_offset` on, but at least one batch; None if nothing is readable there yet.
 
     Raises StorageFailure.
     """
@@ -77,6 +77,6 @@ def _without_aborted(log: TopicLog, batches: list[StoredBatch]) -> list[StoredBa
 
 
 def _is_aborted(batch: StoredBatch, transactions: Sequence[AbortedTransaction]) -> bool:
-    """Whether one of the producer's aborted transactions, which ascend and do not overlap, has the batch."""
+    """Whether one of the producer's aborted transactions, which ascend and do not overlap, contains the batch."""
     index = bisect_left(transactions, batch.base_offset, key=_BY_LAST_OFFSET)
     return index < len(transactions) and transactions[index].first_offset <= batch.base_offset

@@ -1,4 +1,4 @@
-"""Who waits for a share-partition's state writes, and whether these lag so much that nothing should be acquired."""
+"""The waiters for a share-partition's state writes, and whether the writes lag too much to acquire records."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kshare_core.prompt_future import PromptFuture
 from kshare_leader.share.limits import PENDING_CHANGES_LIMIT, WRITE_LAG_LIMIT_MS
 
 Stored = PromptFuture[KafkaError | None]
-"""Ends when a write did: None when it is durable, else the error for the client. Each who waits has one of its own."""
+"""Completes when a write ended: None if it is durable, else the error for the client. Each waiter has its own."""
 
 
 class _PendingWrite:
-    """Who waits for a write: one for each change that it carries."""
+    """The waiters for a write: one for each change that it carries."""
 
     __slots__ = ("waiting",)
 
@@ -22,12 +22,12 @@ class _PendingWrite:
 
     def ended(self, error: KafkaError | None) -> None:
         for stored in self.waiting:
-            if not stored.done():  # or nobody waits any more
+            if not stored.done():  # done: its waiter was cancelled
                 stored.set_result(error)
 
 
 class PendingWrites:
-    """See the module's text. `now_ms` is monotonic time; writes are named by the machine's write ids."""
+    """See the module docstring. `now_ms` is monotonic time; writes are named by the machine's write ids."""
 
     __slots__ = ("_began_ms", "_changes", "_writes")
 
@@ -40,7 +40,7 @@ class PendingWrites:
         return len(self._writes)
 
     def wait_for(self, write_id: int) -> Stored:
-        """For one change that the write carries, or will carry."""
+        """Returns a new waiter for one change that the write carries, or will carry."""
         pending = self._writes.get(write_id)
         if pending is None:
             pending = self._writes[write_id] = _PendingWrite()
@@ -50,11 +50,11 @@ class PendingWrites:
         return stored
 
     def began(self, now_ms: int) -> None:
-        """The write in flight, of which there is one at most, is sent now."""
+        """Notes that the write in flight is sent now; there is at most one."""
         self._began_ms = now_ms
 
     def ended(self, write_id: int, error: KafkaError | None) -> None:
-        """The write in flight ended; tells those who wait for it."""
+        """Notes that the write in flight ended, and completes its waiters."""
         self._began_ms = None
         pending = self._writes.pop(write_id, None)
         if pending is not None:
@@ -62,7 +62,7 @@ class PendingWrites:
             pending.ended(error)
 
     def fail_unsent(self, error: KafkaError, in_flight_write_id: int) -> None:
-        """Nothing more will be sent: changes whose write was not sent took no effect, and those who wait get `error`.
+        """Fails changes whose write was not sent and never will be: they had no effect, and their waiters get `error`.
 
         The write `in_flight_write_id` still ends with `ended`; NO_WRITE: there is none.
         """

@@ -1,27 +1,29 @@
-"""One share-partition that this leader serves: the machine, its log, its timer, its writes, and who waits for it.
+"""A share-partition that this leader serves: the machine, its log, its timer, its writes and its waiting fetches.
 
-It loads itself when made: reads the state, cuts it where it knows records that the log does not have, finds a start
-offset where there is none (`start_offset`; all of that is stored before anything is delivered), then serves until it is
-dropped. A start offset is found by the newest configs of the group, for which this leader may have to wait
-(`current_catalog`); a stored one is taken as it is.
+A new share-partition loads itself. It reads its state and truncates it where it has records that the log does not have.
+If there is no stored start offset, it finds one by the newest configs of the group, for which this leader may have to
+wait (`current_catalog`). All of this is stored before any record is delivered (`start_offset`). Then it serves until it
+is dropped.
 
-A share-partition is dropped when somebody newer owns it, when the outcome of a write is unknown, when the topic is gone
-or has another leader, when the last session that fetched here ended (so that what an administrator does to an empty
-group is seen), and when nobody used it for a while. A dropped one never serves again; the next request makes a new one,
-which reads the state anew.
+A share-partition is dropped when:
+- a write is fenced, or its outcome is unknown;
+- the topic is deleted or has another leader;
+- the last session that fetched here ended (so that an administrator's changes to an empty group take effect);
+- it was idle for a while.
+A dropped share-partition never serves again. The next request makes a new one, which reads the state again.
 
-A state write that is in flight when the share-partition is dropped may still become durable. The acknowledgements that
-it carries are answered when its outcome is known, and the new one's state is read after that (`state_store`).
-Acknowledgements whose write was not sent took no effect and are answered at once.
+A state write that is in flight when the share-partition is dropped may still become durable. Its acknowledgements are
+answered when its outcome is known, and the new share-partition reads the state after that (`state_store`).
+Acknowledgements whose write was not sent had no effect and are answered at once.
 
-Long stretches of the log without a record for the group (aborted transactions, markers, compaction) are not crossed by
-a fetch but by the scan: one slice in a turn of the event loop, until there is a record or the log ends; meanwhile
-fetches wait or get nothing, and then they are woken.
+A fetch does not cross long stretches of the log without a record for the group (aborted transactions, markers,
+compaction). The scan crosses them, one slice per turn of the event loop, until it finds a record or the log ends.
+Meanwhile fetches wait or return no records; the end of the scan wakes those that wait.
 
-In a group with a dead-letter topic, records that are given up are Archiving first; `dead_letters` is told of them, and
-says when they are done.
+In a group with a dead-letter topic, records that are given up are Archiving first. `dead_letters` is notified of them,
+and calls back when they are done.
 
-While its state writes lag, nothing is acquired: what cannot be acknowledged in time should not be delivered.
+While state writes lag, no records are acquired: records that cannot be acknowledged in time should not be delivered.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class Waiter(Protocol):
     def fetch_number(self) -> int: ...
 
     def wake(self) -> None:
-        """Tries to acquire; called again and again until the fetch takes itself off the list."""
+        """Tries to acquire; called repeatedly until the fetch removes itself from the list."""
         ...
 
     def end(self) -> None:
@@ -88,7 +90,7 @@ class Waiter(Protocol):
 
 
 class ServedPartition:
-    """See the module's text. Everything but loading happens inside one call, on the event loop."""
+    """See the module docstring. Everything except loading is synchronous, on the event loop."""
 
     __slots__ = (
         "_catalog",
@@ -154,7 +156,7 @@ class ServedPartition:
         self._store = store
         self._catalog = catalog
         self._settings = settings
-        """By group id, by the newest catalog."""
+        """The settings of a group id in the newest catalog."""
         self._wall_now_ms = wall_now_ms
         self._on_dropped = on_dropped
         self._report = about(key, report)
@@ -163,7 +165,7 @@ class ServedPartition:
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[Waiter, None] = {}
         self._members: dict[Owner, None] = {}
-        """Whose sessions fetched here and have not ended."""
+        """Owners whose sessions fetched here and have not ended."""
         self._writes = PendingWrites()
         self._write_in_flight = NO_WRITE
         """The id of the write that was sent and has not ended."""
@@ -176,9 +178,9 @@ class ServedPartition:
         self._initial: SharePartition | None = None
         """The machine while its start offset is being stored."""
         self._reset = ""
-        """The share.auto.offset.reset by which that start offset was found."""
+        """The share.auto.offset.reset that gave the start offset."""
         self.truncation = NOT_TRUNCATED
-        """The newest one of the state."""
+        """The newest truncation of the state."""
         self._write_problem: str | None = None
         self._made_at_ms = self._used_at_ms = self._now_ms()
         self._remove_listener = log.add_listener(self._schedule_wake)
@@ -201,12 +203,12 @@ class ServedPartition:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be unloaded: it is at rest, and was not used lately."""
+        """Whether it may be unloaded: it is at rest and was not used for IDLE_UNLOAD_MS."""
         return self._now_ms() - self._used_at_ms >= IDLE_UNLOAD_MS and self._is_at_rest
 
     @property
     def _is_at_rest(self) -> bool:
-        """Whether nobody waits, and nothing is held, being stored, or on its way to the dead letters."""
+        """Whether no fetch or acknowledgement waits, and no record is Acquired, Archiving or being stored."""
         if self._waiters or self._writes:
             return False
         machine = self.machine
@@ -216,17 +218,17 @@ class ServedPartition:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is loaded and nobody waits, and nothing is held, Archiving or being stored."""
+        """Whether it is loaded and idle: no waits, and no record is Acquired, Archiving or being stored."""
         return self.machine is not None and self._is_at_rest
 
     @property
     def is_lagging(self) -> bool:
-        """Whether its state writes lag so much that nothing should be acquired."""
+        """Whether its state writes lag so much that no records should be acquired."""
         return self._writes.is_lagging(self._now_ms())
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot store or load its state; None while all is well."""
+        """Why it cannot store or load its state; None if it can."""
         if self._write_problem is not None:
             return f"share-partition {self.key} cannot store its state: {self._write_problem}"
         waiting_ms = self._now_ms() - self._made_at_ms
@@ -264,9 +266,10 @@ class ServedPartition:
         self._store.schedule(self)
 
     async def _read_state(self) -> SharePartitionState:
-        """The stored state, which is cut first where it knows records that the log does not have.
+        """Reads the stored state, and truncates it first if it has records that the log does not have.
 
-        It is read again after a cut, so what is served is what the share coordinator has. KafkaError, StorageFailure.
+        The state is read again after a truncation, so that this leader serves the share coordinator's state.
+        Raises KafkaError and StorageFailure.
         """
         cuts = 0
         while True:
@@ -276,7 +279,7 @@ class ServedPartition:
             offset = diverging_offset(state, self.log)
             if offset is None:
                 return state
-            if cuts:  # the share coordinator did not do what it said
+            if cuts:  # the share coordinator reported a truncation that did not happen
                 self._report(f"the state of share-partition {self.key} was not cut at offset {offset}, trying again")
                 await asyncio.sleep(RETRY_INTERVAL_MAX_MS / 1000)
             await self._store.truncate(self, truncated(state, offset))
@@ -309,7 +312,7 @@ class ServedPartition:
         self._schedule_wake()
 
     def drop(self, error: KafkaError) -> None:
-        """Stops serving for good. Waiting fetches, and acknowledgements whose write was not sent, get `error`.
+        """Stops serving permanently. Waiting fetches, and acknowledgements whose write was not sent, get `error`.
 
         Acknowledgements of the write in flight get that write's outcome.
         """
@@ -339,7 +342,7 @@ class ServedPartition:
         self._schedule_wake()
 
     def _end(self, machine: SharePartition, error: KafkaError) -> None:
-        """Nothing of a dropped share-partition is under way any more."""
+        """Ends a dropped share-partition that has no write in flight any more."""
         self.counts.note_dropped(Progress(machine.start_offset, machine.delivery_complete_count))
         self._history.changed(machine, self._now_ms)
         self._history.unloaded(error.code.name)
@@ -354,7 +357,7 @@ class ServedPartition:
         self._used_at_ms = self._now_ms()
 
     def settings_changed(self) -> None:
-        """The group's configs are others now: more may be deliverable than before."""
+        """Handles changed group configs: more records may be deliverable than before."""
         self._schedule_wake()
 
     def _schedule_wake(self) -> None:
@@ -362,13 +365,13 @@ class ServedPartition:
             self._wake_handle = self._loop.call_soon(self._wake)
 
     def serve_waiting(self) -> None:
-        """Lets those who wait go first; a fetch that comes now calls this before it takes anything."""
+        """Serves the waiting fetches first; a new fetch calls this before it acquires records."""
         if self._wake_handle is not None:
             self._wake_handle.cancel()
             self._wake()
 
     def _wake(self) -> None:
-        """Wakes the fetches that wait, the longest waiting first, for as long as there is something for them."""
+        """Wakes the waiting fetches, the longest waiting first, while there are deliverable records."""
         self._wake_handle = None
         for waiter in list(self._waiters):
             if not (self.is_dropped or self.has_deliverable()):
@@ -377,7 +380,7 @@ class ServedPartition:
                 waiter.wake()
 
     def has_deliverable(self) -> bool:
-        """Whether a fetch should try to take something now."""
+        """Whether a fetch should try to acquire records now."""
         if self.machine is None or self._scan_handle is not None or self.is_lagging:
             return False
         settings = self.settings
@@ -386,26 +389,26 @@ class ServedPartition:
 
     @property
     def is_acquirable(self) -> bool:
-        """Whether a fetch may look for records here; there may be none."""
+        """Whether a fetch may look for records; it may find none."""
         if self.machine is None or self.is_lagging:
             return False
         return self.machine.can_acquire(self.settings.max_record_locks)
 
     def readable_bytes(self, max_bytes: int) -> int:
-        """About how many bytes a fetch could take now, at most about `max_bytes`; raises StorageFailure."""
+        """An estimate of the bytes that a fetch could acquire now, at most about `max_bytes`; raises StorageFailure."""
         if not self.has_deliverable():
             return 0
         assert self.machine is not None
         return readable_bytes(self.machine, self.log, self.settings, max_bytes)
 
-    # What requests do
+    # Requests
 
     def add_member(self, owner: Owner) -> None:
         """Notes that a session fetches here, until `release` ends it."""
         self._members[owner] = None
 
     def take(self, limits: FetchLimits, max_bytes: int, *, at_least_one_batch: bool) -> Taken:
-        """Acquires what is there, up to the limits; raises StorageFailure and has acquired nothing then."""
+        """Acquires records up to the limits. Raises StorageFailure, and then has acquired none."""
         self._used_at_ms = self._now_ms()
         taken = Taken([], [])
         if self.machine is None or self._scan_handle is not None or self.is_lagging:
@@ -443,9 +446,9 @@ class ServedPartition:
             self._scan_handle = self._loop.call_soon(self._scan)
 
     def _scan(self) -> None:
-        """Archives one slice of offsets that hold nothing for the group, and goes on in the next turn if that was all.
+        """Archives one slice of offsets without records for the group; continues in the next turn if it found none.
 
-        What it archives is stored with the next change, or at its end: the log would tell it again.
+        Archived offsets are stored with the next change or at the end of the scan, as they can be derived from the log.
         """
         self._scan_handle = None
         machine = self.machine
@@ -453,7 +456,7 @@ class ServedPartition:
             return
         try:
             goes_on = archive_slice(machine, self.log, self.settings)
-        except StorageFailure:  # the next fetch meets it too, and answers with it
+        except StorageFailure:  # the next fetch fails with it too, and returns it
             goes_on = False
         if goes_on:
             self._schedule_scan()
@@ -462,7 +465,7 @@ class ServedPartition:
             self._schedule_wake()
 
     def undo(self, owner: Owner, records: Sequence[AcquiredRecords]) -> None:
-        """Gives back records whose answer will not be sent."""
+        """Releases records whose response will not be sent."""
         if self.machine is not None and records:
             self.machine.undo_acquire(owner, records)
             self.counts.note_taken_back(records)
@@ -477,7 +480,7 @@ class ServedPartition:
         is_renew_ack: bool,
         delivered_fetch_number: int,
     ) -> Stored | None:
-        """Applies acknowledgements; None where there is nothing to wait for. Raises KafkaError, see the machine."""
+        """Applies acknowledgements; None if there is no write to wait for. Raises KafkaError, see the machine."""
         now_ms = self._used_at_ms = self._now_ms()
         if self.machine is None:
             text = f"nothing of share-partition {self.key} is acquired; it is being loaded"
@@ -499,7 +502,7 @@ class ServedPartition:
         return self._stored(write_id)
 
     def release(self, is_released: Callable[[Owner], bool]) -> Stored | None:
-        """Ends the sessions of some owners: their waits and their locks; None where nobody had a lock."""
+        """Ends the sessions of some owners: their waits and their locks. None if none of them had a lock."""
         self._end_waits(lambda waiter: is_released(waiter.owner))
         for owner in [owner for owner in self._members if is_released(owner)]:
             del self._members[owner]
@@ -512,7 +515,7 @@ class ServedPartition:
         return stored
 
     def release_until(self, owner: Owner, last_fetch_number: int) -> Stored | None:
-        """`release` for a session whose last fetch had this number, but for what a newer one of the same owner has."""
+        """Releases a session whose last fetch had this number, but not the records of the owner's newer session."""
         machine = self.machine
         held = [] if machine is None else [run for run in machine.runs() if run.owner == owner]
         newer = any(waiter.owner == owner and waiter.fetch_number > last_fetch_number for waiter in self._waiters)
@@ -530,9 +533,9 @@ class ServedPartition:
         return self.acknowledge(owner, batches, is_renew_ack=False, delivered_fetch_number=last_fetch_number)
 
     def take_back(self, owner: Owner, fetch_numbers: Collection[int]) -> None:
-        """Undoes what some fetches acquired: their answers never reached the gateway, so their deliveries do not count.
+        """Releases records acquired by fetches whose response was lost, without counting a delivery.
 
-        Ends the waits of those that still wait.
+        Ends those of the fetches that still wait.
         """
         self._end_waits(lambda waiter: waiter.owner == owner and waiter.fetch_number in fetch_numbers)
         if self.machine is not None:
@@ -548,7 +551,7 @@ class ServedPartition:
             waiter.end()
 
     def unload_if_unused(self) -> None:
-        """Goes out of memory when no session is left that fetched here (Kafka: onGroupEmpty)."""
+        """Unloads the share-partition if no session that fetched here is left (Kafka: onGroupEmpty)."""
         if self.machine is not None and not self._members and self._is_at_rest:
             self.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no member of the group uses {self.key}"))
 
@@ -568,12 +571,12 @@ class ServedPartition:
 
     @property
     def start_offset(self) -> int:
-        """The share-partition's start offset; 0 while it is not known, which forgets nothing."""
+        """The share-partition's start offset; 0 while it is not known, so that no dead letters are forgotten."""
         return 0 if self.machine is None else self.machine.start_offset
 
     @property
     def no_dead_letters_before_ms(self) -> int:
-        """After a refused write, the loop time when to go on."""
+        """The loop time in milliseconds at which to continue after a refused write."""
         return self._no_expiry_before_ms
 
     def archiving(self, limit: int) -> list[ArchivingRun]:
@@ -583,7 +586,7 @@ class ServedPartition:
         return self.machine.archiving(limit, delivery_count_limit=self.settings.delivery_count_limit)
 
     def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
-        """Their dead letters are stored in a topic, or given up (without one): they become Archived."""
+        """Archives runs whose dead letters are stored in topic `stored_in`, or were given up (empty)."""
         if self.machine is not None:
             if stored_in:
                 self._history.dead_lettered(self.archiving(ARCHIVING_RUNS_LIMIT), runs, stored_in)
@@ -617,7 +620,7 @@ class ServedPartition:
         return write if self._prepare_archiving(write) else None
 
     def _prepare_archiving(self, write: StateWrite) -> bool:
-        """Whether the write may be sent; where it says Archiving, the leader's own disk must know first."""
+        """Whether the write may be sent; one with Archiving batches needs a note on the leader's own disk first."""
         if self._dead_letters is None or all(batch.state is not RecordState.ARCHIVING for batch in write.state_batches):
             return True
         try:
@@ -659,9 +662,9 @@ class ServedPartition:
         self._history.start_offset_moved(machine.durable_start_offset, self.log.log_start_offset)
 
     def _last_write_ended(self, write: StateWrite, end: WriteEnd, dropped_for: KafkaError) -> None:
-        """The write that was in flight when the share-partition was dropped."""
+        """Ends the write that was in flight when the share-partition was dropped."""
         machine, self._ending = self._ending, None
-        if machine is None:  # it carried the start offset alone
+        if machine is None:  # it carried only the start offset
             return
         if end.outcome is Outcome.DURABLE:
             self._became_durable(machine, write)
@@ -677,7 +680,7 @@ class ServedPartition:
         self._serve(machine, self._reset)
 
     def _set_timer(self, deadline_ms: int) -> None:
-        """Keeps a timer that comes earlier: it only looks, and sets the next one."""
+        """Sets the timer for a deadline. An earlier timer is kept: it finds nothing due and sets the next one."""
         if deadline_ms == NEVER:
             return
         when = (max(deadline_ms, self._no_expiry_before_ms) + 1) / 1000

@@ -1,7 +1,7 @@
-"""The leader's share-partitions as one object: the RPCs ShareFetch, ShareAcknowledge and ReleaseShareSession.
+"""The share service of a leader: the RPCs ShareFetch, ShareAcknowledge and ReleaseShareSession.
 
-The pieces: `directory` knows which share-partitions are served; `served_partition` is one of them; `state_store` reads
-and writes their state at the share coordinators; `current_catalog` waits for the newest configs; `handlers/share_*.py`
+Its parts: `directory` holds the served share-partitions; `served_partition` is one of them; `state_store` reads and
+writes their state at the share coordinators; `current_catalog` waits for the newest configs; `handlers/share_*.py`
 translate requests.
 """
 
@@ -30,12 +30,12 @@ from kshare_runtime.ports import Environment
 
 
 class ShareService:
-    """See the module's text. To be made and used on one event loop.
+    """See the module docstring. Created and used on one event loop.
 
-    `logs` are the logs that this leader has open, `view` the newest catalog, `channel` gives the channel to a share
-    coordinator's address, `coordinator` the one to the active coordinator; `wait_for_version(version, timeout ms)` says
-    whether the view reached a version in time. `configs` are the broker configs; `report` takes sentences for the log.
-    `dead_letters` None: no group has dead letters; `history` None: nothing is told.
+    `logs` are the logs that this leader has open, `view` the newest catalog, `channel` returns the channel to a share
+    coordinator's address, `coordinator` the one to the active coordinator. `wait_for_version(version, timeout ms)`
+    returns whether the view reached a version in time. `configs` are the broker configs; `report` logs a sentence.
+    `dead_letters` None: no group has dead letters; `history` None: no delivery history.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ShareService:
 
     @property
     def directory(self) -> SharePartitionDirectory:
-        """For a look at what is served."""
+        """The served share-partitions."""
         return self._directory
 
     async def share_fetch(
@@ -129,15 +129,15 @@ class ShareService:
         return await drop_share_partitions(self._directory, request)
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
-        """To be called for each new view of the catalog, in order."""
+        """Handles a new view of the catalog; called for each one, in order."""
         self._directory.on_view(old, new)
         if self._dead_letters is not None:
             self._dead_letters.on_view(old, new)
 
     async def stop(self, grace_ms: int = 0) -> None:
-        """Stops serving: waiting fetches are answered, writes under way may end for `grace_ms`, then are given up.
+        """Stops serving: waiting fetches are answered; writes in flight get `grace_ms` to end, then are given up.
 
-        So an acknowledgement is answered with what became of it.
+        So an acknowledgement is answered with its outcome.
         """
         if self._dead_letters is not None:
             await self._dead_letters.stop()
@@ -145,6 +145,6 @@ class ShareService:
         await self._store.stop(grace_ms)
 
     def problems(self) -> list[str]:
-        """What is wrong now; empty: healthy."""
+        """The current problems; empty if healthy."""
         problems = self._directory.problems()
         return problems if self._dead_letters is None else [*problems, *self._dead_letters.problems()]

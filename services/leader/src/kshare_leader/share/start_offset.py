@@ -1,9 +1,9 @@
-"""What a share-partition begins with: its stored state, or a start offset by share.auto.offset.reset (KIP-932).
+"""The initial state of a share-partition: its stored state, or a start offset by share.auto.offset.reset (KIP-932).
 
-A state can know records that the log does not have: the log's disk was lost, or is an older copy, or an administrator
-set a start offset beyond the log's end. The log has, or will have, other records at those offsets, which nobody has
-delivered or acknowledged. So the state is cut where the two part (`diverging_offset`, `truncated`), durably, before
-anything is delivered. What lies below stays as it was: the log has those records.
+A state can have records that the log does not have: the log's disk was lost, or is an older copy, or an administrator
+set a start offset beyond the log's end. The log has, or will have, other records at those offsets, which were never
+delivered or acknowledged. So the state is truncated where the two diverge (`diverging_offset`, `truncated`), durably,
+before any record is delivered. The state below that offset is kept, as the log has those records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kshare_leader.ports import TopicLog
 
 
 class Truncation(NamedTuple):
-    """In which leader epoch a state was cut, and from which offset on its log has other records."""
+    """The leader epoch in which a state was truncated, and the offset from which on its log has other records."""
 
     leader_epoch: int
     offset: int
@@ -28,22 +28,22 @@ NOT_TRUNCATED = Truncation(0, 0)
 
 
 class SharePartitionState(NamedTuple):
-    """What ReadShareGroupState returned; `state_batches` ascend."""
+    """A response of ReadShareGroupState; `state_batches` ascend."""
 
     state_epoch: int
     start_offset: int
     state_batches: list[StateBatch]
     leader_epochs: Sequence[EpochEntry] = ()
-    """The leader epoch history of the log that the state is about; empty where it is not known."""
+    """The leader epoch history of the state's log; empty if it is not known."""
     truncation: Truncation = NOT_TRUNCATED
-    """The newest one of the state."""
+    """The newest truncation of the state."""
 
 
 async def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: int) -> int:
     """The start offset by `latest`, `earliest` or `by_duration:<ISO 8601 duration>`.
 
     As in Kafka (ShareFetchUtils) `latest` is the high watermark and `by_duration` finds any record, also for
-    read_committed groups: an open transaction's records before that are not the group's. Where no record is young
+    read_committed groups: an open transaction's records before that are not the group's. If no record is recent
     enough, `by_duration` is `latest` (KIP-1106). Raises StorageFailure, and KafkaError CORRUPT_MESSAGE.
     """
     if auto_offset_reset == "earliest":
@@ -56,15 +56,15 @@ async def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: 
 
 
 def state_end_offset(state: SharePartitionState) -> int:
-    """Behind the last offset that the state says something about."""
+    """The offset after the last one in the state."""
     return max([state.start_offset, *[batch.last_offset + 1 for batch in state.state_batches]])
 
 
 def diverging_offset(state: SharePartitionState, log: TopicLog) -> int | None:
-    """The first offset whose record is not the one that the state knows, or that the log does not have.
+    """The first offset of the state whose record differs in the log, or that the log does not have.
 
-    None where the state knows no such offset. Where nobody vouched for the state's records (it has no leader epoch
-    history), only the log's end can tell. Raises StorageFailure.
+    None if there is no such offset. A state without a leader epoch history is compared with the log's end only.
+    Raises StorageFailure.
     """
     state_end = state_end_offset(state)
     log_end = log.high_watermark
@@ -74,14 +74,14 @@ def diverging_offset(state: SharePartitionState, log: TopicLog) -> int | None:
     offset = max(offset, min(log.log_start_offset, log_end))
     if state_end <= offset:
         return None
-    if offset < log_end:  # up to the next batch there are no records, so nothing is wrong with what is known there
+    if offset < log_end:  # no records up to the next batch, so the state there is valid
         batches = log.read(offset, 1)
         offset = max(offset, batches[0].base_offset) if batches else log_end
     return offset if offset < state_end else None
 
 
 class TruncatedState(NamedTuple):
-    """What of a state stays when it is cut at `offset`."""
+    """The rest of a state that is truncated at `offset`."""
 
     offset: int
     start_offset: int
@@ -90,7 +90,7 @@ class TruncatedState(NamedTuple):
 
 
 def truncated(state: SharePartitionState, offset: int) -> TruncatedState:
-    """The state without `offset` and what lies behind it."""
+    """The state without `offset` and later offsets."""
     batches = [
         batch._replace(last_offset=min(batch.last_offset, offset - 1))
         for batch in state.state_batches

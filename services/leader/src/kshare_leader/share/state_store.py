@@ -1,21 +1,21 @@
-"""The share coordinators as the leader sees them: reads and writes of share-partition state, with retries.
+"""The leader's client of the share coordinators: reads and writes of share-partition state, with retries.
 
-Writes that become ready in the same turn of the event loop and go to the same share coordinator travel in one
-WriteShareGroupState request for each group. A write is sent again until it is known to be durable or refused, or until
-share.coordinator.write.timeout.ms leaves too little time for another attempt; sending it twice does no harm, for it
-says the state and not the change.
+Writes that become ready in the same turn of the event loop and go to the same share coordinator are sent in one
+WriteShareGroupState request per group. A write is retried until it is known to be durable or refused, or until
+share.coordinator.write.timeout.ms leaves too little time for another attempt. A write is idempotent, as it contains the
+state and not the change.
 
-What a write may end with:
+Outcomes of a write:
 - DURABLE: it is stored.
-- REFUSED: the share coordinator said no, and no attempt before can have been stored.
-- FENCED: somebody newer owns the share-partition.
-- UNKNOWN: some attempt may have been stored, or may still be. Only reading the state anew can tell.
+- REFUSED: the share coordinator refused it, and no earlier attempt can have been stored.
+- FENCED: the share-partition has a newer leader epoch or state epoch, or no state any more.
+- UNKNOWN: an attempt may have been stored, or may still be. Only reading the state again can tell.
 A transient error code also leaves the outcome unknown: a share coordinator that lost its lease after its fsync answers
 NOT_COORDINATOR.
 
-Every write that was begun ends with one of these, also when its share-partition is dropped meanwhile, so that its
-acknowledgements are answered truthfully. A read waits for a write of the same share-partition that is under way: the
-write would make the state that was read out of date.
+Every write that was begun ends with one of these, even if its share-partition is dropped meanwhile, so that its
+acknowledgements get the real outcome. A read waits for a write in flight of the same share-partition, which would make
+the state that was read out of date.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _FENCED = frozenset({ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH
 
 
 class Outcome(Enum):
-    """How a write ended; see the module's text."""
+    """The outcome of a write; see the module docstring."""
 
     DURABLE = auto()
     REFUSED = auto()
@@ -69,14 +69,14 @@ class Outcome(Enum):
 
 
 class WriteEnd(NamedTuple):
-    """`error` is what waiting clients get (Kafka's SharePartition.fetchPersisterError), None when durable."""
+    """`error` is the error for waiting clients (Kafka's SharePartition.fetchPersisterError), None when durable."""
 
     outcome: Outcome
     error: KafkaError | None = None
 
 
 class WriteSource(Protocol):
-    """A share-partition that has something to store."""
+    """A share-partition with changes to store."""
 
     @property
     def key(self) -> SharePartitionKey: ...
@@ -98,7 +98,7 @@ class WriteSource(Protocol):
 
 
 class _Attempt:
-    """A write under way; times are the event loop's."""
+    """A write in flight, with its retries; times are the event loop's."""
 
     __slots__ = ("_on_ended", "attempts", "deadline", "ended", "is_ended", "may_be_stored", "source", "write")
 
@@ -113,11 +113,11 @@ class _Attempt:
         self.may_be_stored = False
         self.is_ended = False
         self.ended: asyncio.Future[None] | None = None
-        """Made by the first that waits for its end."""
+        """Created by the first caller that waits for the end."""
 
     @property
     def latest_start(self) -> float:
-        """When it may be sent for the last time."""
+        """The latest time at which it may be sent again."""
         return self.deadline - WRITE_ATTEMPT_MIN_MS / 1000
 
     def end(self, outcome: Outcome, error: KafkaError | None = None) -> None:
@@ -130,14 +130,14 @@ class _Attempt:
                 self.ended.set_result(None)
 
     def wait(self) -> asyncio.Future[None]:
-        """Ends with the write, when its source was told."""
+        """A future that completes after the source was notified of the write's end."""
         if self.ended is None:
             self.ended = asyncio.get_running_loop().create_future()
         return self.ended
 
 
 class ShareStateStore:
-    """See the module's text. `write_timeout_ms` is share.coordinator.write.timeout.ms."""
+    """See the module docstring. `write_timeout_ms` is share.coordinator.write.timeout.ms."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class ShareStateStore:
         self._stopped = False
 
     async def stop(self, grace_ms: int) -> None:
-        """Begins nothing more, waits `grace_ms` for the writes under way, then gives them up as UNKNOWN."""
+        """Begins no more writes, waits `grace_ms` for those in flight, then ends these as UNKNOWN."""
         self._stopped = True
         if self._flush_handle is not None:
             self._flush_handle.cancel()
@@ -184,20 +184,20 @@ class ShareStateStore:
     # Reading
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> SharePartitionState:
-        """The stored state; waits for as long as no share coordinator can be asked. Raises KafkaError for the rest."""
+        """Reads the stored state; retries while no share coordinator is available. Raises KafkaError otherwise."""
         while (before := self._under_way.get(key)) is not None:
             await asyncio.shield(before.wait())
         return await self._ask(key, "read", lambda address: self._read_once(address, key, leader_epoch))
 
     async def truncate(self, source: WriteSource, cut: TruncatedState) -> None:
-        """Replaces the stored state by what is left of it, durably; waits and raises as `read`.
+        """Durably replaces the stored state by the truncated one; waits and raises as `read`.
 
-        A second request of the same leader epoch changes nothing, so it does no harm that one may be sent twice.
+        The request is idempotent: a second one of the same leader epoch changes nothing.
         """
         await self._ask(source.key, "truncated", lambda address: self._truncate_once(address, source, cut))
 
     async def _ask(self, key: SharePartitionKey, what: str, once: Callable[[str], Awaitable[Answer]]) -> Answer:
-        """What `once` answers at the address of the share coordinator that owns the state."""
+        """Calls `once` with the address of the state's share coordinator, with retries; returns its result."""
         attempts = 0
         while True:
             problem = "no live share coordinator owns its state"
@@ -304,7 +304,7 @@ class ShareStateStore:
         if task.cancelled() or (error := task.exception()) is None:
             return
         report_contained_bug("a write of share-partition state failed unexpectedly", error)
-        for attempt in attempts:  # reading the state anew is the way to go on
+        for attempt in attempts:  # the share-partition then reads the state again
             if not attempt.is_ended:
                 self._end_unknown(attempt, f"a bug: {error!r}")
 
@@ -378,7 +378,7 @@ class ShareStateStore:
 
 
 def retry_pause_s(attempts: int, source: random.Random) -> float:
-    """Seconds before the next attempt: doubled each time, from half of it to the whole."""
+    """The exponential back-off before the next attempt, in seconds, with jitter from half of it to the whole."""
     interval_ms = min(RETRY_INTERVAL_MS << min(attempts - 1, 10), RETRY_INTERVAL_MAX_MS)
     return interval_ms * (0.5 + source.random() / 2) / 1000
 
@@ -430,7 +430,7 @@ def _code(number: int) -> ErrorCode:
 
 
 def _for_clients(error: KafkaError) -> KafkaError:
-    """The error that clients get for one of the share coordinator (Kafka's SharePartition.fetchPersisterError)."""
+    """Maps a share coordinator's error to the error for clients (Kafka's SharePartition.fetchPersisterError)."""
     if error.code in _FENCED:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
     if error.code in _TRANSIENT:

@@ -1,10 +1,10 @@
-"""The stored progress of share-partitions that nobody has fetched since this leader started, or since it leads them.
+"""The stored progress of share-partitions that were not fetched since this leader started, or since it leads them.
 
-It gives their lag. Progress is in memory only while somebody uses a share-partition, so the share coordinators are
-asked for what is stored of all share-partitions of this leader, without loading any: when it starts, when it gains
-partitions, when state partitions change their owners, after an administrator replaced state, and every
-REFRESH_INTERVAL_S. Pages are asked for one after the other, PAUSE_S apart: 10,000 share-partitions take about two
-seconds, and 0.2 s of the share coordinators' processor time.
+Their lag is computed from it. Progress is in memory only while a share-partition is in use. So this leader reads the
+stored progress of all its share-partitions from the share coordinators, without loading any: when it starts, when it
+gains partitions, when state partitions change owners, after an administrator replaced state, and every
+REFRESH_INTERVAL_S. Pages are read one after the other, PAUSE_S apart: 10,000 share-partitions take about two seconds,
+and 0.2 s of the share coordinators' processor time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kshare_rpc.network import CallFailed, Channel
 REFRESH_INTERVAL_S = 60.0
 RETRY_INTERVAL_S = 2.0
 SETTLE_S = 0.2
-"""After a change, before the share coordinators are asked: they hear of it, too, and several come together."""
+"""The delay from a change to the requests: the share coordinators learn of it too, and several changes are combined."""
 PAUSE_S = 0.05
 CALL_TIMEOUT_MS = 2_000
 PAGES_LIMIT = 100_000
-"""Of one share coordinator; more are an answer without end."""
+"""The limit of pages from one share coordinator, against an endless listing."""
 
 
 class StoredProgress:
-    """See the module's text. `view` is the newest catalog, `channel` gives the channel to an address."""
+    """See the module docstring. `view` is the newest catalog, `channel` returns the channel to an address."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class StoredProgress:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def wake(self) -> None:
-        """Something changed: what is stored is asked for soon."""
+        """Schedules a refresh soon, after a change."""
         self._is_due.set()
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
-        """To be called for each new view of the catalog."""
+        """Handles a new view of the catalog."""
         if old.state_partition_owners != new.state_partition_owners or self._gains(old, new):
             self.wake()
 
@@ -94,7 +94,7 @@ class StoredProgress:
             await asyncio.sleep(SETTLE_S)
 
     async def _ask_all(self) -> bool:
-        """Whether every share coordinator answered."""
+        """Reads from all share coordinators; returns whether every one answered."""
         self._is_due.clear()
         view = self._view()
         addresses = [node.rpc_address for node in view.nodes if node.role == coordinator_pb2.ROLE_SHARE_COORDINATOR]
@@ -106,7 +106,7 @@ class StoredProgress:
         return bool(view.version) and not problems
 
     async def _ask(self, address: str) -> str | None:
-        """What went wrong with one share coordinator; None: nothing."""
+        """Reads all pages of one share coordinator; returns the problem, or None."""
         position = b""
         for _ in range(PAGES_LIMIT):
             request = messages.ListStateSummariesRequest(
