@@ -1,8 +1,8 @@
-"""A change of one classic group in the making, and the decision that carries it (the fields of Kafka's ClassicGroup).
+"""ClassicGroupDraft, a pending change of one classic group (the fields of Kafka's ClassicGroup), and its decision.
 
-A draft starts from the group as it is, is changed step by step, and ends as a Decision: the group as it is then, its
-durable record where `is_stored` was set, and the effects that came up on the way. What a step means for the protocol is
-decided in `classic_groups` and `classic_group_rebalance`; here the tables of the group are kept in agreement.
+A draft starts from the current group, is changed step by step, and ends as a Decision: the changed group, its durable
+record if `is_stored` was set, and the collected effects. `classic_groups` and `classic_group_rebalance` decide the
+protocol's steps; the draft keeps the tables of the group consistent.
 """
 
 from __future__ import annotations

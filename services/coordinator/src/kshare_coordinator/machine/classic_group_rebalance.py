@@ -1,11 +1,11 @@
-"""How a classic group goes from one generation to the next (GroupMetadataManager of Kafka 4.3.1).
+"""Rebalances of a classic group, from one generation to the next (GroupMetadataManager of Kafka 4.3.1).
 
-- PreparingRebalance: joins wait until everybody has joined, or the longest rebalance timeout is over; then dynamic
-  members that did not join are taken out, static ones stay. The first rebalance of an empty group is put off by
-  group.initial.rebalance.delay.ms, again and again while members join, at most for the longest rebalance timeout.
-- CompletingRebalance: the joins are answered, the leader with everybody's metadata; syncs wait for its assignment.
-  Members that do not sync within the rebalance timeout are taken out, and it all begins again.
-- Stable: the leader's assignment is written and handed out.
+- PreparingRebalance: joins wait until all members have joined, or the longest rebalance timeout is over. Dynamic
+  members that did not join are then removed, static ones stay. The first rebalance of an empty group is delayed by
+  group.initial.rebalance.delay.ms, repeatedly while members join, at most for the longest rebalance timeout.
+- CompletingRebalance: the joins are answered, the leader's with the metadata of all members; syncs wait for the
+  leader's assignment. Members that do not sync within the rebalance timeout are removed, and the rebalance restarts.
+- Stable: the leader's assignment is written and sent to the members.
 - A group without members is Empty; that is written too.
 """
 

@@ -1,26 +1,26 @@
 """The group coordinator's decisions for consumer groups of KIP-848: heartbeats, leaving, expiry (Kafka 4.3.1).
 
 Rules of ConsumerGroupHeartbeat (GroupCoordinatorService and GroupMetadataManager):
-- A member's id is chosen by the client from version 1 on, by the coordinator where a client of version 0 has none.
-- Epoch 0 joins, or joins again; -1 leaves; -2 is a static member that leaves for a while and keeps its partitions
-  until its session ends. Otherwise the epoch must be the member's; the one before it is right too where the member
-  owns nothing that it should not (its newest answer was lost). Anything else is FENCED_MEMBER_EPOCH.
-- An instance id belongs to one member. Another one may take it over when that one left with -2 (else
-  UNRELEASED_INSTANCE_ID) or used the classic protocol, and gets its assignment. From then on the former one is
-  FENCED_INSTANCE_ID. The member itself may always join again: Kafka answers UNRELEASED_INSTANCE_ID to a static member
-  whose joining answer was lost, or that was fenced, which is the end of that client.
+- From version 1 on the client chooses the member id. In version 0 the coordinator assigns one if there is none.
+- Epoch 0 joins or rejoins; -1 leaves; -2 means that a static member leaves temporarily and keeps its partitions until
+  its session ends. Any other epoch must be the member's. The previous one is accepted if the member owns nothing that
+  it should not (its newest response was lost). Anything else is FENCED_MEMBER_EPOCH.
+- An instance id belongs to one member. Another member may take over the id and its assignment if the former one left
+  with -2 (else UNRELEASED_INSTANCE_ID) or used the classic protocol. The former member is then FENCED_INSTANCE_ID.
+  The member itself may always rejoin. Kafka answers UNRELEASED_INSTANCE_ID to a static member whose join response was
+  lost, or that was fenced, which is fatal for that client.
 - A heartbeat first brings the group up to date (`ConsumerGroupDraft`): subscriptions, topics, targets. Then the member
   takes one step towards its target (`consumer_groups_reconciliation`).
-- The answer has the assignment when the member joins, sends all of its fields, or got another assignment.
-- Topics that appear, grow or go away are noticed with the next heartbeat of any member, by the hash of their ids and
-  sizes; nothing is done for them at the time.
+- The response has the assignment when the member joins, sends all of its fields, or got another assignment.
+- The next heartbeat of any member detects created, grown and deleted topics by the hash of their ids and sizes. The
+  topic change itself does not touch the group.
 
-An empty classic group with the same id makes room and leaves its committed offsets. One with members becomes a consumer
-group (`consumer_groups_upgrade`), whose members may use either protocol (`consumer_groups_classic`); without members
-that use the new one it becomes a classic group again (`consumer_groups_fencing`).
+An empty classic group with the same id is replaced; its committed offsets stay. One with members becomes a consumer
+group (`consumer_groups_upgrade`), whose members may use either protocol (`consumer_groups_classic`). Without members of
+the new protocol it becomes a classic group again (`consumer_groups_fencing`).
 
-Where targets wait for consumer.assignment.interval.ms the member is asked back when it is over, instead of after its
-heartbeat interval.
+While new targets are delayed by consumer.assignment.interval.ms, the response asks for the next heartbeat at the end of
+that interval instead of after the heartbeat interval.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ QuietDecision = Decision[AnyRecord, None, Effect]
 
 
 class Seat(NamedTuple):
-    """The member that a heartbeat is from, as it was; `replaced` is the static member whose place it takes."""
+    """The member that sent a heartbeat, before the change; `replaced` is the static member that it replaces."""
 
     member_id: str
     member: Member
@@ -88,7 +88,7 @@ class Seat(NamedTuple):
 
 
 def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartbeat, now_ms: int) -> HeartbeatDecision:
-    """Joins, stays or leaves; KafkaError where the request is refused."""
+    """Decides a heartbeat that joins, stays or leaves; KafkaError if the request is rejected."""
     request, state, settings = command.request, context.state, context.settings
     check_request(request, settings)
     if request.member_epoch in (LEAVE_EPOCH, LEFT_FOR_A_WHILE_EPOCH):
@@ -127,7 +127,7 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
 def _group_for(
     state: CoordinatorState, request: pb.ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings
 ) -> Upgrade:
-    """The member's group, a new one for a member that joins; and the records that take a classic one away."""
+    """The member's group, or a new one for a join, with the records that remove a classic group of the same id."""
     group_id = request.group_id
     kind = group_type(state, group_id)
     if kind is GroupType.CONSUMER:
@@ -192,7 +192,7 @@ def _static_seat(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest
 
 
 def _holder(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest) -> str:
-    """The member with the request's instance id, which must be the one that asks."""
+    """The id of the member with the request's instance id, which must be the requesting member."""
     holder = group.static_members.get(request.instance_id)
     if holder is None:
         text = f"Group {group.group_id} has no member with instance id {request.instance_id}"
@@ -213,7 +213,7 @@ def _unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
 def _check_epoch(
     group: ConsumerGroup, member_id: str, current: CurrentAssignment, request: pb.ConsumerGroupHeartbeatRequest
 ) -> None:
-    """The member's epoch, or the one before it of a member that owns no more than it was given."""
+    """Accepts the member's epoch, or its previous one if the member owns no more than it was assigned."""
     received = request.member_epoch
     if received in (JOIN_EPOCH, current.member_epoch):
         return
@@ -231,7 +231,7 @@ def _check_epoch(
 
 
 def _timers(group_id: str, seat: Seat, member: Member, current: CurrentAssignment) -> list[Effect]:
-    """A member has its rebalance timeout to give back what is pending; each change begins it anew."""
+    """Revocation timer effects: a member must revoke within its rebalance timeout, which each change restarts."""
     effects: list[Effect] = []
     if seat.member.classic is not None:
         effects += classic_timers_ended(group_id, seat.replaced or seat.member_id)
@@ -253,7 +253,7 @@ def _timers(group_id: str, seat: Seat, member: Member, current: CurrentAssignmen
 
 
 def assigned_topics(current: CurrentAssignment) -> list[pb.TopicPartitions]:
-    """What the member may consume; names are left empty."""
+    """The partitions that the member may consume, without topic names."""
     return topic_partitions(list(current.assigned))
 
 
@@ -288,7 +288,7 @@ def _leave(context: ConsumerGroupContext, request: pb.ConsumerGroupHeartbeatRequ
 
 
 def decide_expire_member(context: ConsumerGroupContext, command: ExpireMember, now_ms: int) -> QuietDecision:
-    """The session of a member of a consumer group ran out."""
+    """Decides the expiry of a consumer group member's session."""
     group = context.state.consumer_groups.get(command.group_id)
     if group is None or command.member_id not in group.members:
         return Decision((), None, (SessionEnded(group_id=command.group_id, member_id=command.member_id),))
@@ -296,7 +296,7 @@ def decide_expire_member(context: ConsumerGroupContext, command: ExpireMember, n
 
 
 def decide_expire_revocation(context: ConsumerGroupContext, command: ExpireRevocation, now_ms: int) -> QuietDecision:
-    """The member did not give back in time what it was asked for with this member epoch."""
+    """Decides the expiry of a member's time to revoke the partitions asked for at this member epoch."""
     group = context.state.consumer_groups.get(command.group_id)
     current = group.current.get(command.member_id) if group is not None else None
     if (

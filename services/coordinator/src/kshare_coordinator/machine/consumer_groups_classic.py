@@ -3,21 +3,21 @@
 A group may have members of both protocols while its clients are being changed from one to the other. The coordinator
 assigns for all of them; a member of the classic protocol follows with the requests that it has (Kafka 4.3.1,
 classicGroupJoinToConsumerGroup and the like in GroupMetadataManager):
-- JoinGroup is what a full heartbeat is for others: the member says what it subscribes to and what it owns, takes a step
-  towards its target and is answered at once, without waiting for anybody. Its generation is its member epoch; nobody
-  leads. It then has its rebalance timeout to sync.
-- SyncGroup gives it what it may consume.
-- Heartbeat says REBALANCE_IN_PROGRESS where the member has a step to take; it then has its rebalance timeout to join.
-- LeaveGroup takes out any members, also such of the consumer protocol.
-- All members of the classic protocol support one protocol together, so that they could be a classic group.
-- With group.consumer.migration.policy=disabled nobody joins with the classic protocol.
+- JoinGroup corresponds to a full heartbeat: the member sends its subscription and owned partitions, takes a step
+  towards its target and is answered at once, without waiting for other members. Its generation is its member epoch;
+  there is no leader. It then has its rebalance timeout to sync.
+- SyncGroup returns the partitions that the member may consume.
+- Heartbeat answers REBALANCE_IN_PROGRESS if the member has a step to take; it then has its rebalance timeout to join.
+- LeaveGroup removes any members, including those of the consumer protocol.
+- All members of the classic protocol have a protocol in common, so that they could form a classic group.
+- With group.consumer.migration.policy=disabled, joins with the classic protocol are rejected.
 
-When a static member of the consumer protocol comes back with the classic one, and nobody else uses the former, the
+When a static member of the consumer protocol rejoins with the classic one, and no other member uses the former, the
 group becomes a classic group (`consumer_groups_downgrade`).
 
-A heartbeat brings the group up to date, as one of the consumer protocol does. Kafka leaves that to members of the
-consumer protocol and to joins: where a downgrade is not allowed and only classic members are left, nobody would get
-the partitions of those who left.
+A classic heartbeat brings the group up to date, like one of the consumer protocol. Kafka leaves that to members of the
+consumer protocol and to joins. If a downgrade is not allowed and only classic members are left, the partitions of
+members that left would then stay unassigned.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def has_members(state: CoordinatorState, group_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Join:
-    """A join that is being decided: the member as it was and as it says it is; `replaced` is whose place it takes."""
+    """A join being decided: the member before and after it; `replaced` is the member whose place it takes."""
 
     request: pb.JoinGroupRequest
     protocols: tuple[Protocol, ...]
@@ -205,7 +205,7 @@ def _joined(context: ConsumerGroupContext, group: ConsumerGroup, join: _Join, no
 
 
 def _are_others_settled(group: ConsumerGroup, member_id: str) -> bool:
-    """Whether everybody but this member has its target, and nobody owns anything else."""
+    """Whether every other member owns exactly its target."""
     return all(
         group.current.get(name, NEW).is_reconciled_to(group.epoch) for name in group.members if name != member_id
     )

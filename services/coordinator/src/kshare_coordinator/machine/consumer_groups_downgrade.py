@@ -1,19 +1,22 @@
-"""A consumer group of KIP-848 becomes a classic group, because only members are left that use the classic protocol.
+"""Downgrade of a consumer group of KIP-848 to a classic group, once all its members use the classic protocol.
 
 Rules (validateOnlineDowngrade… and convertToClassicGroup of GroupMetadataManager, ClassicGroup.fromConsumerGroup, Kafka
 4.3.1):
-- The last member of the consumer protocol leaves or is taken out, or a static member that used it comes back with the
-  classic protocol. The migration policy allows it, and the group is not larger than a classic group may be; else the
-  group stays what it is.
+- The trigger: the last member of the consumer protocol leaves or is removed, or a static member that used it rejoins
+  with the classic protocol. The migration policy must allow the downgrade, and the group must not exceed the size limit
+  of classic groups; otherwise the group stays a consumer group.
 - The generation is the group epoch.
-- After somebody left a rebalance begins at once: everybody joins again.
-- A static member that came back needs none where the targets are up to date: each member is assigned its target.
+- After a member left, a rebalance begins at once: all members rejoin.
+- After a static member rejoined, no rebalance is needed if the targets are up to date: each member is assigned its
+  target.
 
-A rebalance that was begun is written with the group, so that it begins again after a restart: Kafka forgets it, and
-nobody has the partitions of those who left. Until it is over members are noted as assigned what they may still consume,
-so that the group can become a consumer group again at any time: Kafka notes targets that others own. A static member
-that comes back while others are still on their way to their targets makes a rebalance here: in Kafka it would be given
-partitions that another member still consumes.
+Differences from Kafka:
+- A rebalance in progress is persisted with the group and restarts after a restart of the coordinator. Kafka forgets it,
+  and the partitions of members that left stay unassigned.
+- Until the rebalance ends, members are recorded with the partitions that they may still consume, so that the group can
+  be upgraded again at any time. Kafka records targets that other members own.
+- A static member that rejoins while other members have not reached their targets triggers a rebalance. In Kafka it is
+  assigned partitions that another member still consumes.
 """
 
 from __future__ import annotations
@@ -107,7 +110,7 @@ def _classic_group(
     assigned: dict[str, Assignment],
     now_ms: int,
 ) -> ClassicGroup:
-    """Stable, and everybody is assigned what it is given here."""
+    """A stable classic group whose members have the given assignments."""
     found = {name: _classic_member(member) for name, member in members.items()}
     unassigned = ClassicGroup(
         group_id=group.group_id,
@@ -134,7 +137,7 @@ def _classic_group(
 
 
 def _owned(group: ConsumerGroup, member_id: str) -> Assignment:
-    """What the member may consume, and what it was asked to give back."""
+    """The partitions that the member may consume or was asked to revoke."""
     current = group.current.get(member_id, NEW)
     return by_topic([*current.assigned, *current.pending_revocation])
 

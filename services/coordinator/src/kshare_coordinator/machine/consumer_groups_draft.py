@@ -1,4 +1,4 @@
-"""A change of one consumer group in the making: the rows as they will be, and the records that make them so.
+"""ConsumerGroupDraft, a pending change of one consumer group: its rows after the change, and the records for it.
 
 A draft begins with the group's own tables and copies a table when it first changes it. The rules that tie a group
 together (GroupMetadataManager of Kafka 4.3.1):
@@ -72,7 +72,7 @@ class ConsumerGroupDraft:
         self.records.append(group_records.current(self._group_id, member_id, current))
 
     def replace_member(self, old_id: str, new_id: str, current: CurrentAssignment) -> None:
-        """A static member comes back under another id (or its own) and gets what it had, with `current`."""
+        """Moves a static member to another id (or its own), keeping its rows, with `current` as assignment."""
         member, target = self.members[old_id], self.targets.get(old_id, {})
         self.remove_member(old_id)
         self.put_member(new_id, member)
@@ -80,14 +80,14 @@ class ConsumerGroupDraft:
         self.put_current(new_id, current)
 
     def forget_expressions(self) -> None:
-        """Those that nobody subscribes to."""
+        """Removes the expressions without subscribers."""
         wanted = {member.subscribed_topic_regex for member in self.members.values()}
         for regex in sorted(self.expressions):
             if regex not in wanted:
                 self._put_expression(regex, None)
 
     def resolve_expressions(self, topics: TopicExpressions, now_ms: int) -> bool:
-        """Looks all expressions up; whether one of them has other topics than before."""
+        """Resolves all expressions; returns whether the topics of any of them changed."""
         self.forget_expressions()
         changed = False
         wanted = sorted({member.subscribed_topic_regex for member in self.members.values()} - {""})
@@ -101,7 +101,7 @@ class ConsumerGroupDraft:
         return changed
 
     def settle(self, *, changed: bool) -> None:
-        """Raises the group epoch where members, subscriptions or topics changed."""
+        """Raises the group epoch if members, subscriptions or topics changed."""
         names = {name for topics in self._subscriptions().values() for name in topics}
         new_hash = metadata_hash(self._state, names)
         if changed or new_hash != self._old.metadata_hash:

@@ -1,7 +1,7 @@
-"""Members are taken out of a consumer group: they left, were silent, or did not do in time what they had to.
+"""Removal of members from a consumer group: they left, their session expired, or they missed a rebalance timeout.
 
-The others get their partitions with their next heartbeats. Where only members are left that use the classic protocol,
-the group becomes a classic one (`consumer_groups_downgrade`).
+The remaining members get the freed partitions with their next heartbeats. If all remaining members use the classic
+protocol, the group becomes a classic one (`consumer_groups_downgrade`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def all_timers_ended(group: ConsumerGroup, member_ids: Collection[str]) -> list[
 def without_members(
     context: ConsumerGroupContext, group: ConsumerGroup, member_ids: Collection[str], now_ms: int
 ) -> Change:
-    """These members, who are in the group, are out of it from now on."""
+    """Removes members of the group."""
     if not member_ids:
         return [], []
     if is_left_to_classic_members(group, context.settings, member_ids):

@@ -1,9 +1,9 @@
-"""Who may commit and fetch offsets of a consumer group of KIP-848, and its deletion (ConsumerGroup of Kafka 4.3.1).
+"""Validation of OffsetCommit and OffsetFetch for a consumer group of KIP-848 (ConsumerGroup of Kafka 4.3.1).
 
-A commit with the member's epoch is accepted. So is one with an older epoch for partitions that the member has had
-since that epoch or before, because a commit that was under way when the epoch rose is still the owner's: everything
-else is STALE_MEMBER_EPOCH, in transactions and for members that use the classic protocol ILLEGAL_GENERATION, and then
-no offset of the request is committed.
+A commit with the member's epoch is accepted. An older epoch is accepted for partitions that the member has had since
+that epoch or before, because a commit in flight while the epoch rose is still the owner's. Everything else is
+STALE_MEMBER_EPOCH (ILLEGAL_GENERATION in transactions and for members that use the classic protocol), and then no
+offset of the request is committed.
 
 The group exists: callers have asked `group_namespace`.
 """
@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 def commit_refusal(
     group: ConsumerGroup, member_id: str, epoch: int, partitions: Iterable[TopicPartition], api_version: int
 ) -> ErrorCode:
-    """NONE: OffsetCommit is in order. Without members everybody may commit who claims no epoch."""
+    """Validates an OffsetCommit; NONE accepts it. Without members, commits without an epoch are allowed."""
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
     member = group.members.get(member_id)
@@ -42,7 +42,7 @@ def _wrong_epoch(member: Member) -> ErrorCode:
 def transactional_commit_refusal(
     group: ConsumerGroup, member_id: str, instance_id: str, epoch: int, partitions: Iterable[TopicPartition]
 ) -> ErrorCode:
-    """NONE: TxnOffsetCommit is in order; producers of older clients do not say whose offsets they commit."""
+    """Validates a TxnOffsetCommit; NONE accepts it. Producers of older clients send no member id."""
     names_nobody = epoch == -1 and not member_id and not instance_id
     if names_nobody or (epoch < 0 and not group.members):
         return ErrorCode.NONE
@@ -63,7 +63,7 @@ def _may_commit(current: CurrentAssignment, epoch: int, partitions: Iterable[Top
 
 
 def fetch_refusal(group: ConsumerGroup, member_id: str, member_epoch: int) -> ErrorCode:
-    """NONE: OffsetFetch is in order; who names no member may fetch."""
+    """Validates an OffsetFetch; NONE accepts it. Requests without a member id are allowed."""
     if not member_id and member_epoch < 0:
         return ErrorCode.NONE
     member = group.members.get(member_id)

@@ -1,11 +1,12 @@
-"""A member's way from what it owns to its target (CurrentAssignmentBuilder of Kafka 4.3.1).
+"""Reconciliation of a member's owned partitions with its target (CurrentAssignmentBuilder of Kafka 4.3.1).
 
-A partition has one owner at a time, so a member first gives back what it shall not have any more, and says that it did
-by naming what it owns; only then another one gets it:
-- STABLE: on a new assignment epoch it goes on. Without one it only loses topics that it no longer subscribes to.
-- UNREVOKED_PARTITIONS: it keeps its member epoch until it has given back what is pending; if it does not within its
-  rebalance timeout, it is taken out of the group.
-- UNRELEASED_PARTITIONS: it has the new epoch and whatever is free, and gets the rest as others give it back.
+A partition has one owner at a time. A member first revokes the partitions that are not in its target, and confirms it
+by sending the partitions that it owns; only then can another member get them:
+- STABLE: a new assignment epoch starts the next step. Without one the member only loses topics that it no longer
+  subscribes to.
+- UNREVOKED_PARTITIONS: the member keeps its epoch until it has revoked the pending partitions. If it does not within
+  its rebalance timeout, it is removed from the group.
+- UNRELEASED_PARTITIONS: the member has the new epoch and the free partitions, and gets the rest as others revoke them.
 
 Each partition carries the epoch with which the member got it: a commit with an older member epoch is accepted for
 partitions that the member has had since then.
@@ -23,10 +24,10 @@ from kshare_core.identifiers import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """Where a member shall get to, and what is known of it now.
+    """The target of a member, and the facts needed to reconcile it.
 
-    `topic_ids`: those that it subscribes to and that exist. `owned`: what it says it owns; None where it says nothing,
-    so that it may own all that it was given. `is_free` tells whether nobody owns a partition.
+    `topic_ids`: its existing subscribed topics. `owned`: the partitions that the member reports as owned; None without
+    a report, when it may own all that it was assigned. `is_free` tells whether a partition has no owner.
     """
 
     assignment_epoch: int
@@ -41,7 +42,7 @@ class Goal:
 
 
 def next_assignment(current: CurrentAssignment, goal: Goal) -> CurrentAssignment:
-    """One step; what comes out is `current` itself where there is nothing to do."""
+    """The assignment after one step; `current` itself if there is nothing to do."""
     match current.state:
         case MemberState.STABLE:
             is_settled = current.member_epoch == goal.assignment_epoch

@@ -1,7 +1,7 @@
-"""Who decides a request of the classic protocol: `classic_groups`, or `consumer_groups_classic`.
+"""Dispatch of classic-protocol requests to `classic_groups` or `consumer_groups_classic`.
 
-A consumer group with members answers it, as some of them may use the classic protocol; every other group id is a
-classic group's, or becomes one.
+Requests for a consumer group with members go to the latter, because some members may use the classic protocol. Every
+other group id belongs to a classic group, or becomes one.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The decisions about committed offsets (OffsetMetadataManager and KafkaApis of Kafka 4.3.1).
+"""Decisions about committed offsets (OffsetMetadataManager and KafkaApis of Kafka 4.3.1).
 
-- Each partition of a request gets a result of its own. What is not in the catalog is refused first: an unknown id with
-  UNKNOWN_TOPIC_ID, an unknown name or partition with UNKNOWN_TOPIC_OR_PARTITION. Where nothing is left, nobody looks
-  at the group.
-- A refusal that concerns the group or the transaction is the result of every partition that is left.
-- Who may commit depends on the group's type, see `offsets_groups`. A commit with an epoch below 0 makes a group that
-  does not exist yet, a "simple" one without members; any other epoch belongs to nobody there.
-- How long offsets are kept depends on the group's type and state too. An empty classic group without offsets is
-  forgotten when expired offsets are looked for.
-- Transactional offsets wait in `pending` until the coordinator completes the transaction (`records_at_transaction_end`,
-  in the decision that completes it).
+- Each partition of a request gets its own result. Partitions that are not in the catalog are rejected first: an unknown
+  id with UNKNOWN_TOPIC_ID, an unknown name or partition with UNKNOWN_TOPIC_OR_PARTITION. If none is left, the group is
+  not checked.
+- An error of the group or the transaction is the result of every remaining partition.
+- Permission to commit depends on the group's type, see `offsets_groups`. A commit with an epoch below 0 creates a
+  missing group as a "simple" one without members; any other epoch is invalid there.
+- Retention of offsets also depends on the group's type and state. The expiry of offsets also removes empty classic
+  groups without offsets.
+- Transactional offsets are `pending` until the coordinator completes the transaction (`records_at_transaction_end`, in
+  the decision that completes it).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OffsetSettings:
 
 @dataclass(slots=True)
 class Commit:
-    """A request's offsets, what each is refused with so far, and where those that are right belong."""
+    """A request's offsets, with the error so far and the resolved partition of each."""
 
     offsets: Sequence[pb.CommittedOffset]
     codes: list[ErrorCode]
@@ -90,7 +90,7 @@ class Commit:
         return all(self.codes)
 
     def refuse(self, code: ErrorCode) -> None:
-        """All that is not refused yet."""
+        """Rejects all offsets that have no error yet."""
         self.codes = [known or code for known in self.codes]
 
     def refuse_long_metadata(self, limit: int) -> None:

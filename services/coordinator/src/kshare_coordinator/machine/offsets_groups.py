@@ -1,4 +1,4 @@
-"""Who may commit, fetch and delete a group's offsets, and which of them expire: one function for each type of group.
+"""Permission to commit, fetch and delete a group's offsets, and their expiry: one function for each type of group.
 
 A new type of group adds its functions to the tables at the end. What Kafka calls them: Group.validateOffsetCommit,
 validateOffsetFetch, validateOffsetDelete, isSubscribedToTopic and offsetExpirationCondition.
@@ -31,7 +31,7 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committer:
-    """Who commits: `epoch` is a generation id or a member epoch, below 0 for nobody's. Texts are empty for none."""
+    """The sender of a commit: `epoch` is a generation id or member epoch, below 0 for none. Texts may be empty."""
 
     group_id: str
     member_id: str = ""
@@ -44,7 +44,7 @@ class Committer:
 
 @dataclass(frozen=True, slots=True)
 class CommitVerdict:
-    """Why the commit is refused, NONE where it is not; `effects` of a commit that is a sign of life."""
+    """The error of a commit, or NONE; `effects` are those of a commit that also renews the session."""
 
     code: ErrorCode = ErrorCode.NONE
     effects: Sequence[Effect] = ()
@@ -199,7 +199,7 @@ _COMMIT: dict[GroupType, Callable[[CoordinatorState, Committer], CommitVerdict]]
 _FETCH: dict[GroupType, Callable[[CoordinatorState, str, str, int], ErrorCode]] = {
     GroupType.CONSUMER: _fetch_from_consumer
 }
-"""Types whose members must show who they are; in a classic group everybody may fetch."""
+"""Group types that validate the member of a fetch; classic groups allow every fetch."""
 _DELETE: dict[GroupType, Callable[[CoordinatorState, str], ErrorCode]] = {
     GroupType.CLASSIC: _delete_from_classic,
     GroupType.CONSUMER: _delete_from_consumer,

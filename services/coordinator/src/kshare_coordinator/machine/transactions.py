@@ -1,10 +1,10 @@
-"""Which partitions and groups are in a transaction: AddPartitionsToTxn, AddOffsetsToTxn, and looking them up.
+"""Partitions and groups of a transaction: AddPartitionsToTxn, AddOffsetsToTxn, and their verification.
 
 The rules and their order are Kafka's (KafkaApis and TransactionCoordinator of 4.3.1): the transactional id must exist
-and belong to the producer id (INVALID_PRODUCER_ID_MAPPING), the epoch must be the current one (PRODUCER_FENCED), and no
-end may be under way (CONCURRENT_TRANSACTIONS). What is not in the catalog, or internal, is refused before that, and
-the rest of its request is OPERATION_NOT_ATTEMPTED. Adding begins a transaction where none is open; looking up never
-does.
+and belong to the producer id (INVALID_PRODUCER_ID_MAPPING), the epoch must be the current one (PRODUCER_FENCED), and
+the transaction must not be ending (CONCURRENT_TRANSACTIONS). Topics that are unknown or internal are rejected before
+that, and the rest of their request is OPERATION_NOT_ATTEMPTED. Adding begins a transaction if none is open;
+verification never does.
 
 Ends of transactions are in `transactions_ending`.
 """
@@ -30,7 +30,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
 
 TRANSACTION_PARTITION_LIMIT = 10_000
-"""Partitions in one transaction; what would be more gets POLICY_VIOLATION."""
+"""Limit on partitions in one transaction; requests above it get POLICY_VIOLATION."""
 TRANSACTION_GROUP_LIMIT = 1_000
 """Groups whose offsets are in one transaction; likewise."""
 

@@ -1,16 +1,16 @@
-"""Who may use a transactional id, and how its transactions end: InitProducerId, EndTxn, timeouts, expiry.
+"""Producers of transactional ids, and the end of their transactions: InitProducerId, EndTxn, timeouts, expiry.
 
 The rules and their order are those of Kafka 4.3.1's TransactionCoordinator, with transaction.version 2 in force:
 
-- InitProducerId gives a producer its id and epoch and so fences every older one. Where that one's transaction is still
-  open, it is first aborted with a raised epoch, and the new producer gets CONCURRENT_TRANSACTIONS until that is done.
-- EndTxn decides the outcome. With `bumps_epoch` (version 5, KIP-890) the epoch is raised with each end, so that a late
-  message of the ended transaction can never be taken for one of the next; a repeated request is known by the epoch
-  before. Without it the epoch stays, and a repeated request is known by the state alone.
-- A decided outcome (PrepareCommit, PrepareAbort) is made known to the leaders of the transaction's partitions; when
-  each has it in its log, the shell says so and the transaction is complete. One without partitions is complete at once.
-- The offsets of groups in the transaction are decided on in the record batch that completes it. Groups of other
-  coordinators are told before it, by the shell.
+- InitProducerId gives a producer its id and epoch, which fences all older producers. If an older producer's transaction
+  is open, it is first aborted with a raised epoch; the new producer gets CONCURRENT_TRANSACTIONS until that is done.
+- EndTxn decides the outcome. With `bumps_epoch` (version 5, KIP-890) each end raises the epoch, so that a late message
+  of the ended transaction cannot be mistaken for one of the next; a retried request is recognized by the previous
+  epoch. Without it the epoch stays, and a retried request is recognized by the state alone.
+- A decided outcome (PrepareCommit, PrepareAbort) is sent to the leaders of the transaction's partitions. When each has
+  it in its log, the shell reports it and the transaction is complete. One without partitions is complete at once.
+- Offsets of groups in the transaction take effect or are dropped in the record batch that completes it. The shell tells
+  other coordinators about their groups before that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
 
 TRANSACTIONAL_ID_LIMIT = 100_000
-"""Known transactional ids; a new one more gets POLICY_VIOLATION."""
+"""Limit on known transactional ids; a new one above it gets POLICY_VIOLATION."""
 
 InitDecision = Decision[Record, pb.InitProducerIdResponse, Effect]
 EndDecision = Decision[Record, pb.EndTxnResponse, Effect]
@@ -272,7 +272,7 @@ def _ended(
 
 
 def _fenced(state: CoordinatorState, metadata: TransactionMetadata, now_ms: int) -> tuple[list[Record], list[Effect]]:
-    """Aborts an open transaction in such a way that its producer can do nothing any more."""
+    """Aborts an open transaction and fences its producer."""
     found, _, effects = _ended(state, metadata, False, TRANSACTION_VERSION_2, now_ms)
     return found, effects
 
