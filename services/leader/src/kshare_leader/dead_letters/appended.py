@@ -1,9 +1,9 @@
-"""Which dead letters of a source a partition of a dead-letter topic has: what its leader knows to append each once.
+"""The appended dead letters of a source in a dead-letter partition, which make appends idempotent.
 
-A row belongs to a destination partition and a source (topic id, partition, group). It says up to which offset nothing
-will come again (the source's start offset), and which runs of offsets above it were appended. It is written together
+A row belongs to a destination partition and a source (topic id, partition, group). It has the source's start offset,
+below which no dead letter is sent again, and the runs of offsets above it that were appended. It is written atomically
 with the records, so the two cannot differ after a crash. A new state epoch (an administrator's new start offset) begins
-a new history; a request of an older one is refused. Pure: no clock, no store.
+a new row; a request of an older epoch is refused. Pure: no clock, no store.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class AppendedOffsets(NamedTuple):
     last_append_ms: int
     runs: tuple[OffsetRun, ...]
     truncation_leader_epoch: int = 0
-    """In which the source's state was cut last, as far as `runs` know; 0: it was not."""
+    """The leader epoch of the source's newest truncation that `runs` reflect; 0: none."""
 
     def cut_at(self, truncation: Truncation) -> AppendedOffsets:
-        """What is still true of a source whose log has other records from an offset on."""
+        """The row truncated for a source whose log has other records from an offset on."""
         kept = [
             OffsetRun(first, min(last, truncation.offset - 1)) for first, last in self.runs if first < truncation.offset
         ]
@@ -46,7 +46,7 @@ class AppendedOffsets(NamedTuple):
         )
 
     def appended(self, asked: Iterable[OffsetRun]) -> list[OffsetRun]:
-        """The part of `asked`, which ascends, that is appended already or lies below the source's start offset."""
+        """The part of `asked`, which ascends, that is already appended or lies below the source's start offset."""
         found: list[OffsetRun] = []
         for first, last in asked:
             if first < self.start_offset:
@@ -59,7 +59,7 @@ class AppendedOffsets(NamedTuple):
         return found
 
     def after(self, start_offset: int, appended: Sequence[OffsetRun], now_ms: int) -> AppendedOffsets:
-        """The row once `appended` are in the log, for a source that starts at `start_offset` now."""
+        """The row once `appended` are in the log, for a source that now starts at `start_offset`."""
         start_offset = max(start_offset, self.start_offset)
         joined: list[OffsetRun] = []
         for run in sorted((*self.runs, *appended)):
@@ -80,7 +80,7 @@ def _last_offset(run: OffsetRun) -> int:
 def row_of_epoch(
     row: AppendedOffsets | None, state_epoch: int, truncation: Truncation = NOT_TRUNCATED
 ) -> AppendedOffsets:
-    """The row that a request of `state_epoch` is held against; KafkaError FENCED_STATE_EPOCH for an older epoch."""
+    """The row to check a request of `state_epoch` against; KafkaError FENCED_STATE_EPOCH for an older epoch."""
     if row is None or row.state_epoch < state_epoch:
         return AppendedOffsets(state_epoch, 0, 0, (), truncation.leader_epoch)
     if row.state_epoch > state_epoch:
@@ -112,13 +112,13 @@ def _parse_partition(prefix: bytes) -> TopicPartition:
 
 def encode_row(row: AppendedOffsets) -> bytes:
     """State epoch (4 bytes), start offset (8), time of the last append (8), leader epoch of the newest truncation (4);
-    for each run its offsets (8 each). Rows of older versions have no truncation, which their length tells."""
+    for each run its offsets (8 each). Rows of older versions have no truncation, which their length shows."""
     fixed = _FIXED.pack(row.state_epoch, row.start_offset, row.last_append_ms, row.truncation_leader_epoch)
     return fixed + b"".join([_RUN.pack(*run) for run in row.runs])
 
 
 def decode_row(value: bytes) -> AppendedOffsets:
-    """The inverse of `encode_row`; struct.error where the bytes are none."""
+    """The inverse of `encode_row`; raises struct.error for malformed bytes."""
     fixed = _FIXED if len(value) % _RUN.size == _FIXED.size % _RUN.size else _FIXED_BEFORE_TRUNCATIONS
     state_epoch, start_offset, last_append_ms, *truncation = fixed.unpack_from(value)
     runs = tuple(OffsetRun(*fields) for fields in _RUN.iter_unpack(value[fixed.size :]))

@@ -1,8 +1,8 @@
-"""Which partition the dead letters of a share-partition go to, and whether they may (KIP-1191).
+"""The destination partition of a share-partition's dead letters, and the config checks for it (KIP-1191).
 
 The checks, in the order of Kafka's ShareGroupDLQStateManager.validateDlqTopic: the group has a dead-letter topic; its
-name is not one of an internal topic; where the topic exists, its errors.deadletterqueue.group.enable is true; where it
-does not, it may be created; its name has the prefix.
+name is not that of an internal topic; if the topic exists, its errors.deadletterqueue.group.enable is true; if it does
+not, it may be created; its name has the prefix.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUP_ENABLE = "errors.deadletterqueue.group.enable"
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A partition that takes the dead letters: where its leader is, and how large a batch may be."""
+    """The partition for the dead letters, its leader's address, and the size limit of a batch."""
 
     partition: TopicPartition
     address: str
@@ -43,7 +43,7 @@ class ToBeCreated:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """It is right, but nobody can take the dead letters now."""
+    """The topic is valid, but no leader can append the dead letters now."""
 
     reason: str
 
@@ -51,7 +51,7 @@ class Unreachable:
 def find_destination(
     view: CatalogView, broker: Configs, *, group_id: str, topic_name: str, source_partition: int
 ) -> Destination | Refused | ToBeCreated | Unreachable:
-    """Where the dead letters of a partition's records go; `topic_name` is the group's dead-letter topic, or empty."""
+    """The destination of a partition's dead letters; `topic_name` is the group's dead-letter topic, or empty."""
     topic = view.topics_by_name.get(topic_name)
     refusal = _refusal(broker, group_id, topic_name, topic)
     if refusal is not None:

@@ -1,10 +1,10 @@
-"""What a dead letter is, and how a batch of them is made from Archiving records (KIP-1191).
+"""Dead letters, and how a batch of them is built from Archiving records (KIP-1191).
 
-A dead letter has headers that say where its record lies, as UTF-8 text, and null key and value. With
+A dead letter has headers with its record's position, as UTF-8 text, and null key and value. With
 errors.deadletterqueue.copy.record.enable it has the record's key and value too, and the record's headers before these.
-Its time is that of the writing, as in Kafka: with the source's, retention of the dead-letter topic would remove dead
-letters of old records at once. What cannot be copied (the log does not have the record any more, it cannot be opened,
-its copy is larger than the dead-letter topic allows) still has a dead letter that says where the record lies.
+Its timestamp is the time of the write, as in Kafka: with the source's, retention of the dead-letter topic would remove
+dead letters of old records at once. A record that cannot be copied (the log no longer has it, it cannot be opened, or
+its copy is larger than the dead-letter topic allows) still gets a dead letter with its position.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OffsetRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What dead letters say about where their records are from."""
+    """The source of dead letters, as named in their headers."""
 
     group_id: str
     topic_name: str
@@ -48,9 +48,9 @@ class Source:
 
 
 class LetterBatch(NamedTuple):
-    """A record batch whose records are the dead letters of `offsets`; `batch` is empty where there are none.
+    """A record batch whose records are the dead letters of `offsets`; `batch` is empty if there are none.
 
-    `too_large` are offsets before the first of `offsets` of which not even the place fits into a batch.
+    `too_large` are offsets before the first of `offsets` whose dead letter is too large even without the copy.
     """
 
     batch: bytes
@@ -82,7 +82,7 @@ class SourceRecords:
         self._has_failed = False
 
     def find(self, offset: int) -> OpenedRecord | None:
-        """The record, None where the log does not have it or it cannot be read."""
+        """The record; None if the log does not have it or it cannot be read."""
         if offset > self._last_offset:
             self._open_next(offset)
         return self._records.get(offset)
@@ -103,7 +103,7 @@ class SourceRecords:
             self._note_failure(offset, error)
 
     def _note_failure(self, offset: int, error: Exception) -> None:
-        """One sentence for all that fails: a disk that is gone fails for every offset."""
+        """Logs only the first failure, because a failed disk fails for every offset."""
         if not self._has_failed:
             self._has_failed = True
             topic_id, partition = self._log.topic_partition
@@ -126,7 +126,7 @@ def build_letters(
     limit_bytes: int,
     limit_records: int = BATCH_LIMIT_RECORDS,
 ) -> LetterBatch:
-    """As many dead letters of `runs` as fit into one batch, from the first on; `records` None: without copies."""
+    """As many dead letters of `runs` as fit into one batch, from the first on; without copies if `records` is None."""
     writer = BatchWriter(limit_bytes)
     offsets: list[OffsetRun] = []
     too_large: list[OffsetRun] = []

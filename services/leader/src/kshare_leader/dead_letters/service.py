@@ -1,22 +1,23 @@
-"""Sends the dead letters of the share-partitions that this leader serves (KIP-1191).
+"""The dead-letter service: sends the dead letters of the share-partitions that this leader serves (KIP-1191).
 
-**Rounds.** A share-partition that has Archiving records waits in line; a round finds the destination, builds one batch
-and sends it with AppendDeadLetters to the destination's leader, which may be this one. What the answer names becomes
-Archived. A share-partition has one round at a time, and the node has ROUNDS_LIMIT.
+**Rounds.** A share-partition with Archiving records is queued. A round finds the destination, builds one batch and
+sends it with AppendDeadLetters to the destination's leader, which may be this one. The offsets in the response become
+Archived. A share-partition has one round at a time, and the node has at most ROUNDS_LIMIT.
 
-**Failures.** Kafka gives up after five attempts and archives the records without dead letters; here nothing that could
-still be stored is given up. While the destination cannot be reached, its disk fails or its topic cannot be created, the
-round is tried again, with pauses up to RETRY_INTERVAL_MAX_MS and soon after the catalog changed; the log says so, the
-health check after STALLED_AFTER_MS. The share-partition goes on until its window is full. The way out is the
-administrator's: repair the topic, name another one, or none.
-What configs forbid (`destination.Refused`) is archived at once without a dead letter, as in Kafka, and the log says
-which offsets; so is a record of which not even the place fits into the topic's max.message.bytes.
+**Failures.** Kafka gives up after five attempts and archives the records without dead letters. This service never gives
+up a dead letter that could still be stored. While the destination is not reachable, its disk fails or its topic cannot
+be created, the round is retried, with a back-off up to RETRY_INTERVAL_MAX_MS, and soon after a catalog change. The log
+reports the failure, and the health check does after STALLED_AFTER_MS. The share-partition continues until its window is
+full. An administrator must then repair the topic, or configure another topic or none.
+Records whose dead letters configs forbid (`destination.Refused`) are archived at once without one, as in Kafka, and the
+log names their offsets. The same holds for a record whose dead letter exceeds the topic's max.message.bytes even
+without the copy.
 
-**After a restart**, or when state had to be read anew, share-partitions that are remembered as unfinished are loaded
+**After a restart**, or when state had to be read again, share-partitions that are remembered as unfinished are loaded
 without waiting for a fetch (see `unfinished`).
 
-A change of the group's dead-letter topic, or of the number of its partitions, while dead letters are under way can
-leave a second copy: each partition knows only its own.
+A change of the group's dead-letter topic, or of the number of its partitions, while dead letters are in flight can
+leave a second copy, because each partition knows only its own dead letters.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ from kshare_runtime.ports import Clock, KeyValueStore
 
 
 class DeadLetterSettings(NamedTuple):
-    """A group's configs: the name of its dead-letter topic, empty for none, and whether records are copied to it."""
+    """A group's dead-letter configs: the topic name, empty for none, and whether records are copied to the topic."""
 
     topic_name: str
     copy_record: bool
 
 
 class ArchivingPartition(Protocol):
-    """A share-partition that is served (`share.served_partition`), as far as dead letters need it."""
+    """The part of a served share-partition (`share.served_partition`) that dead letters use."""
 
     @property
     def key(self) -> SharePartitionKey: ...
@@ -97,29 +98,29 @@ class ArchivingPartition(Protocol):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is loaded and nobody waits, and nothing is held, Archiving or being stored."""
+        """Whether it is loaded and idle: no waits, and no record is Acquired, Archiving or being stored."""
         ...
 
     @property
     def no_dead_letters_before_ms(self) -> int:
-        """After a refused write, the loop time when to go on."""
+        """The loop time in milliseconds at which to continue after a refused write."""
         ...
 
     def archiving(self, limit: int) -> list[ArchivingRun]: ...
 
     def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
-        """Their dead letters are stored in a topic, or given up (without one): they become Archived."""
+        """Archives runs whose dead letters are stored in topic `stored_in`, or were given up (empty)."""
         ...
 
     def drop(self, error: KafkaError) -> None: ...
 
     def unload_if_unused(self) -> None:
-        """Drops it where it is at rest and no session uses it."""
+        """Drops it if it is idle and no session uses it."""
         ...
 
 
 class _CannotStore(Exception):
-    """The round failed and is tried again; the text says why."""
+    """A round failed and is retried; the text says why."""
 
 
 class _Work:
@@ -137,25 +138,25 @@ class _Work:
 
 
 class _Refusals(NamedTuple):
-    """What the log said last about a group whose records are archived without dead letters."""
+    """The last log message about a group whose records are archived without dead letters."""
 
     reason: str
     reported_at_ms: int
 
 
 class _Loading(NamedTuple):
-    """Loads of an unfinished share-partition that failed one after the other."""
+    """Consecutive failed loads of an unfinished share-partition."""
 
     attempts: int
     not_before_ms: int
 
 
 class DeadLetters:
-    """See the module's text. To be made and used on one event loop.
+    """See the module docstring. Created and used on one event loop.
 
-    `channel` gives the channel to a leader's address; `coordinator` the one to the coordinator; `wait_for_version`
-    waits until the catalog's view has a version, for some milliseconds. Raises StorageFailure where the store cannot
-    be read.
+    `channel` returns the channel to a leader's address, `coordinator` the one to the coordinator. `wait_for_version`
+    waits until the catalog's view has a version, with a timeout in milliseconds. Raises StorageFailure if the store
+    cannot be read.
     """
 
     def __init__(
@@ -199,20 +200,20 @@ class DeadLetters:
         find: Callable[[SharePartitionKey], ArchivingPartition | None],
         load: Callable[[SharePartitionKey], ArchivingPartition],
     ) -> None:
-        """Says where share-partitions are found, and how one is loaded (KafkaError where it cannot be)."""
+        """Sets the functions that find and load share-partitions; `load` raises KafkaError if it cannot."""
         self._find = find
         self._load = load
 
-    # What share-partitions say
+    # Calls from share-partitions
 
     def before_archiving(self, key: SharePartitionKey) -> None:
-        """To be called before Archiving records are written to the share coordinator; may raise StorageFailure."""
+        """Remembers a share-partition before its first write with Archiving records; raises StorageFailure."""
         self._unfinished.remember(key)
         self._idle_since_ms.pop(key, None)
         self._watch()
 
     def wake(self, served: ArchivingPartition) -> None:
-        """There may be Archiving records whose dead letters are due."""
+        """Queues the share-partition, which may have Archiving records whose dead letters are due."""
         if self._stopped or served.error is not None:
             return
         work = self._works.get(served.key)
@@ -222,9 +223,9 @@ class DeadLetters:
             self._line_up(work)
 
     def dropped(self, served: ArchivingPartition, *, was_at_rest: bool) -> None:
-        """The share-partition is not served any more.
+        """Handles a share-partition that is no longer served.
 
-        `was_at_rest`: nothing was Archiving, held or being stored. Otherwise it is loaded again where it is unfinished.
+        `was_at_rest`: no record was Archiving, Acquired or being stored. Otherwise it is loaded again if unfinished.
         """
         key = served.key
         work = self._works.get(key)
@@ -236,16 +237,16 @@ class DeadLetters:
             return
         self._idle_since_ms.pop(key, None)
         is_gone = served.error is not None and served.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if was_at_rest or is_gone:  # is_gone: the share coordinator has no state of it, its group was deleted
+        if was_at_rest or is_gone:  # is_gone: the share coordinator has no state for it; its group was deleted
             self._forget(key)
             return
         attempts = self._loading[key].attempts + 1 if key in self._loading else 1
         self._loading[key] = _Loading(attempts, self._now_ms() + self._pause_ms(attempts))
 
-    # What the node says
+    # Calls from the node
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
-        """To be called for each new view of the catalog; what failed before is tried soon."""
+        """Handles a new view of the catalog; failed rounds are retried soon."""
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
                 self._topic_removed(topic_id)
@@ -256,7 +257,7 @@ class DeadLetters:
         self._watch(at_once=True)
 
     def partition_changed(self, partition: TopicPartition) -> None:
-        """The rows of a partition have come to this leader or are gone; StorageFailure is reported."""
+        """Handles a reassignment that brought a partition's rows here or removed them; StorageFailure is logged."""
         try:
             self._unfinished.partition_changed(partition)
         except StorageFailure as failure:
@@ -265,7 +266,7 @@ class DeadLetters:
         self._watch(at_once=True)
 
     def _try_sooner(self, work: _Work) -> None:
-        """Short pauses again: what was wrong may be right now, and other nodes see a new catalog a little later."""
+        """Resets the back-off: the problem may be solved now, and other nodes see a new catalog slightly later."""
         work.attempts = 0
         if work.timer is not None and work.timer.when() - asyncio.get_running_loop().time() > RETRY_INTERVAL_MS / 1000:
             work.timer.cancel()
@@ -277,7 +278,7 @@ class DeadLetters:
             self._idle_since_ms.pop(key, None)
 
     async def stop(self) -> None:
-        """Ends all rounds; what they sent may be stored or not."""
+        """Cancels all rounds; dead letters in flight may be stored or not."""
         self._stopped = True
         if self._check_timer is not None:
             self._check_timer.cancel()
@@ -290,7 +291,7 @@ class DeadLetters:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def problems(self) -> list[str]:
-        """The share-partitions whose dead letters wait for too long, at most PROBLEMS_LIMIT of them."""
+        """The share-partitions whose dead letters are stalled, at most PROBLEMS_LIMIT of them."""
         found: list[str] = []
         for key, work in self._works.items():
             waiting_ms = self._now_ms() - work.failing_since_ms
@@ -461,7 +462,7 @@ class DeadLetters:
         except TopicNotCreated as failure:
             raise _CannotStore(str(failure)) from failure
 
-    # Share-partitions that nobody fetches from
+    # Share-partitions without fetches
 
     def _watch(self, *, at_once: bool = False) -> None:
         if self._stopped or not len(self._unfinished):
@@ -485,13 +486,13 @@ class DeadLetters:
         self._watch()
 
     def _try_load(self, key: SharePartitionKey) -> int:
-        """Loads it where this node leads it and the last attempt is long enough ago; how many loads that were."""
+        """Loads it if this node leads it and its back-off is over; returns the number of loads, 0 or 1."""
         loading = self._loading.get(key)
         if self._load is None or (loading is not None and self._now_ms() < loading.not_before_ms):
             return 0
         try:
             self._load(key)
-        except KafkaError:  # another node leads it, or its log cannot be opened: the next look may find it different
+        except KafkaError:  # another node leads it, or its log cannot be opened; the next check tries again
             return 0
         return 1
 

@@ -1,9 +1,9 @@
-"""Which share-partitions may have Archiving records: remembered on the leader's own disk.
+"""The set of share-partitions that may have Archiving records, stored on the leader's own disk.
 
-A record that is Archiving holds the start offset until its dead letter is stored, and only a loaded share-partition
-sends it. After a restart nobody may be there to fetch, so the leader itself must know what to load (KAFKA-20672). A
-share-partition is remembered before the first write that says Archiving is sent, so whatever is stored at the share
-coordinator is known here; it is forgotten when it had nothing Archiving for a while. A row too many costs a look.
+An Archiving record holds the start offset until its dead letter is stored, and only a loaded share-partition sends it.
+After a restart there may be no fetch, so the leader itself must know which share-partitions to load (KAFKA-20672). A
+share-partition is added before the first write with Archiving records is sent, so the set covers all that the share
+coordinator has stored. It is removed when it had no Archiving records for a while. A superfluous row costs one check.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kshare_runtime.ports import KeyValueStore, Write
 
 _PREFIX_LENGTH = TOPIC_ID_LENGTH + 4
 _END = b"\xff"
-"""Above every group id: it is UTF-8."""
+"""Sorts after every group id, as these are UTF-8."""
 
 
 class UnfinishedDeadLetters:
-    """The set of such share-partitions, on disk and in memory; every method may raise StorageFailure."""
+    """The set, on disk and in memory; every method may raise StorageFailure."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class UnfinishedDeadLetters:
         return list(self._known)
 
     def remember(self, key: SharePartitionKey) -> None:
-        """Durable when it returns."""
+        """Adds a share-partition, durably."""
         if key not in self._known:
             self._store.write([Write(keys.UNFINISHED_DEAD_LETTERS, _row_key(key), b"")])
             self._known[key] = None
@@ -45,14 +45,14 @@ class UnfinishedDeadLetters:
             del self._known[key]
 
     def partition_changed(self, partition: TopicPartition) -> None:
-        """The rows of a partition have come or are gone: it moved here or away."""
+        """Reads a partition's rows again after its reassignment to or from this leader."""
         prefix = keys.partition_prefix(partition)
         found = [_parse(key) for key, _ in self._store.scan(keys.UNFINISHED_DEAD_LETTERS, prefix, prefix + _END)]
         known = {key: None for key in self._known if key.topic_partition != partition}
         self._known = known | dict.fromkeys(found)
 
     def topic_removed(self, topic_id: bytes) -> list[SharePartitionKey]:
-        """Forgets those of a deleted topic, and returns them; its rows go with its records (`PartitionLogs`)."""
+        """Removes and returns those of a deleted topic; `PartitionLogs` deletes the rows with the topic's records."""
         removed = [key for key in self._known if key.topic_id == topic_id]
         for key in removed:
             del self._known[key]
