@@ -1,4 +1,4 @@
-"""What is counted about moves; "in" are moves to this node, "out" those away from it."""
+"""Metrics of reassignments; "in" are those to this node, "out" those away from it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MoveMeasures:
         self._bytes = dict.fromkeys(directions, 0)
 
     def read(self, readings: Readings) -> None:
-        """Adds what was counted so far."""
+        """Adds the counts to a scrape."""
         readings.add(OWNED, self._owned())
         for (way, step), count in self._moves.items():
             readings.add(MOVES, count, way, step)

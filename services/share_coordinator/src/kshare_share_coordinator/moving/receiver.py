@@ -1,13 +1,13 @@
-"""Copies one state partition to this node, and says so to the coordinator until the catalog shows what became of it.
+"""The receiver of a reassignment: it copies one state partition to this node and completes the switch.
 
-1. Where the mark of this very move is here, all rows are; go on with 4.
-2. Wait until everything that was accepted for the state partition in former times is written; clear its family.
-3. Ask its owner for the rows, piece by piece, each written with one fsync; with the last one the mark.
-4. CompleteStatePartitionMove, again and again: the task ends when the view of the catalog shows the switch, or that the
-   move was taken back, and cancels it. An answer alone decides nothing: it may be late.
+1. If the store has the mark of this very reassignment, all rows are here; continue with 4.
+2. Wait until all earlier accepted writes to the state partition are done; clear its family.
+3. Fetch the rows from its owner, piece by piece. Each piece is written with one fsync, the last one with the mark.
+4. Call CompleteStatePartitionMove in a retry loop. The task is cancelled when the view of the catalog shows the switch
+   or the end of the reassignment. An answer alone decides nothing: it may be late.
 
-Whatever fails is tried again, less and less often. When this node's own disk refuses the rows, it asks to be drained:
-the catalog then takes the move back, and the state partition is served where it was.
+Failures are retried with exponential back-off. If this node's own disk refuses the rows, the node asks to be drained.
+The catalog then cancels the reassignment, and the former owner serves the state partition again.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from kshare_share_coordinator.moving.rows import Row, StatePartitionRows
 from kshare_share_coordinator.ownership import Ownership
 
 COPY_BYTES_PER_SECOND = 64 * 1024 * 1024
-"""Of all copies of a node together; between pieces the writes of other state partitions have their turn."""
+"""The rate of all copies of a node together; writes of other state partitions run between pieces."""
 CALL_TIMEOUT_MS = 3_000
 FIRST_RETRY_MS = 20
 RETRY_MAX_MS = 500
 DISK_FAILURES_BEFORE_DRAIN = 3
 FAILURES_BEFORE_PROBLEM = 10
-"""Tries in a row, some seconds, before the health check shows why a move does not go on."""
+"""Consecutive failures, some seconds, before the health check shows the problem of a reassignment."""
 
 log = logging.getLogger(__name__)
 
 
 class MoveProblem(Exception):
-    """Why a step of a move did not succeed; it is tried again."""
+    """The failure of a step, which is retried."""
 
 
 class StatePartitionReceiver:
-    """One move; `run` ends only by being cancelled. `copies` says how many copies share this node's time."""
+    """One reassignment; `run` ends only when cancelled. `copies` gives the number of copies that share the rate."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class StatePartitionReceiver:
 
     @property
     def problem(self) -> str | None:
-        """What keeps the move from going on for some seconds already; None while it goes on."""
+        """The problem that has stopped the reassignment for some seconds; None while it makes progress."""
         return self._newest_failure if self._failures >= FAILURES_BEFORE_PROBLEM else None
 
     async def run(self) -> None:
@@ -110,7 +110,7 @@ class StatePartitionReceiver:
         self._failures += 1
 
     async def _copy_more(self) -> None:
-        """One step nearer to the whole copy; raises MoveProblem, CallFailed or StorageFailure."""
+        """Runs one step of the copy; raises MoveProblem, CallFailed or StorageFailure."""
         if not self._is_begun:
             await self._begin()
             return
@@ -130,9 +130,10 @@ class StatePartitionReceiver:
             await asyncio.sleep(byte_count * self._copies() / COPY_BYTES_PER_SECOND)
 
     def _check_checksums(self, rows: Sequence[Row]) -> None:
-        """What is corrupt is asked for again: the same bytes twice are corrupt in the sender's store, not on the way.
+        """MoveProblem for corrupt rows, so that they are fetched again, unless they equal those fetched before.
 
-        They are copied as they are, and the share-partition stays refused at this node as it was at the other.
+        The same corrupt bytes twice are corrupt in the sender's store, not in transit. They are copied as they are, and
+        the share-partition stays refused at this node as at the other.
         """
         corrupt = {row: row.corruption(self._state_partition) for row in rows}
         corrupt = {row: problem for row, problem in corrupt.items() if problem is not None}
@@ -214,7 +215,7 @@ class _Piece:
 
 
 def _rows_of(piece: _Piece) -> list[Row]:
-    """The rows of a piece, in order; MoveProblem where lengths or order are wrong."""
+    """The rows of a piece, in order; MoveProblem if lengths or order are wrong."""
     rows: list[Row] = []
     position = 0
     payload = bytes(piece.payload)

@@ -1,12 +1,12 @@
 """The rows of whole state partitions in the store: read in pieces, written in pieces, removed.
 
 A state partition that was copied here has a mark in the metadata family, written with its last rows: the owner epoch of
-the move. Rows without the mark of the move that is under way are a part of a copy, or old, and worth nothing. The mark
-stays as long as the rows do, because it says which views of the catalog are too old to decide about them.
+the reassignment. Rows without the mark of the current reassignment are an incomplete or old copy, and are not used. The
+mark stays as long as the rows do, because it shows which views of the catalog are too old to decide about them.
 
-Rows are read and written as they are stored, with their checksums: a row that is corrupt moves as it is, and harms one
-share-partition at the new node as it did at the old one. A family whose files are damaged cannot be read, nor moved;
-where its rows are to be removed, it is dropped.
+Rows are read and written in their stored form, with their checksums. So a corrupt row is copied unchanged, and affects
+one share-partition at the new node as at the old one. A family with damaged files can be neither read nor moved; to
+remove its rows, it is dropped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Row(NamedTuple):
         return len(self.key) + len(self.value)
 
     def corruption(self, state_partition: int) -> str | None:
-        """Why it is not what was written, None where it is."""
+        """The problem of a wrong checksum; None if it is right."""
         try:
             unsealed(family_of(state_partition), self.key, self.value)
         except CorruptRow as problem:
@@ -46,13 +46,13 @@ class Row(NamedTuple):
 
 
 class StatePartitionRows:
-    """Every method may raise StorageFailure."""
+    """Access to whole state partitions; every method may raise StorageFailure."""
 
     def __init__(self, store: ChecksummedStore) -> None:
         self._store = store
 
     def piece(self, state_partition: int, after_key: bytes, max_bytes: int) -> tuple[list[Row], bool]:
-        """The rows after a key (b"": from the first), at least one where there is one; and whether no more follow."""
+        """The rows after a key (b"": from the first), at least one if any exists; and whether no more follow."""
         rows: list[Row] = []
         size = 0
         start = after_key + b"\0" if after_key else b""
@@ -65,12 +65,12 @@ class StatePartitionRows:
         return rows, True
 
     def copied_epoch(self, state_partition: int) -> int | None:
-        """The owner epoch of the newest move whose rows are all here; None where none was copied here."""
+        """The owner epoch of the newest reassignment whose rows are all here; None if none was copied here."""
         stored = self._store.get(METADATA_FAMILY, _mark_key(state_partition))
         return None if stored is None else int.from_bytes(stored, "big")
 
     def write_piece(self, state_partition: int, rows: Sequence[Row], copied_epoch: int | None) -> None:
-        """One durable batch; with the last rows the mark."""
+        """Writes one durable batch, with the mark if these are the last rows."""
         family = family_of(state_partition)
         writes = [Write(family, row.key, row.value) for row in rows]
         if copied_epoch is not None:
@@ -81,7 +81,7 @@ class StatePartitionRows:
             self._store.write_stored(writes)
 
     def remove(self, state_partition: int) -> None:
-        """Removes all rows and then the mark: what a crash leaves between is found again."""
+        """Removes all rows and then the mark, so that rows left by a crash in between are found again."""
         family = family_of(state_partition)
         if self._store.maintained is not None and self._store.damage(family) is not None:
             self._store.maintained.drop_family(family)
@@ -91,7 +91,7 @@ class StatePartitionRows:
             self._store.write([Write(METADATA_FAMILY, _mark_key(state_partition), None)])
 
     def state_partitions(self) -> list[int]:
-        """Those that have rows or a mark here, or a family that cannot be read."""
+        """State partitions that have rows or a mark here, or an unreadable family."""
         numbers = [family.removeprefix(FAMILY_PREFIX) for family in self._store.families()]
         found = dict.fromkeys(int(number) for number in numbers if number.isdecimal() and self._has_rows(int(number)))
         for key, _ in self._store.scan(METADATA_FAMILY, COPIED, COPIED + END_OF_ROWS * (_STATE_PARTITION_BYTES + 1)):

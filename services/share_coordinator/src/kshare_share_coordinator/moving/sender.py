@@ -1,9 +1,9 @@
-"""Gives out the rows of a state partition that moves away from this node.
+"""The sender of a reassignment: it sends the rows of a state partition that moves away from this node.
 
-Only when this node's own view of the catalog has the move with exactly the epoch that the receiver names: from that
-view on nothing is accepted for the state partition (`Ownership`). What was accepted before is decided and written
-first: that is the barrier. A view only ever goes forward, so what is given out is the state partition's last word
-until the move is taken back, which has an epoch of its own.
+It sends only if this node's own view of the catalog has the reassignment with exactly the epoch that the receiver
+names. From that view on, no writes are accepted for the state partition (`Ownership`). Writes accepted before are
+decided and written first: that is the barrier. Views only go forward, so the sent rows are final until the
+reassignment is cancelled, which has an epoch of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kshare_share_coordinator.moving.rows import Row, StatePartitionRows
 from kshare_share_coordinator.ownership import Ownership
 
 PIECE_BYTES_LIMIT = 1024 * 1024
-"""Keys and values of one answer; a single row may be larger."""
+"""Limit of keys and values of one answer; a single row may be larger."""
 
 
 class Piece(NamedTuple):
-    """Some rows in the order of their keys, or why there are none."""
+    """Some rows in the order of their keys, or an error."""
 
     rows: list[Row]
     is_last: bool
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 class StatePartitionSender:
-    """See the module's text; `barrier` is the runner's."""
+    """The sender; see the module's text. `barrier` is the runner's."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class StatePartitionSender:
         self._measures = measures
 
     async def piece(self, state_partition: int, owner_epoch: int, after_key: bytes, max_bytes: int) -> Piece:
-        """The rows after `after_key`. COORDINATOR_LOAD_IN_PROGRESS: this node does not know of the move (yet)."""
+        """The rows after `after_key`. COORDINATOR_LOAD_IN_PROGRESS: this node's view lacks the reassignment (yet)."""
         refusal = self._refusal(state_partition, owner_epoch)
         if refusal is None:
             await self._barrier()

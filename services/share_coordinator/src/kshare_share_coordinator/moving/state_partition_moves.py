@@ -1,10 +1,11 @@
-"""What each view of the catalog means for this node's state partitions.
+"""Effects of each view of the catalog on this node's state partitions.
 
-- A move to this node begins a receiver; the end of the move, whichever it is, ends it.
-- Whatever this node gains or loses, the machine forgets the states of: others may have written since, or will.
-- Rows of state partitions that the catalog gives to somebody else, with nothing on the way here, are removed: after a
-  switch, after a move that was taken back, and at the start, where a crash left some. A catalog that is older than the
-  copy that is here removes nothing, nor does one of another cluster, nor one that names no owner.
+- A reassignment to this node starts a receiver; its switch or cancellation ends the receiver.
+- The machine drops the states of all state partitions that this node gains or loses: other nodes may have written
+  since, or will.
+- Rows of state partitions that another node owns, without a reassignment to this node, are removed: after a switch,
+  after a cancelled reassignment, and at the start if a crash left some. A catalog that is older than the copy here
+  removes nothing, nor does one of another cluster, nor one that names no owner.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kshare_share_coordinator.ownership import Ownership
 
 REMOVAL_RETRY_MS = 5_000
 REMOVAL_PAUSE_MS = 5
-"""Between two state partitions: writes of others have their turn."""
+"""Pause between two state partitions, in which writes of others run."""
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,10 @@ Move = coordinator_pb2.StatePartitionOwner
 
 
 class StatePartitionMoves:
-    """See the module's text. `forget` drops the machine's states of share-partitions for which a function is true."""
+    """Applies views; see the module's text.
+
+    `forget` drops the machine's states of share-partitions for which a function is true.
+    """
 
     def __init__(
         self,
@@ -56,14 +60,14 @@ class StatePartitionMoves:
         self._piece_bytes = piece_bytes
         self._measures = measures
         self._receivers: dict[tuple[int, int], tuple[StatePartitionReceiver, asyncio.Task[None]]] = {}
-        """By state partition and owner epoch."""
+        """Receivers by state partition and owner epoch."""
         self._removal: asyncio.Task[None] | None = None
         self._removal_is_due = False
         self._ended: dict[asyncio.Task[None], None] = {}
         self._seen_at: dict[tuple[str, int, int], float] = {}
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
-        """Called with each view before it is the node's; what it starts runs when it is."""
+        """Applies a view; called before the view is the node's. The tasks that it starts run after that."""
         owners = (new.cluster_id, new.state_partition_owner_epochs)
         if old.version and owners == (old.cluster_id, old.state_partition_owner_epochs):
             return
@@ -84,7 +88,7 @@ class StatePartitionMoves:
             self._removal = asyncio.get_running_loop().create_task(self._remove_foreign(), name="remove-foreign-rows")
 
     async def stop(self) -> None:
-        """Ends everything that is under way; it goes on after the next start."""
+        """Ends all copies and removals, which continue after the next start."""
         if self._removal is not None:
             self._end(self._removal)
         for _, task in self._receivers.values():
@@ -93,7 +97,7 @@ class StatePartitionMoves:
         self._receivers.clear()
 
     def problems(self) -> list[str]:
-        """What keeps moves to this node from going on."""
+        """Problems of reassignments to this node."""
         return [receiver.problem for receiver, _ in self._receivers.values() if receiver.problem is not None]
 
     def _begin(self, move: Move) -> tuple[StatePartitionReceiver, asyncio.Task[None]]:
@@ -124,7 +128,7 @@ class StatePartitionMoves:
         }
         self._forget(lambda key: self._ownership.state_partition_of(key) in changed)
 
-    # Measures
+    # Metrics
 
     def _measure(self, old: CatalogView, new: CatalogView) -> None:
         now = asyncio.get_running_loop().time()
@@ -150,7 +154,7 @@ class StatePartitionMoves:
     async def _remove_foreign(self) -> None:
         while self._removal_is_due:
             self._removal_is_due = False
-            if self._ownership.identity_problem():  # another cluster's catalog, or a disk that refuses for now
+            if self._ownership.identity_problem():  # another cluster's catalog, or a disk that fails at the moment
                 refused = self._ownership.is_disk_refusing
             else:
                 refused = not await self._remove_all_foreign()
@@ -168,7 +172,7 @@ class StatePartitionMoves:
         return all(done)
 
     async def _remove(self, state_partition: int) -> bool:
-        """Whether the disk let the rows go."""
+        """Removes the rows; False if the disk failed."""
         try:
             self._rows.remove(state_partition)
         except StorageFailure as failure:
@@ -179,7 +183,7 @@ class StatePartitionMoves:
         return True
 
     def _is_foreign(self, state_partition: int) -> bool:
-        """Whether another node certainly owns it, and it is not on its way here."""
+        """Whether another node certainly owns the state partition, and it does not move here."""
         view, node_id = self._ownership.view, self._ownership.node_id
         if not view.cluster_id or self._ownership.identity_problem():
             return False
