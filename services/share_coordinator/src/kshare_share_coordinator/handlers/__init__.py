@@ -1,4 +1,4 @@
-"""One file for each RPC of the share coordinator: messages to operations, results to messages.
+"""Handlers of the share coordinator's RPCs, one file each: messages to operations, results to messages.
 
-`operation_service` carries the operations out; `results` has what several answers share.
+`operation_service` carries the operations out; `results` has the parts that several answers share.
 """

@@ -1,8 +1,8 @@
-"""ListStateSummaries: what is stored of the share-partitions of one leader, for its lag metrics.
+"""ListStateSummaries: summaries of the stored states of one leader's share-partitions, for its lag metrics.
 
 Pages go through the state partitions that this node owns, in order of their numbers and of the stored keys. They are
-read from the store, so that nothing takes room in the machine's memory for it; one page reads PAGE_ROWS rows, a few
-milliseconds. State partitions that this node does not serve now, or cannot read, are left out.
+read from the store, which takes no room in the machine's memory. One page reads PAGE_ROWS rows, a few milliseconds.
+State partitions that this node does not serve now, or cannot read, are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Response = messages.ListStateSummariesResponse
 
 
 class StateSummaries:
-    """See the module's text."""
+    """Reads the pages; see the module's text."""
 
     def __init__(self, state_store: StateStore, ownership: Ownership) -> None:
         self._state_store = state_store
@@ -48,7 +48,7 @@ class StateSummaries:
             start = start if number == first else b""
             try:
                 found, following = self._state_store.share_partitions(family_of(number), start, left)
-            except StorageFailure:  # the pass over all rows says so
+            except StorageFailure:  # the pass over all rows reports it
                 continue
             for each in found:
                 left -= max(1, len(each.records))

@@ -1,6 +1,7 @@
-"""Carries out the operations of one request: every share-partition gets a result of its own.
+"""Execution of the operations of one request, with one result for each share-partition.
 
-All operations of a request are given to the runner within one turn of the event loop, so they become durable together.
+All operations of a request are submitted to the runner within one turn of the event loop, so they become durable
+together.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ SHARE_PARTITIONS_PER_REQUEST_LIMIT = 5_000
 
 
 class OperationService:
-    """`submit` gives an operation to the machine's runner; `report_corrupt` is for the health check.
+    """Executes operations. `submit` gives one to the machine's runner; `report_corrupt` is for the health check.
 
-    `damage` says why nothing of a share-partition's state partition is served, because its files are damaged.
-    `answered` is told the results of each request.
+    `damage` returns why a share-partition's state partition is not served, if its files are damaged.
+    `answered` gets the results of each request.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class OperationService:
         def ended(future: asyncio.Future[Result] | None = None) -> None:
             nonlocal left
             left -= future is not None
-            if left or answer.done():  # the server stops, and gave it up
+            if left or answer.done():  # done: the server stops and has given up the request
                 return
             try:
                 results = [
@@ -93,5 +94,5 @@ class OperationService:
             return Result(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         if result.error_code == ErrorCode.CORRUPT_MESSAGE:
             self._report_corrupt(operation.key, result.error_message)
-        # The disk may have taken so long that somebody else owns the state by now.
+        # The write may have taken so long that another node owns the state by now.
         return self._ownership.lease_refusal() or result

@@ -1,4 +1,4 @@
-"""Results as messages."""
+"""Conversion of results to messages."""
 
 from __future__ import annotations
 

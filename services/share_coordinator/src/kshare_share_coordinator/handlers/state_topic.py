@@ -1,8 +1,8 @@
 """FetchStateTopic and ListStateTopicOffsets: `__share_group_state` for ordinary consumers, and its old tombstones.
 
-What can be read is what is durable, and only while this node answers for the state partition; otherwise the answer is
-NOT_LEADER_OR_FOLLOWER, which clients try again. Earliest is always offset 0, as in a compacted topic: a consumer that
-is somewhere between the records that are left goes on there. A fetch waits until its state partitions have enough.
+Only durable records can be read, and only while this node answers for the state partition. Otherwise the answer is
+NOT_LEADER_OR_FOLLOWER, which clients retry. Earliest is always offset 0, as in a compacted topic: a consumer at an
+offset without a record continues at the next one. A fetch waits until its state partitions have enough bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTITIONS_PER_REQUEST_LIMIT = 10_000
 """Larger requests get INVALID_REQUEST for each partition."""
 MAXIMUM_WAIT_MS = 60_000
 FETCH_BYTES_LIMIT = 50 * 1024 * 1024
-"""Of one answer, whatever was asked for."""
+"""Limit of one answer, whatever the request's limit."""
 TOMBSTONES_PRUNED_AT_ONCE = 500
 LATEST, EARLIEST, GREATEST_TIMESTAMP = -1, -2, -3
 LOG_START_OFFSET = 0
@@ -52,7 +52,7 @@ class StateTopicService:
         index.on_written = self._wake
 
     def start(self) -> None:
-        """Begins to remove old tombstones."""
+        """Starts removing old tombstones."""
         self._pruner = asyncio.get_running_loop().create_task(self._prune_for_ever(), name="prune-state-topic")
 
     async def stop(self) -> None:
@@ -98,7 +98,7 @@ class StateTopicService:
         )
 
     def prune(self, state_partition: int, now_ms: int) -> bool:
-        """Removes some tombstones that are old enough; whether there may be more. Raises StorageFailure."""
+        """Removes some expired tombstones; returns whether more may remain. Raises StorageFailure."""
         before_ms = now_ms - self._delete_retention_ms
         limit = TOMBSTONES_PRUNED_AT_ONCE
         return self._index.prune(family_of(state_partition), before_ms=before_ms, limit=limit) == limit
@@ -118,7 +118,7 @@ class StateTopicService:
         return answer, pieces
 
     async def _read_partition(self, asked: Asked, limit: int, *, must_have_one: bool) -> tuple[Fetched, list[bytes]]:
-        """Record batches of up to `limit` bytes; the first may be larger where there must be one."""
+        """Record batches of up to `limit` bytes; the first may be larger if `must_have_one`."""
         refused = self._refusal(asked.partition, asked.current_leader_epoch)
         if refused:
             return _refused(asked, refused), []

@@ -1,4 +1,4 @@
-"""TruncateShareGroupState: a leader replaces a state that knows records which its log does not have."""
+"""TruncateShareGroupState: a leader replaces a state that refers to records missing from its log."""
 
 from __future__ import annotations
 

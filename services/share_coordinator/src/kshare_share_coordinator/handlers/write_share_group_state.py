@@ -1,4 +1,4 @@
-"""WriteShareGroupState (key 85): what every acknowledgement waits for, so it does no more than it must."""
+"""WriteShareGroupState (key 85): every acknowledgement waits for it, so its path is kept minimal."""
 
 from __future__ import annotations
 
