@@ -1,6 +1,6 @@
-"""What keeps the store healthy beside the five RPCs, and what tools do with it.
+"""Maintenance of the store beside the five RPCs, and the operations of tools on it.
 
 Read first: `opening` (how it is opened), `state_walk` (the background pass that verifies every row and writes snapshots
 of cold share-partitions), `backup` (copies while the node serves), `exports` (state as lines of JSON), `verification`
-(a store that nobody serves, row by row).
+(an offline store, row by row).
 """

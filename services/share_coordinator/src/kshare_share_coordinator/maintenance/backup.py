@@ -1,8 +1,7 @@
 """BackupState: a copy of the store, made while the node serves.
 
-RocksDB makes it out of hard links (its tables never change), so it lies in the same file system: `backups/<name>`
-beside the store. It is whole when the answer comes, and a store like any other: `kshare state verify` and `export`
-read it.
+RocksDB makes it of hard links (its tables never change), so it is in the same file system: `backups/<name>` beside the
+store. It is complete when the call is answered, and is an ordinary store: `kshare state verify` and `export` read it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class BackupService:
     def back_up(self, name: str) -> Path:
         """The directory of a new backup. KafkaError: INVALID_REQUEST, POLICY_VIOLATION or KAFKA_STORAGE_ERROR.
 
-        Blocks while RocksDB writes what it has in memory only: some milliseconds for each state partition in use.
+        Blocks while RocksDB flushes its memory: some milliseconds for each state partition in use.
         """
         if not _NAME.fullmatch(name):
             raise KafkaError(

@@ -1,6 +1,6 @@
-"""Makes the note of what was confirmed durable every second (`kshare_runtime.confirmed_writes`).
+"""Periodic sync of the note of confirmed writes, every SYNC_INTERVAL_MS (`kshare_runtime.confirmed_writes`).
 
-No write waits for it. A power cut then leaves a note that is at most so much older than the newest confirmed write.
+No write waits for it. After a power cut the note is at most so much older than the newest confirmed write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""State as lines of JSON, for people and for `kshare state import`.
+"""Exports: state as lines of JSON, for operators and for `kshare state import`.
 
-The first line says where it comes from, then comes one line for each share-partition (its whole state, whatever records
-it was stored as), and the last line says how many there were, so that a file that was cut off is noticed:
+The first line names the origin. One line for each share-partition follows, with its whole state, however it was stored.
+The last line has their number, so that a truncated file is detected:
 
     {"export": "kshare share-group state", "version": 1, "cluster_id": "…", "state_partitions": 50}
     {"group": "orders", "topic_id": "…", "partition": 0, "state_partition": 38, "snapshot_epoch": 3, …}
@@ -52,7 +52,7 @@ class BadExport(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExportHead:
-    """Where an export comes from."""
+    """The origin of an export."""
 
     cluster_id: str | None
     state_partition_count: int
@@ -60,7 +60,7 @@ class ExportHead:
 
 @dataclass(slots=True)
 class Export:
-    """An export that was read: whole, and every value allowed."""
+    """A complete, validated export."""
 
     head: ExportHead
     snapshots: list[ShareSnapshot] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Export:
 
 
 class StateExport:
-    """Exports one store; after the last of `lines`, `problems` says what was left out."""
+    """Exports one store; after the last of `lines`, `problems` lists the parts that were left out."""
 
     def __init__(self, store: ChecksummedStore) -> None:
         self._store = store
@@ -79,7 +79,7 @@ class StateExport:
         self.share_partitions = 0
 
     def lines(self) -> Iterator[str]:
-        """The lines without their ends. StorageFailure where the store says nothing about itself."""
+        """The lines without line ends; StorageFailure if the store has no metadata."""
         count = self._state_store.state_partition_count()
         if count is None:
             raise StorageFailure("the store was never used: it does not say how many state partitions there are")
@@ -135,7 +135,7 @@ def _as_dict(key: SharePartitionKey, state_partition: int, state: ShareGroupOffs
 
 
 def read_export(lines: Iterable[str], now_ms: int) -> Export:
-    """All of an export as snapshots that are written at `now_ms`; BadExport."""
+    """Reads an export as snapshots that are written at `now_ms`; BadExport."""
     numbered = enumerate(lines, start=1)
     export = Export(_read_head(next(numbered, (1, ""))[1]))
     seen: dict[SharePartitionKey, None] = {}

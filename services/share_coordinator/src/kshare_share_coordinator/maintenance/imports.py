@@ -1,11 +1,11 @@
-"""Writes an export into a store that nobody serves.
+"""Imports of an export into an offline store.
 
-Into an empty store everything goes. Otherwise nothing may be replaced unseen: either whole state partitions are emptied
-first and only those are imported (`replace`, which is also how a damaged one is repaired), or each share-partition that
-is there already is named by the caller's `overwrite`.
+An empty store takes everything. Otherwise state is replaced only by explicit request. With `replace`, whole state
+partitions are emptied first and only those are imported, which also repairs a damaged one. With `overwrite`,
+share-partitions that exist already may be replaced.
 
-All is checked before anything is written; a crash in between leaves whole share-partitions, and the same import again
-with `overwrite` goes on.
+Everything is checked before the first write. A crash during the writes leaves whole share-partitions, and the same
+import with `overwrite` continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHARE_PARTITIONS_AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """What an import does."""
+    """The changes that an import will make."""
 
     snapshots: Sequence[ShareSnapshot]
     overwritten: Sequence[SharePartitionKey]
@@ -49,7 +49,7 @@ class StateImport:
         )
 
     def plan(self, replace: Collection[int] = (), *, overwrite: bool = False) -> ImportPlan:
-        """What `carry_out` will do. BadExport where the export does not fit to the store, or would replace unseen."""
+        """The plan for `carry_out`; BadExport if the export does not fit the store, or would replace without request."""
         self._check_head(replace)
         wanted = [
             snapshot
@@ -67,7 +67,7 @@ class StateImport:
         return ImportPlan(wanted, present, skipped, sorted(replace))
 
     def carry_out(self, plan: ImportPlan) -> None:
-        """Writes what was planned; StorageFailure."""
+        """Writes the planned changes; StorageFailure."""
         head = self._export.head
         if self._state_store.state_partition_count() is None:
             self._state_store.write_state_partition_count(head.state_partition_count)

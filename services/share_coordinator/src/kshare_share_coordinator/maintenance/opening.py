@@ -1,4 +1,4 @@
-"""How a share coordinator opens its store: damage of one state partition must not keep the others from being served."""
+"""Opening of a share coordinator's store: with one damaged state partition the others must still be served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STORE_NAME = "share-coordinator"
 
 
 def open_state_store(environment: Environment) -> ChecksummedStore:
-    """The node's store; StorageFailure says what to do."""
+    """Opens the node's store; StorageFailure says what to do."""
     try:
         return ChecksummedStore((environment.open_isolated_store or environment.open_store)(STORE_NAME))
     except StorageFailure as failure:

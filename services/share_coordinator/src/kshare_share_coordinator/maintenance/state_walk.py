@@ -1,10 +1,10 @@
 """The background pass over all rows of the state partitions that this node serves, in small slices.
 
-- Every row is read, with the checksums of RocksDB and its own, and every share-partition's records are replayed. What
-  is wrong is in the log and in the health check before somebody needs the state.
-- A share-partition that has updates and was not written between two passes is cold: it gets a snapshot, so that it is
-  loaded from one row again. Passes are share.coordinator.cold.partition.snapshot.interval.ms apart; Kafka's job runs as
-  often. What is cold is remembered between passes only, so nothing needs to know when a row was written.
+- Every row is read, with the checksums of RocksDB and its own, and every share-partition's records are replayed. So
+  damage is in the log and in the health check before the state is needed.
+- A share-partition that has updates and was not written between two passes is cold: it gets a snapshot, so that it
+  loads from one row again. Passes are share.coordinator.cold.partition.snapshot.interval.ms apart; Kafka's job runs as
+  often. Candidates are kept in memory between passes, so no times of writes are stored.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from kshare_share_coordinator.state_store import (
 )
 
 FIRST_PASS_MS = 10_000
-"""After the start, whose own work comes first."""
+"""Delay of the first pass after the start, whose own work comes first."""
 SLICE_ROWS = 60
-"""Rows of share-partitions read in one go: about a millisecond, in which nobody is answered. One may have 501."""
+"""Rows of share-partitions read in one slice: about a millisecond, which blocks answers. One may have 501."""
 SLICE_OTHER_ROWS = 300
-"""Of others, whose checksum is all that is looked at."""
+"""Other rows read in one slice, of which only the checksum is verified."""
 PAUSE_MS = 100
-"""Between slices: the pass takes a hundredth of a CPU, and four minutes for 100,000 share-partitions."""
+"""Pause between slices: the pass takes a hundredth of a CPU, and four minutes for 100,000 share-partitions."""
 REMEMBERED_SHARE_PARTITIONS_LIMIT = 200_000
 """Share-partitions with updates that one pass remembers; those beyond have their turn when others have snapshots."""
 REPORTED_ROWS_LIMIT = 100
@@ -77,7 +77,7 @@ class StateWalk:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def problems(self) -> list[str]:
-        """Rows that belong to no share-partition and are not what was written."""
+        """Corrupt rows that belong to no share-partition."""
         return list(self._corrupt_rows.values())
 
     async def _run(self) -> None:
@@ -87,7 +87,7 @@ class StateWalk:
             await asyncio.sleep(self._interval_ms / 1000)
 
     async def walk(self) -> None:
-        """One pass."""
+        """Runs one pass."""
         before, self._seen = self._seen, {}
         self._corrupt_rows = {}
         await self._check_rows(METADATA_FAMILY, b"")
@@ -137,7 +137,7 @@ class StateWalk:
                 raise outcome
 
     async def _check_rows(self, family: str, start: bytes | None) -> None:
-        """Verifies rows that are no records of share-partitions, from a key to the family's end."""
+        """Verifies rows other than records of share-partitions, from a key to the family's end."""
         while start is not None:
             try:
                 start = self._check_slice(family, start)
@@ -147,7 +147,7 @@ class StateWalk:
             await asyncio.sleep(PAUSE_MS / 1000)
 
     def _check_slice(self, family: str, start: bytes) -> bytes | None:
-        """The key from which to go on, None at the end."""
+        """Verifies one slice; returns the key from which to continue, None at the end."""
         for count, (key, stored) in enumerate(self._store.scan_stored(family, start)):
             if count == SLICE_OTHER_ROWS:
                 return key

@@ -1,7 +1,7 @@
-"""Looks at every row of a store that nobody writes: checksums, records, places.
+"""Verification of every row of an offline store: checksums, records, places.
 
-RocksDB verifies the checksum of each block on the way. What is found wrong is listed by state partition; the others are
-looked at all the same.
+RocksDB verifies the checksum of each block on the way. Problems are listed by state partition; a damaged one does not
+stop the verification of the others.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kshare_share_coordinator.maintenance.exports import SLICE_ROWS, state_parti
 from kshare_share_coordinator.state_store import END_OF_SHARE_PARTITIONS, METADATA_FAMILY, StateStore, family_of
 
 PROBLEMS_LIMIT = 100
-"""Listed for each state partition."""
+"""Limit of listed problems for each state partition."""
 
 
 class VerifiedState(NamedTuple):
-    """What a state says of its log: offsets below `end_offset`, and where it was cut because the log had others."""
+    """A state's statements about its log: offsets below `end_offset`, and its truncation if the log had others."""
 
     key: SharePartitionKey
     start_offset: int
@@ -32,7 +32,7 @@ class VerifiedState(NamedTuple):
 
 @dataclass(slots=True)
 class Verified:
-    """What a state partition, or the metadata, has."""
+    """The result for a state partition, or for the metadata."""
 
     name: str
     share_partitions: int = 0
@@ -40,7 +40,7 @@ class Verified:
     problems: list[str] = field(default_factory=list)
     problem_count: int = 0
     states: list[VerifiedState] = field(default_factory=list)
-    """Of the share-partitions whose records can be read."""
+    """States of the share-partitions whose records can be read."""
 
     def add_problem(self, text: str) -> None:
         self.problem_count += 1
@@ -49,7 +49,7 @@ class Verified:
 
 
 def verify(store: ChecksummedStore) -> list[Verified]:
-    """The metadata first, then each state partition that has a family."""
+    """Verifies the metadata, then each state partition that has a family."""
     metadata = Verified("metadata")
     state_store = StateStore(store=store, state_partition_of=lambda key: 0)
     count: int | None = None
