@@ -1,4 +1,7 @@
-"""AddOffsetsToTxn (key 25), versions 0 to 4: handed to the coordinator. PRODUCER_FENCED is known from version 2 on."""
+"""AddOffsetsToTxn (key 25), versions 0 to 4: forwarded to the coordinator.
+
+Clients know PRODUCER_FENCED from version 2 on.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (key 24), versions 0 to 5: handed to the coordinator.
+"""AddPartitionsToTxn (key 24), versions 0 to 5: forwarded to the coordinator.
 
-Up to version 3 a request is of one transaction, as producers send it; from version 4 on of many, as brokers do
-(KIP-890), each of which may only ask whether its partitions are in the transaction. PRODUCER_FENCED is known from
-version 2 on. Where a request fails as a whole, the old versions say so in every partition, the new ones once.
+Up to version 3 a request has one transaction, as producers send it. From version 4 on it has many, as brokers send it
+(KIP-890); each may only ask whether its partitions are in the transaction. Clients know PRODUCER_FENCED from version 2
+on. If a request fails as a whole, old versions report the error in every partition, new ones once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _code(code: int, version: int) -> int:
 
 
 def _topic_results(entries: Iterable[tuple[str, int, int]]) -> list[Body]:
-    """Triples of topic name, partition and error code, by topic."""
+    """Groups triples of topic name, partition and error code by topic."""
     topics: dict[str, list[Body]] = {}
     for name, partition, code in entries:
         topics.setdefault(name, []).append({"partition_index": partition, "partition_error_code": code})

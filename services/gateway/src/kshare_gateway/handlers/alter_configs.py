@@ -1,6 +1,6 @@
-"""AlterConfigs (key 33), versions 0 to 2: all configs of a resource at once; what is not named loses its value.
+"""AlterConfigs (key 33), versions 0 to 2: replaces all configs of a resource; a config that is not named is removed.
 
-The older way of IncrementalAlterConfigs, and otherwise the same (see there).
+It is the older form of IncrementalAlterConfigs, and otherwise the same (see there).
 """
 
 from __future__ import annotations

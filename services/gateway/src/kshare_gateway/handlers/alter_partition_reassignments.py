@@ -1,9 +1,9 @@
-"""AlterPartitionReassignments (key 45), versions 0 and 1: a partition keeps the one replica that it has.
+"""AlterPartitionReassignments (key 45), versions 0 and 1: a partition keeps its only replica.
 
-Codes as in ReplicationControlManager.alterPartitionReassignment of Kafka 4.3.1. What asks for the replica that is there
-is done already. Another broker, here another gateway, has no data that could go there: that is
-INVALID_REPLICA_ASSIGNMENT, and the text says what moves a partition from one leader to another. Nothing is ever under
-way, so nothing can be cancelled (replicas null: NO_REASSIGNMENT_IN_PROGRESS).
+Codes as in ReplicationControlManager.alterPartitionReassignment of Kafka 4.3.1. A request for the existing replica
+succeeds at once. Another broker, here another gateway, has no data that could be moved there: that is
+INVALID_REPLICA_ASSIGNMENT, and the text says what moves a partition from one leader to another. No reassignment is ever
+in flight here, so none can be cancelled (replicas null: NO_REASSIGNMENT_IN_PROGRESS).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs (key 34), versions 1 and 2: a log stays where it is.
+"""AlterReplicaLogDirs (key 34), versions 1 and 2: a log stays in its directory.
 
-A leader has one log directory, "leader-<node id>" (DescribeLogDirs). What asks for the directory that a partition is in
-is done already; any other is LOG_DIR_NOT_FOUND, as one that is not in Kafka's log.dirs (ReplicaManager.
-alterReplicaLogDirs of 4.3.1), which comes before UNKNOWN_TOPIC_OR_PARTITION.
+A leader has one log directory, "leader-<node id>" (DescribeLogDirs). A request for a partition's own directory succeeds
+at once. Any other directory is LOG_DIR_NOT_FOUND, like one that is not in Kafka's log.dirs
+(ReplicaManager.alterReplicaLogDirs of 4.3.1); this precedes UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _body(found: dict[str, list[Body]]) -> Body:
 
 
 def _code(leader: int | None, topic: coordinator_pb2.Topic | None, partition: int) -> ErrorCode:
-    """`leader` is the one whose directory was named."""
+    """The error code of a partition; `leader` is the node whose directory was named."""
     if leader is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if topic is None or not 0 <= partition < len(topic.partitions):

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91), version 0: handed to the coordinator, and answered when the state was replaced."""
+"""AlterShareGroupOffsets (key 91), version 0: forwarded to the coordinator, answered when the state was replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kshare_rpc.methods import ALTER_SHARE_GROUP_OFFSETS
 from kshare_wire.messages import Body, Message
 
 CALL_TIMEOUT_MS = 25_000
-"""The coordinator itself asks share coordinators and leaders."""
+"""Includes the coordinator's own calls to share coordinators and leaders."""
 
 Result = coordinator_pb2.AlterShareGroupOffsetsResponse.Result
 
@@ -38,7 +38,7 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 
 def _topics(results: Iterable[Result]) -> list[Body]:
-    """Results of one topic stand together, in the request's order."""
+    """Results grouped by topic, in the request's order."""
     return [
         {
             "topic_name": name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 UNKNOWN = -(1 << 31)
-"""They were not asked for, or there is no resource to do anything with."""
+"""The client did not ask for them, or the resource does not exist."""
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = range(3, 10)
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(10, 13)

@@ -1,4 +1,4 @@
-"""Brokers as clients see them: the live gateways. Metadata, DescribeCluster and FindCoordinator share this.
+"""Brokers as clients see them: the live gateways. Metadata, DescribeCluster and FindCoordinator use this.
 
 As in Kafka, a client is told the addresses that brokers have for its own listener, and only brokers that have one.
 """
@@ -17,7 +17,7 @@ def client_gateways(context: RequestContext) -> list[coordinator_pb2.Node]:
 
 
 def broker_fields(context: RequestContext, node: coordinator_pb2.Node) -> dict[str, object]:
-    """Of a gateway that the client can reach."""
+    """The response fields of a gateway that the client can reach."""
     endpoint = client_endpoint(node, context.listener)
     assert endpoint is not None, f"gateway {node.node_id} has no listener {context.listener}"
     return {"host": endpoint.host, "port": endpoint.port, "rack": node.rack or None}
@@ -28,10 +28,11 @@ def metadata_brokers(context: RequestContext) -> list[Body]:
 
 
 def controller_id(context: RequestContext) -> int:
-    """Any gateway takes every administrative request; clients are told this one, which is there for sure.
+    """The gateway that clients are told as controller: this one, since it is certainly live; -1 if none is known.
 
-    Others may be gone whose leases have not run out, and clients wait for a controller for long. Where the client
-    cannot reach this one by its listener, the first that it can; -1: none is known.
+    Any gateway takes every administrative request. Others may be gone whose leases have not expired, and clients wait
+    long for a controller. If the client cannot reach this gateway by its listener, it is told the first one that it can
+    reach.
     """
     known = [node.node_id for node in client_gateways(context)]
     own = context.gateway.node_id

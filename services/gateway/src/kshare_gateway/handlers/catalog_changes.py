@@ -1,7 +1,7 @@
-"""What requests that change the catalog have in common: they go to the active coordinator.
+"""Calls that change the catalog: they go to the active coordinator.
 
-Where that gives no answer, or none is active for so long, they get REQUEST_TIMED_OUT: as with Kafka's brokers, which
-look for the controller until the time is over. What was asked for may have been done.
+Without a response, or without an active coordinator for that long, clients get REQUEST_TIMED_OUT, as from Kafka's
+brokers, which look for the controller until the timeout. The change may have been made.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kshare_rpc.network import CallFailed, Method, Request, Response
 async def change_catalog(
     gateway: Gateway, method: Method[Request, Response], request: Request, *, timeout_ms: int = CALL_TIMEOUT_MS
 ) -> Response:
-    """The active coordinator's answer; KafkaError REQUEST_TIMED_OUT where there is none."""
+    """The active coordinator's response; KafkaError REQUEST_TIMED_OUT without one."""
     try:
         return await gateway.call_coordinator(method, request, timeout_ms=timeout_ms)
     except CallFailed as failure:

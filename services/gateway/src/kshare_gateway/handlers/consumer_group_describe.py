@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69), versions 0 and 1: handed to the coordinator."""
+"""ConsumerGroupDescribe (key 69), versions 0 and 1: forwarded to the coordinator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kshare_rpc.methods import CONSUMER_GROUP_DESCRIBE
 from kshare_wire.messages import Body, Message
 
 CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
-"""Which protocol a member uses. Version 0 does not say it."""
+"""The protocol that a member uses; version 0 lacks it."""
 
 
 async def handle(context: RequestContext, request: Message) -> Body:

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: handed to the coordinator with the client's id and address.
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: forwarded to the coordinator with the client's id and address.
 
-Null and an empty text or list mean different things in this request, so the coordinator is told which fields are null.
-Where it gives no answer the member gets COORDINATOR_NOT_AVAILABLE and asks again.
+Null and an empty string or list mean different things in this request, so the coordinator is told which fields are
+null. If it does not answer, the member gets COORDINATOR_NOT_AVAILABLE and retries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreatePartitions (key 37), versions 0 to 3: done by the coordinator, answered when this gateway knows the partitions.
 
-Which brokers a manual assignment names does not matter, since every gateway serves every partition, but each must be
-one live broker. Where the coordinator gives no answer the topics get REQUEST_TIMED_OUT, because they may have grown.
+The brokers of a manual assignment do not matter, since every gateway serves every partition, but each must be one live
+broker. If the coordinator does not answer, the topics get REQUEST_TIMED_OUT, because they may have grown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 
 def _problem(gateway: Gateway, topic: Message) -> Body | None:
-    """What is wrong with the brokers of a manual assignment; the coordinator checks all else."""
+    """The problem with the brokers of a manual assignment; the coordinator checks all else."""
     live = {node.node_id for node in gateway.view.gateways()}
     for assignment in topic.assignments or ():
         brokers = list(assignment.broker_ids)

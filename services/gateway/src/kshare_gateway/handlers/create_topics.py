@@ -1,8 +1,8 @@
 """CreateTopics (key 19), versions 2 to 7: done by the coordinator, answered when this gateway knows the topics.
 
-A manual assignment counts its partitions; which broker is named does not matter, since every gateway serves every
-partition, but it must be a live one. The answer's replication factor is 1. Where the coordinator gives no answer the
-topics get REQUEST_TIMED_OUT, because they may have been created.
+A manual assignment determines the number of partitions. Its brokers do not matter, since every gateway serves every
+partition, but each must be live. The response's replication factor is 1. If the coordinator does not answer, the topics
+get REQUEST_TIMED_OUT, because they may have been created.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 
 def _problem(gateway: Gateway, topic: Message) -> Body | None:
-    """What is wrong with a manual assignment, or an internal topic; the coordinator checks all else."""
+    """The problem with a manual assignment or an internal topic; the coordinator checks all else."""
     if topic.name in INTERNAL_TOPICS and topic_named(gateway, topic.name) is not None:
         return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
     nulls = [config.name for config in topic.configs if config.value is None]
@@ -90,7 +90,7 @@ def _result(gateway: Gateway, result: coordinator_pb2.CreateTopicsResponse.Creat
 
 
 def _configs(gateway: Gateway, texts: dict[str, str]) -> list[Body] | None:
-    """All values that the topic has; None (not given) where the coordinator took one that this gateway cannot read."""
+    """All config values of the topic; None (not given) if this gateway cannot read one that the coordinator took."""
     try:
         configs = effective_topic_config(gateway.configs, texts)
     except InvalidConfig:

@@ -10,7 +10,7 @@ from kshare_rpc.methods import DELETE_GROUPS
 from kshare_wire.messages import Body, Message
 
 STATE_DELETION_MS = 30_000
-"""How much longer the call may take: the state of share groups is deleted at share coordinators."""
+"""Extra timeout of the call: the state of share groups is deleted at share coordinators."""
 
 
 async def handle(context: RequestContext, request: Message) -> Body:

@@ -1,9 +1,10 @@
-"""DeleteRecords (key 21), versions 0 to 2: asked from the partitions' leaders at once.
+"""DeleteRecords (key 21), versions 0 to 2: sent to all partitions' leaders at once.
 
 As KafkaApis.handleDeleteRecordsRequest of Kafka 4.3: a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one
-of an internal topic INVALID_TOPIC_EXCEPTION, the other errors are the leader's. A partition without a leader, or whose
-leader does not answer, is NOT_LEADER_OR_FOLLOWER; one whose leader does not answer within the request's timeout is
-REQUEST_TIMED_OUT, and may be done later. What is for partitions that move waits (`moving_partitions`).
+of an internal topic INVALID_TOPIC_EXCEPTION; the other errors are the leader's. A partition without a leader, or whose
+leader is unavailable, is NOT_LEADER_OR_FOLLOWER. If the leader does not answer within the request's timeout, it is
+REQUEST_TIMED_OUT, and the deletion may happen later. Requests wait for partitions in a reassignment
+(`moving_partitions`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 
 async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict[TopicPartition, int]]:
-    """The answers, and the error codes of the partitions that leaders were asked for."""
+    """The responses, and the error codes of the partitions that leaders were asked for."""
     gateway = context.gateway
     codes: dict[TopicPartition, int] = {}
     results: Results = {}

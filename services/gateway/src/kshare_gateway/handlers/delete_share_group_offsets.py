@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (key 92), version 0: handed to the coordinator, and answered when the state is deleted."""
+"""DeleteShareGroupOffsets (key 92), version 0: forwarded to the coordinator, and answered when the state is deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kshare_rpc.methods import DELETE_SHARE_GROUP_OFFSETS
 from kshare_wire.messages import Body, Message
 
 CALL_TIMEOUT_MS = 25_000
-"""The coordinator itself asks share coordinators and leaders."""
+"""Includes the coordinator's own calls to share coordinators and leaders."""
 
 
 async def handle(context: RequestContext, request: Message) -> Body:

@@ -1,6 +1,6 @@
 """DeleteTopics (key 20), versions 1 to 6: by name, from version 6 on also by id.
 
-Answered when this gateway no longer knows the topics. Where the coordinator gives no answer they get REQUEST_TIMED_OUT,
+Answered when this gateway no longer knows the topics. If the coordinator does not answer, they get REQUEST_TIMED_OUT,
 because they may have been deleted.
 """
 

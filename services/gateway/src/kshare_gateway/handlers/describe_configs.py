@@ -51,13 +51,13 @@ LARGER_UNITS = {
     "log.roll.jitter.ms": ("log.roll.jitter.hours",),
     "log.roll.ms": ("log.roll.hours",),
 }
-"""Broker configs that say the same in another unit (DynamicBrokerConfig.brokerConfigSynonyms)."""
+"""Broker configs with the same meaning in another unit (DynamicBrokerConfig.brokerConfigSynonyms)."""
 COORDINATOR_ADDRESS = "kshare.coordinator.address"
 NO_EFFECT = "Known to Kafka and accepted; nothing here depends on it."
 
 
 class Synonym(NamedTuple):
-    """One place that a value may come from."""
+    """A place that a config's value may come from."""
 
     name: str
     value: str | None
@@ -111,7 +111,7 @@ def _refusal(resource: Message, error: KafkaError) -> Body:
 
 
 def _visible(table: ConfigTable) -> list[ConfigDefinition]:
-    """All but those that Kafka defines as internal and shows to nobody."""
+    """All configs except those that Kafka defines as internal and never shows."""
     return [definition for definition in table.values() if not definition.is_internal]
 
 
@@ -173,14 +173,14 @@ def _coordinator_entry(gateway: Gateway) -> Body:
 
 
 def _altered(configs: Configs) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """What administrators gave to all brokers, and to this one."""
+    """The configs that administrators set for all brokers, and for this one."""
     if not isinstance(configs, DynamicConfigs):
         return [], []
     return sorted(configs.of_all_brokers.items()), sorted(configs.of_this_broker.items())
 
 
 def _broker_synonyms(configs: Configs, name: str) -> list[Synonym]:
-    """Where the value of a broker config comes from, nearest first; see the module's text."""
+    """The places that a broker config's value comes from, nearest first; see the module docstring."""
     of_all, of_one = map(dict, _altered(configs))
     static = configs.static if isinstance(configs, DynamicConfigs) else configs
     names = _in_kafkas_order(name)
@@ -199,7 +199,7 @@ def _broker_synonyms(configs: Configs, name: str) -> list[Synonym]:
 
 
 def _in_kafkas_order(name: str) -> Sequence[str]:
-    """The config and those that say the same in other units; the smallest unit first."""
+    """The config and its synonyms in other units; the smallest unit first."""
     others = LARGER_UNITS.get(name)
     if others is None:
         return (name,)
@@ -260,5 +260,5 @@ def _body(definition: ConfigDefinition, value: str | None, synonyms: Sequence[Sy
 
 
 def _shown(definition: ConfigDefinition, value: str | None) -> str | None:
-    """Passwords are never told."""
+    """The value to show; passwords are never shown."""
     return None if definition.type == ConfigType.PASSWORD else value

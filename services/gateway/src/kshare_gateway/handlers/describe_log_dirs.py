@@ -1,11 +1,11 @@
-"""DescribeLogDirs (key 35), versions 1 to 5: the sizes of logs, asked from the leaders that have them.
+"""DescribeLogDirs (key 35), versions 1 to 5: the sizes of logs, from the leaders that store them.
 
-Asked of a gateway it is about the partitions that clients know it as the leader of, so that all gateways together give
-each partition once. Each leader is one log directory, "leader-<node id>"; the size is that of the log's segments,
-compressed by nobody, which the disk may hold for a while longer or, compressed by RocksDB, in less. The volume's size
-is not told (-1). Internal topics have no logs. A leader that gives no answer is a directory with KAFKA_STORAGE_ERROR,
-as one that Kafka finds offline. No topics (null) ask for all; partitions that do not exist are left out, as in Kafka.
-Leaders are asked for SLICE_ELEMENTS partitions at a time.
+A gateway answers for the partitions whose leader, as told to clients, is this gateway, so that all gateways together
+report each partition once. Each leader is one log directory, "leader-<node id>". The size is that of the log's segments
+without RocksDB's compression; the disk may use more for a while, or less when compressed. The volume's size is not
+reported (-1). Internal topics have no logs. A leader that does not answer is a directory with KAFKA_STORAGE_ERROR, like
+an offline one in Kafka. No topics (null) means all; partitions that do not exist are left out, as in Kafka. Leaders are
+asked for SLICE_ELEMENTS partitions at a time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 
 def _is_told_here(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> bool:
-    """Whether this gateway is what the client knows as the partition's leader."""
+    """Whether clients are told this gateway as the partition's leader."""
     brokers = context.gateway.client_brokers(context.listener)
     return brokers.broker(topic, index) == context.gateway.node_id
 

@@ -1,7 +1,7 @@
-"""DescribeProducers (key 61), version 0: asked from the partitions' leaders at once; `kafka-transactions.sh` uses it.
+"""DescribeProducers (key 61), version 0: from all partitions' leaders at once; `kafka-transactions.sh` uses it.
 
-Partitions of internal topics have no producers. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, a
-name that no topic can have INVALID_TOPIC_EXCEPTION; a partition without a leader, or whose leader does not answer, is
+Partitions of internal topics have no producers. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, an
+invalid topic name INVALID_TOPIC_EXCEPTION. A partition without a leader, or whose leader does not answer, is
 NOT_LEADER_OR_FOLLOWER.
 """
 

@@ -1,6 +1,6 @@
-"""DescribeShareGroupOffsets (key 90), versions 0 and 1 (lag): handed to the coordinator, one call for each group.
+"""DescribeShareGroupOffsets (key 90), versions 0 and 1 (lag): forwarded to the coordinator, one call for each group.
 
-No topics (null) asks for all share-partitions of the group that are initialized.
+No topics (null) means all initialized share-partitions of the group.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kshare_rpc.methods import DESCRIBE_SHARE_GROUP_OFFSETS
 from kshare_wire.messages import Body, Message
 
 CALLS_AT_ONCE = 16
-"""Groups of one request that are asked for at the same time."""
+"""Groups of one request that are queried concurrently."""
 CALL_TIMEOUT_MS = 25_000
-"""The coordinator itself asks share coordinators and leaders."""
+"""Includes the coordinator's own calls to share coordinators and leaders."""
 
 Result = coordinator_pb2.DescribeShareGroupOffsetsResponse.Result
 
@@ -63,7 +63,7 @@ def _refused(group: Message, code: int, message: str) -> Body:
 
 
 def _topics(results: Iterable[Result]) -> list[Body]:
-    """Results of one topic stand together, in the coordinator's order."""
+    """Results grouped by topic, in the coordinator's order."""
     return [
         {
             "topic_name": name,

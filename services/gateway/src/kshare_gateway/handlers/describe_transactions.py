@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65), version 0: handed to the coordinator."""
+"""DescribeTransactions (key 65), version 0: forwarded to the coordinator."""
 
 from __future__ import annotations
 

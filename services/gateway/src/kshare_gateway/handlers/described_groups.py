@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe and ShareGroupDescribe have in common: groups by id, each asked from its coordinator."""
+"""Helpers of ConsumerGroupDescribe and ShareGroupDescribe: groups by id, each described by its coordinator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ async def describe_groups(
     described_group: Callable[..., Any],
     member: Callable[[Any], Body],
 ) -> Body:
-    """`request_of` and `described_group` are the coordinator's messages, `member` makes the body of a member."""
+    """The response to a describe request; `member` makes the body of a member.
+
+    `request_of` and `described_group` are the coordinator's messages.
+    """
     with no_answer_as_kafka_says():
         groups = await context.gateway.catalog.coordinators.call_owners(
             request.group_ids,
@@ -40,7 +43,7 @@ async def describe_groups(
 
 
 def refused_groups(request: Message, error: KafkaError) -> Body:
-    """The answer's body when nothing is known of any of the groups."""
+    """The response if the request failed for all groups."""
     groups = [
         {
             "error_code": error.code,

@@ -1,7 +1,7 @@
-"""EndTxn (key 26), versions 0 to 5: handed to the coordinator.
+"""EndTxn (key 26), versions 0 to 5: forwarded to the coordinator.
 
-From version 2 on PRODUCER_FENCED is known. With version 5 the end of a transaction gives the producer the id and epoch
-to go on with (KIP-890); the older ones keep theirs.
+Clients know PRODUCER_FENCED from version 2 on. With version 5 the end of a transaction gives the producer a new id and
+epoch (KIP-890); older versions keep theirs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""FindCoordinator (key 10), versions 0 to 6: every gateway serves every group and transactional id, so the one that was
-asked is the answer.
+"""FindCoordinator (key 10), versions 0 to 6: the response is always the gateway that was asked.
 
-Key types: 0 group, 1 transaction, 2 share (KIP-932; the key must be "group:topicId:partition", else INVALID_REQUEST).
-The gateway that is named hands ReadShareGroupState and its like on to the share coordinator of each share-partition.
+Every gateway serves every group and transactional id. Key types: 0 group, 1 transaction, 2 share (KIP-932; the key must
+be "group:topicId:partition", else INVALID_REQUEST). The gateway forwards ReadShareGroupState and its like to the share
+coordinator of each share-partition.
 """
 
 from __future__ import annotations

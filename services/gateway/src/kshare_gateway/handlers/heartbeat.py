@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0 to 4: handed to the coordinator."""
+"""Heartbeat (key 12), versions 0 to 4: forwarded to the coordinator."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (key 44), versions 0 and 1: topics, groups and brokers, checked and done by the coordinator.
 
-A broker is named by its id, which must be this one's (a client is told so, and asks the right one), or by an empty name
-for all brokers. Answered when this gateway has the new values. Where the coordinator gives no answer the resources get
-REQUEST_TIMED_OUT.
+A broker is named by its id, which must be this one's (the error tells the client to ask the right one), or by an empty
+name for all brokers. Answered when this gateway has the new values. If the coordinator does not answer, the resources
+get REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ async def alter(context: RequestContext, request: Message, fill: Callable[[Resou
 
 
 async def _altered(gateway: Gateway, wanted: Wanted) -> list[Body]:
-    """What the coordinator answers, when this gateway has the new values."""
+    """The coordinator's results, once this gateway has the new values."""
     answer = await change_catalog(gateway, INCREMENTAL_ALTER_CONFIGS, wanted)
     if not wanted.validate_only:
         await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
@@ -90,7 +90,7 @@ async def _altered(gateway: Gateway, wanted: Wanted) -> list[Body]:
 
 
 def refused(request: Message, error: KafkaError) -> Body:
-    """Every resource with the same error."""
+    """The response with the same error for every resource."""
     return {
         "responses": [_refusal(resource.resource_type, resource.resource_name, error) for resource in request.resources]
     }

@@ -1,20 +1,20 @@
-"""`__share_group_state` and `__consumer_offsets`, which every client can see although no leader has them.
+"""The internal topics `__share_group_state` and `__consumer_offsets`: visible to every client, but on no leader.
 
-They are in no list of the catalog's topics. `__consumer_offsets` is there with the partitions and configs that Kafka
-gives it (offsets.topic.*), but its content cannot be read: committed offsets and groups are rows of the coordinator,
-not records. ListOffsets and Fetch of it are TOPIC_AUTHORIZATION_FAILED, which ends a consumer with a clear word.
+They are not in the catalog's topics. `__consumer_offsets` has the partitions and configs of Kafka (offsets.topic.*),
+but its content cannot be read: committed offsets and groups are rows of the coordinator, not records. ListOffsets and
+Fetch of it are TOPIC_AUTHORIZATION_FAILED, which stops a consumer with a clear error.
 
-`__share_group_state` can be read. There is one as soon as the catalog has state partitions, with as many
-partitions. Its id is the same in every cluster and its configs are those that Kafka gives it
-(ShareCoordinatorService.shareGroupStateTopicConfigs of 4.3.1). Each partition's leader is a gateway, as with any topic,
-with epoch 0 for ever: which share coordinator answers changes nothing for clients. The share coordinators give the
-records in Kafka's format (`kshare_share_coordinator.state_topic`).
+`__share_group_state` can be read. It exists as soon as the catalog has state partitions, with as many partitions. Its
+id is the same in every cluster and its configs are those of Kafka (ShareCoordinatorService.shareGroupStateTopicConfigs
+of 4.3.1). Each partition's leader is a gateway, as with any topic, always with epoch 0: which share coordinator answers
+changes nothing for clients. The share coordinators return the records in Kafka's format
+(`kshare_share_coordinator.state_topic`).
 
 Clients may read it and its configs, and change nothing: Produce and DeleteRecords are INVALID_TOPIC_EXCEPTION, as in
-Kafka's ReplicaManager; DeleteTopics and CreatePartitions, which Kafka lets an administrator do, are INVALID_REQUEST.
+Kafka's ReplicaManager; DeleteTopics and CreatePartitions, which Kafka allows an administrator, are INVALID_REQUEST.
 
-`__share_delivery_history` is a topic of the catalog, with leaders and logs like others; only what clients may do with
-it is as said here, but for its configs, which may be altered.
+`__share_delivery_history` is a topic of the catalog, with leaders and logs like others. Clients may do with it only
+what is said here, except that its configs may be altered.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Topic = coordinator_pb2.Topic
 
 
 class RecordSource(NamedTuple):
-    """Who has a partition's records, and how they are asked for: a leader, or a share coordinator."""
+    """The owner of a partition's records, a leader or a share coordinator, and the call that reads them."""
 
     address: str
     fetch: Method[leader_pb2.FetchRequest, leader_pb2.FetchResponse] = FETCH
@@ -83,7 +83,7 @@ def all_topics(gateway: Gateway) -> list[Topic]:
 
 
 def record_source(gateway: Gateway, key: TopicPartition) -> tuple[RecordSource | None, ErrorCode]:
-    """Where a partition's records can be read, or why they cannot: the code that makes clients look again."""
+    """The source of a partition's records, or an error code that makes clients refresh their metadata."""
     if key.topic_id == CONSUMER_OFFSETS_TOPIC_ID:
         return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if key.topic_id != STATE_TOPIC_ID:

@@ -1,6 +1,6 @@
-"""JoinGroup (key 11), versions 0 to 9: handed to the coordinator, where it waits until the group's members have joined.
+"""JoinGroup (key 11), versions 0 to 9: forwarded to the coordinator, where it waits until all members have joined.
 
-Where the coordinator gives no answer the member gets COORDINATOR_NOT_AVAILABLE and joins again.
+If the coordinator does not answer, the member gets COORDINATOR_NOT_AVAILABLE and rejoins.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 
 def call_timeout_ms(wanted: coordinator_pb2.JoinGroupRequest, initial_delay_ms: int) -> int:
-    """How long the member itself is ready to wait, and some more; then it is sent back to join again."""
+    """The time that the member itself will wait, plus a margin; after it the member is told to rejoin."""
     return max(wanted.rebalance_timeout_ms, wanted.session_timeout_ms, 0) + initial_delay_ms + CALL_TIMEOUT_MS
 
 

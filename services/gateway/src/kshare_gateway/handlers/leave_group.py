@@ -1,4 +1,7 @@
-"""LeaveGroup (key 13), versions 0 to 5: handed to the coordinator. One member below version 3, several from then on."""
+"""LeaveGroup (key 13), versions 0 to 5: forwarded to the coordinator.
+
+One member below version 3, several from then on.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ListGroups (key 16), versions 0 to 5: the groups of all coordinators, filtered by state (4) and type (5).
 
-A list that may lack some groups is none: where the coordinator of some group partitions cannot be asked, or refuses,
-the whole request gets its error, which Kafka's tools retry.
+An incomplete list is never returned: if the coordinator of some group partitions cannot be reached, or refuses, the
+whole request gets its error, which Kafka's tools retry.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 
 async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict[TopicPartition, int]]:
-    """The answers, and the error codes of the partitions that leaders were asked for."""
+    """The responses, and the error codes of the partitions that leaders were asked for."""
     gateway = context.gateway
     codes: dict[TopicPartition, int] = {}
     results: Results = {}
@@ -78,7 +78,7 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 
 def _answer_now(context: RequestContext, entry: Message) -> Body | None:
-    """The answer to times that need no leader."""
+    """The response to timestamps that need no leader; None for others."""
     if entry.timestamp >= 0:
         return None
     first_version = _FIRST_VERSION_OF_TIME.get(entry.timestamp)

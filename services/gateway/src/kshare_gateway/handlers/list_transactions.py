@@ -1,4 +1,4 @@
-"""ListTransactions (key 66), versions 0 to 2: handed to the coordinator, which has them all.
+"""ListTransactions (key 66), versions 0 to 2: forwarded to the coordinator, which has all transactions.
 
 Version 1 filters by how long a transaction is open, version 2 by a pattern of transactional ids.
 """

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 2 to 10: handed to the coordinator. Topics have ids instead of names from 10 on."""
+"""OffsetCommit (key 8), versions 2 to 10: forwarded to the coordinator. Topics have ids instead of names from 10 on."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 
 def committed_offsets(request: Message, *, has_ids: bool = False) -> list[coordinator_pb2.CommittedOffset]:
-    """Of OffsetCommit and TxnOffsetCommit, whose topics look the same but for the id; in the request's order.
+    """The offsets of OffsetCommit and TxnOffsetCommit, whose topics differ only by the id; in the request's order.
 
-    `has_ids`: topics are known by their ids; those of all zeros are unknown, as in Kafka.
+    `has_ids`: topics are named by id; ids of all zeros are unknown, as in Kafka.
     """
     return [
         coordinator_pb2.CommittedOffset(

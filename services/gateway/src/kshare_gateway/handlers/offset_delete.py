@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), version 0: handed to the coordinator."""
+"""OffsetDelete (key 47), version 0: forwarded to the coordinator."""
 
 from __future__ import annotations
 

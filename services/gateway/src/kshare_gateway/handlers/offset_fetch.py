@@ -1,7 +1,8 @@
-"""OffsetFetch (key 9), versions 1 to 10: handed to the coordinator, each group in calls of SLICE_ELEMENTS partitions.
+"""OffsetFetch (key 9), versions 1 to 10: forwarded to the coordinator, in calls of SLICE_ELEMENTS partitions of a
+group.
 
-Several groups at once from version 8 on; topics have ids instead of names from 10 on. An error of a whole group is said
-with each partition in version 1, which has no other place for it.
+Several groups at once from version 8 on; topics have ids instead of names from 10 on. Version 1 reports an error of a
+whole group in each partition, because it has no other field for it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_ERROR_CODE = 2
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 CALLS_AT_ONCE = 16
-"""Groups of one request that are asked for at the same time."""
+"""Groups of one request that are queried concurrently."""
 NO_MEMBER_EPOCH = -1
 
 Result = coordinator_pb2.OffsetFetchResponse.Result
@@ -50,9 +51,9 @@ def _failed_group(code: int) -> Body:
 
 
 async def _fetch(context: RequestContext, request: Message, group: Message) -> Body:
-    """One group's answer; of several groups, one whose coordinator is away is no failure of the others.
+    """One group's response; of several groups, an unavailable coordinator fails only its own.
 
-    `group` is the request itself where it has one group only.
+    `group` is the request itself if it has only one group.
     """
     topics: list[dict[str, Any]] = []
     for number, portion in enumerate(_portions(context, group)):

@@ -1,6 +1,6 @@
-"""What DeleteRecords and ListOffsets have in common: topics by name, with partitions that their leaders are asked for.
+"""Helpers of DeleteRecords and ListOffsets: topics by name, with partitions whose leaders are asked.
 
-What is for partitions that move waits (`kshare_gateway.moving_partitions`).
+Requests wait for partitions in a reassignment (`kshare_gateway.moving_partitions`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from kshare_gateway.request_context import RequestContext
 from kshare_wire.messages import Body, Message
 
 Results = dict[tuple[str, int], Body]
-"""What is said of each partition, by topic name and partition index."""
+"""Each partition's response, by topic name and partition index."""
 
 Ask = Callable[[RequestContext, Message], Awaitable[tuple[Results, Mapping[TopicPartition, int]]]]
-"""Asks the leaders once; the answers, and the error codes of the partitions that leaders were asked for."""
+"""Asks the leaders once; returns the responses, and the error codes of the partitions that leaders were asked for."""
 
 
 async def ask_until_served(context: RequestContext, request: Message, ask: Ask) -> Results:
-    """What is said of each partition; leaders are asked again where partitions were moving."""
+    """Each partition's response; leaders are asked again for partitions that were in a reassignment."""
     patience = context.gateway.moving.begin()
     known = context.gateway.view.topics_by_name
     keys = [

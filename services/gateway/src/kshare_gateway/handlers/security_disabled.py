@@ -1,6 +1,6 @@
-"""ACLs (keys 29 to 31) and delegation tokens (38 to 41): there is no authorizer and nobody is authenticated.
+"""ACLs (keys 29 to 31) and delegation tokens (38 to 41): rejected, without an authorizer and authentication.
 
-As Kafka 4.3.1 does without authorizer.class.name on a plain listener: each ACL request is SECURITY_DISABLED (creations
+As in Kafka 4.3.1 without authorizer.class.name on a plain listener: each ACL request is SECURITY_DISABLED (creations
 and filters one by one), each request for delegation tokens DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 """
 

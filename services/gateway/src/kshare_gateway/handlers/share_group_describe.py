@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77), version 1: handed to the coordinator."""
+"""ShareGroupDescribe (key 77), version 1: forwarded to the coordinator."""
 
 from __future__ import annotations
 

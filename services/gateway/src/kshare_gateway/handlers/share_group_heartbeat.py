@@ -1,7 +1,7 @@
-"""ShareGroupHeartbeat (key 76), version 1: handed to the coordinator with the client's id and address.
+"""ShareGroupHeartbeat (key 76), version 1: forwarded to the coordinator with the client's id and address.
 
-Where the coordinator gives no answer the member gets COORDINATOR_NOT_AVAILABLE and asks again; codes that librdkafka
-takes as fatal come only from the coordinator itself.
+If the coordinator does not answer, the member gets COORDINATOR_NOT_AVAILABLE and retries; codes that librdkafka treats
+as fatal come only from the coordinator itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""SyncGroup (key 14), versions 0 to 5: handed to the coordinator, where it waits for the leader's assignment.
+"""SyncGroup (key 14), versions 0 to 5: forwarded to the coordinator, where it waits for the leader's assignment.
 
-How long that may take is the coordinator's business (the longest rebalance timeout of the group), so the call here may
-take as long as the longest session.
+The coordinator limits that wait (the longest rebalance timeout of the group), so the call here may take as long as the
+longest session.
 """
 
 from __future__ import annotations

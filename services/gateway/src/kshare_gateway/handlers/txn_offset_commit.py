@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (key 28), versions 0 to 5: handed to the coordinator.
+"""TxnOffsetCommit (key 28), versions 0 to 5: forwarded to the coordinator.
 
-From version 5 on the offsets are added to the transaction by this request; before, AddOffsetsToTxn must have done so.
-Clients know TRANSACTION_ABORTABLE from version 4 on (KIP-890); older ones get INVALID_TXN_STATE.
+From version 5 on this request adds the offsets to the transaction; before, AddOffsetsToTxn must have done so. Clients
+know TRANSACTION_ABORTABLE from version 4 on (KIP-890); older ones get INVALID_TXN_STATE.
 """
 
 from __future__ import annotations
