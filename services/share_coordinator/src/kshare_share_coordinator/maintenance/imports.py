@@ -49,7 +49,7 @@ class StateImport:
         )
 
     def plan(self, replace: Collection[int] = (), *, overwrite: bool = False) -> ImportPlan:
-        """The plan for `carry_out`; BadExport if the export does not fit the store, or would replace without request."""
+        """The plan for `carry_out`; BadExport if the export does not fit the store or would replace state unasked."""
         self._check_head(replace)
         wanted = [
             snapshot
