@@ -1,9 +1,9 @@
-"""ElectLeaders (key 43), versions 0 to 2: nothing is ever elected, for a partition has one replica.
+"""ElectLeaders (key 43), versions 0 to 2: no leader is ever elected, because a partition has one replica.
 
-Codes as in ReplicationControlManager.electLeader of Kafka 4.3.1: a partition whose one replica leads it is
-ELECTION_NOT_NEEDED; one whose leader is not live PREFERRED_LEADER_NOT_AVAILABLE, in an unclean election
-ELIGIBLE_LEADERS_NOT_AVAILABLE; one that does not exist UNKNOWN_TOPIC_OR_PARTITION. Where the request names no
-partitions (null: all of them), those for which no election is needed are left out.
+Codes as in ReplicationControlManager.electLeader of Kafka 4.3.1. A partition led by its only replica is
+ELECTION_NOT_NEEDED. One whose leader is not live is PREFERRED_LEADER_NOT_AVAILABLE, in an unclean election
+ELIGIBLE_LEADERS_NOT_AVAILABLE. One that does not exist is UNKNOWN_TOPIC_OR_PARTITION. If the request names no
+partitions (null: all), those that need no election are left out.
 """
 
 from __future__ import annotations

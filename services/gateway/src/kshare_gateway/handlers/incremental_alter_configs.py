@@ -106,7 +106,7 @@ def _refusal(resource_type: int, resource_name: str, error: KafkaError) -> Body:
 
 
 def _problem(gateway: Gateway, resource: Message) -> KafkaError | None:
-    """What is wrong with the name of a broker (ConfigAdminManager), or is too long in that of a group.
+    """The problem with the name of a broker (ConfigAdminManager), or with the length of a group's name.
 
     The coordinator checks all else. It would refuse the group, too, but 48 MB of group ids need not be sent to it.
     """

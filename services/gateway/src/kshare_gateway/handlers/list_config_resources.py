@@ -1,8 +1,8 @@
-"""ListConfigResources (key 74), versions 0 and 1: what has configs, by name and type.
+"""ListConfigResources (key 74), versions 0 and 1: the resources that have configs, by name and type.
 
-Version 0 asks for client metrics only; there are none here. In version 1 types are asked for, none meaning all of them:
-topics, brokers, broker loggers, client metrics and those groups that have configs of their own. Another type makes the
-whole answer UNSUPPORTED_VERSION, as in Kafka 4.3.1.
+Version 0 asks for client metrics only, of which there are none here. A version 1 request names types, no types meaning
+all: topics, brokers, broker loggers, client metrics and the groups that have configs of their own. Another type makes
+the whole response UNSUPPORTED_VERSION, as in Kafka 4.3.1.
 """
 
 from __future__ import annotations

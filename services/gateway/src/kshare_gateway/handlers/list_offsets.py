@@ -1,9 +1,9 @@
-"""ListOffsets (key 2), versions 1 to 11: asked from the partitions' leaders (and share coordinators) at once.
+"""ListOffsets (key 2), versions 1 to 11: from all partitions' leaders (and share coordinators) at once.
 
-Times as in Kafka: -1 latest, -2 earliest, -3 the record with the greatest timestamp (version 7 on), -4 earliest local
-(8 on; nothing is tiered, so the earliest), -5 and -6 (9 and 11 on; what is tiered: nothing, so offset -1). Other
-negative times are UNSUPPORTED_VERSION. A partition that is asked for twice is INVALID_REQUEST, once. A leader that
-gives no answer is NOT_LEADER_OR_FOLLOWER. What is for partitions that move waits (`moving_partitions`).
+Timestamps as in Kafka: -1 latest, -2 earliest, -3 the record with the greatest timestamp (version 7 on), -4 earliest
+local (8 on; no storage is tiered, so the earliest), -5 and -6 (9 and 11 on; tiered offsets: none, so offset -1). Other
+negative timestamps are UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST, once. A leader that
+does not answer is NOT_LEADER_OR_FOLLOWER. Requests wait for partitions in a reassignment (`moving_partitions`).
 """
 
 from __future__ import annotations

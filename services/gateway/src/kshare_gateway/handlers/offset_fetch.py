@@ -1,8 +1,8 @@
-"""OffsetFetch (key 9), versions 1 to 10: forwarded to the coordinator, in calls of SLICE_ELEMENTS partitions of a
-group.
+"""OffsetFetch (key 9), versions 1 to 10: forwarded to the coordinator.
 
-Several groups at once from version 8 on; topics have ids instead of names from 10 on. Version 1 reports an error of a
-whole group in each partition, because it has no other field for it.
+Each group is fetched in calls of SLICE_ELEMENTS partitions. A request may have several groups from version 8 on; topics
+have ids instead of names from 10 on. Version 1 reports an error of a whole group in each partition, because it has no
+other field for it.
 """
 
 from __future__ import annotations
