@@ -1,4 +1,4 @@
-"""The SimpleShareAssignor of KIP-932: who reads which partition of a share group. Pure and deterministic.
+"""The SimpleShareAssignor of KIP-932, which assigns the partitions of a share group. Pure and deterministic.
 
 Rules, after org.apache.kafka.coordinator.group.assignor.SimpleAssignor of Kafka 4.3.1:
 - Every partition gets a member while there is one that subscribes to it, and as many members as every other one:

@@ -1,4 +1,4 @@
-"""Which state of share groups is lost because the share coordinator that had it was given up.
+"""Share-group state that is lost because its share coordinator was given up.
 
 A state partition keeps the epoch of the catalog at which an owner of it was given up; a group keeps the newest such
 epoch that it has taken into account. So a share-partition is begun anew exactly once, also where the group's

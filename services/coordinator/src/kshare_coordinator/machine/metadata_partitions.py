@@ -1,4 +1,4 @@
-"""To which partition of metadata a row belongs, and which ones a command needs to be owned where it is decided.
+"""The metadata partition of each row, and the metadata partitions that a command's coordinator must own.
 
 A row of a group belongs to the group's partition, by Kafka's hash of the group id; every other row to CATALOG. A
 command is decided where all partitions that it looks at or changes on purpose are owned. What else a decision changes

@@ -1,8 +1,8 @@
-"""How long ids may be that clients choose, and what a member may say of itself.
+"""Length limits of ids chosen by clients, and of the texts that describe a member.
 
-Kafka bounds them by its protocol only, at 32,767 bytes. Here they are kept in memory and sent between roles by the
-hundred thousand, so `kshare.id.max.bytes` bounds those that are new. What is stored already is not looked at: an older
-version may have stored longer ids, and those stay usable.
+In Kafka only the protocol bounds them, at 32,767 bytes. kshare keeps them in memory and sends them between roles by the
+hundred thousand, so `kshare.id.max.bytes` bounds new ones. Stored ids are not checked: an older version may have stored
+longer ids, and those stay usable.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The node registry: who serves which role, with an epoch that fences older incarnations.
+"""The node registry: the nodes of each role, with an epoch that fences older incarnations.
 
 A node's epoch comes from one counter that only grows (after Kafka's broker epoch). Registering again with the same
 incarnation, because the answer was lost, gives the same epoch; a new incarnation replaces the older one at once. The
 lease is the shell's; a node whose lease ran out is removed by a record.
 
-A leader says the highest leader epoch that its disk has seen, and gets a node epoch above it: where the coordinator's
-store is an older copy, its counter would give epochs again that records of the logs have already.
+A leader reports the highest leader epoch on its disk, and gets a node epoch above it. If the coordinator's store was
+restored from an older copy, its counter would otherwise reuse epochs that records in the logs already have.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""How a topic partition moves to another leader, and how a leader is emptied.
+"""Reassignment of topic partitions to other leaders, and draining of leaders.
 
-In the embedded engine the rows of a partition lie on its leader's disk, so it moves by copy, fence and switch:
-1. The catalog says that it moves, with a move epoch. Its leader goes on serving; the new one copies the log.
-2. When little is left, the new leader asks for the fence: the former one answers for the partition no more as soon as
-   it sees that, and only then gives out the rest.
-3. The new leader says that it has all rows durably; the catalog makes it the leader, with a new placement epoch, so
-   that the leader epoch grows. The former one removes its rows.
-Whatever stops in between, the rows of the former leader are whole until step 3, and after the fence nobody answers for
-the partition: a move that cannot go on is taken back, which is a new placement epoch, too, so that every copy that was
+In the embedded engine the rows of a partition are on its leader's disk, so it moves by copy, fence and switch:
+1. The catalog records the move, with a move epoch. The leader goes on serving; the new leader copies the log.
+2. When little is left, the new leader asks for the fence. The former leader stops serving the partition once it sees
+   the fence, and only then hands out the remaining rows.
+3. The new leader reports that it has all rows durably. The catalog makes it the leader, with a new placement epoch, so
+   that the leader epoch grows. The former leader removes its rows.
+Until step 3 the rows of the former leader are complete, whichever step fails. After the fence no leader serves the
+partition, so a move that cannot go on is cancelled. That is a new placement epoch too, so that every copy that was
 begun is older than the placement.
 
-A move is part of its partition's placement, so it ends with its topic. `settle` is what changes of leaders end with:
-partitions without a leader are placed, moves to leaders that are gone or shall be empty are taken back, and partitions
-of leaders that shall be empty move to the live leader that will have least. What a leader has that is gone stays: its
-rows are there.
+A move is part of its partition's placement, so it ends with its topic. Every change of leaders ends with `settle`:
+partitions without a leader are placed, moves to expired or draining leaders are cancelled, and partitions of draining
+leaders move to the live leader that will have the fewest. Partitions of an expired leader stay, because their rows are
+on its disk.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class PlacementDraft:
         return [records.topic(topic) for _, topic in sorted(self._changed.items())]
 
     def settle(self, live: Sequence[int], draining: Sequence[int]) -> None:
-        """See the module's text; `live` are the live leaders, `draining` those that shall be empty."""
+        """See the module docstring; `live` are the live leaders, `draining` the draining ones."""
         can_take = takers(live, draining)
         moves_to = [node_id for node_id in live if node_id not in draining]
         emptied = [node_id for node_id in live if node_id in draining] if moves_to else []

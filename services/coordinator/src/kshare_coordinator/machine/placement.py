@@ -1,7 +1,7 @@
-"""Where new topic partitions go. (Moves: see `partition_moves`; state partitions: see `state_partitions`.)
+"""Placement of new topic partitions. (Moves: see `partition_moves`; state partitions: see `state_partitions`.)
 
-In the embedded engine the data of a partition is on one node's disk. So what is placed stays, even when its node is
-gone, until an administrator moves it; what has no node yet is placed on the live node that has least.
+In the embedded engine the data of a partition is on one node's disk. A placed partition therefore stays, even when its
+node is gone, until an administrator moves it. A partition without a node goes to the live node with the fewest.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def placements(leaders: LeastLoaded, count: int, placement_epoch: int) -> list[P
 
 
 def draining_leaders(state: CoordinatorState) -> list[int]:
-    """The leaders that shall be empty."""
+    """The draining leaders."""
     prefix = records.DRAINING_LEADER
     return sorted(int(name.removeprefix(prefix)) for name in state.texts if name.startswith(prefix))
 
 
 def takers(live: Sequence[int], draining: Sequence[int]) -> list[int]:
-    """The leaders that may get new partitions: those that shall be empty only where there are no others."""
+    """The leaders that may get new partitions; draining leaders only if there are no others."""
     return [node_id for node_id in live if node_id not in draining] or list(live)
 
 

@@ -1,4 +1,4 @@
-"""What topics that came, grew or went mean for groups whose coordinator did not decide that change itself.
+"""Reconciliation of groups with topic changes that their coordinator did not decide itself.
 
 Where one coordinator has everything, CreateTopics, CreatePartitions and DeleteTopics change the groups in the same
 decision. With several, the active one does so for its own groups only; each other coordinator brings its groups in line

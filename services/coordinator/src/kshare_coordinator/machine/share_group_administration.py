@@ -1,8 +1,8 @@
 """AlterShareGroupOffsets, DeleteShareGroupOffsets and the deletion of share groups: the first stage of each.
 
-A decision here only notes what an administrator wants, durably: which share-partitions get which start offset, or whose
-state is to be deleted. The second stage is the shell's: share coordinators and leaders are asked until they have done
-it (`group_state`), also after a restart; then CompleteGroupState says so. A client is answered after the second stage.
+A decision here only records the request durably: the new start offsets of share-partitions, or the state to delete. The
+shell runs the second stage: it calls share coordinators and leaders in a retry loop (`group_state`), also after a
+restart, and ends with CompleteGroupState. A client is answered after the second stage.
 
 Rules, as in GroupMetadataManager and GroupCoordinatorShard of Kafka 4.3.1 unless it says otherwise:
 - Only a group without members may be changed: NON_EMPTY_GROUP. AlterShareGroupOffsets creates a group that does not
@@ -10,8 +10,8 @@ Rules, as in GroupMetadataManager and GroupCoordinatorShard of Kafka 4.3.1 unles
   done creates no group; Kafka creates one when a topic exists but none of the partitions.
 - Topics and partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, each for itself, and so is a topic of
   DeleteShareGroupOffsets that the group has no state of. A topic that is named twice counts once.
-- The state epoch of new start offsets is a new group epoch, so that whoever has the former state is fenced
-  (KAFKA-20910; Kafka 4.3.1 uses the old one).
+- New start offsets get a new state epoch, so that leaders with the former state are fenced (KAFKA-20910; Kafka 4.3.1
+  uses the old one).
 - A start offset below -1 means the first record, as it comes to in Kafka; -1 leaves it to share.auto.offset.reset.
 - While a group is being deleted it can be neither joined nor changed: COORDINATOR_LOAD_IN_PROGRESS.
 """

@@ -1,9 +1,9 @@
-"""A change of one share group in the making, and the records that carry it.
+"""ShareGroupDraft, a pending change of one share group, and the records for it.
 
-A draft starts from the group as it is, is changed by the decisions below, and gives the records of what differs.
-`settle` is a heartbeat's part, and holds the rules of KIP-932 that tie a group together (GroupMetadataManager of Kafka
-4.3.1, whose epochs clients see here step by step):
-- A heartbeat raises the group epoch by one where a subscription or a subscribed topic changed, or where partitions were
+A draft starts from the current group, is changed by the methods below, and yields the records of the differences.
+Heartbeats call `settle`, which implements the group-wide rules of KIP-932 (GroupMetadataManager of Kafka 4.3.1, whose
+sequence of epochs clients see here):
+- A heartbeat raises the group epoch by one if a subscription or a subscribed topic changed, or if partitions were
   initialized that the newest target does not have.
 - Every partition of a subscribed topic is initialized once (see `share_partitions`), beginning with the heartbeat that
   notices it.
@@ -50,7 +50,7 @@ class AssignmentTime(NamedTuple):
 
 
 class ShareGroupDraft:
-    """See the module's text. `members` may be changed by whoever made the draft, until it is settled."""
+    """See the module docstring. The creator of the draft may change `members` until it is settled."""
 
     def __init__(self, group: ShareGroup, topics: TopicLookup, time: AssignmentTime, *, is_new: bool = False) -> None:
         self._old = group
@@ -72,14 +72,14 @@ class ShareGroupDraft:
     # What may happen to a group
 
     def change_topics(self, new: Iterable[str], deleted: Iterable[bytes]) -> None:
-        """Topics by name that came or grew, and ids of deleted ones: what the group has of their state is to go too."""
+        """Applies new or grown topics, by name, and deleted topics, by id, whose state is to be deleted too."""
         self._partitions.delete(deleted)
         changed = {**dict.fromkeys(new), **self._partitions.changed_names}
         if changed.keys() & self._subscribed_names().keys():
             self._topics_changed = True
 
     def remove(self, member_id: str) -> None:
-        """A member that left, or was silent for too long."""
+        """Removes a member that left or whose session expired."""
         del self.members[member_id]
         self._epoch += 1
 
@@ -133,7 +133,7 @@ class ShareGroupDraft:
     # What follows from it
 
     def settle(self) -> None:
-        """A member was heard: epoch, initialization and target follow members, subscriptions and topics."""
+        """Updates epoch, initialization and target from members, subscriptions and topics, at a heartbeat."""
         missing = self._missing()
         is_assigned = self._assignment_epoch >= self._epoch
         if missing or self._topics_changed or (self._has_unassigned and is_assigned) or self._membership_changed():
@@ -183,7 +183,7 @@ class ShareGroupDraft:
             self._assignment_timestamp_ms = self._time.now_ms
 
     def reconcile(self, member_id: str) -> None:
-        """The member was heard: it gets the target and the epoch that the target belongs to."""
+        """Gives the member its target and the epoch of that target, at its heartbeat."""
         if self._assignment_epoch < self._epoch:
             self._bridge(member_id)
         member = self.members[member_id]

@@ -1,15 +1,15 @@
-"""Which share coordinator owns which partition of `__share_group_state`, and how one moves to another node.
+"""Ownership of the partitions of `__share_group_state` by share coordinators, and their moves between nodes.
 
-In the embedded engine the rows of a state partition lie on its owner's disk, so it moves by fence, copy and switch:
-1. The catalog says that it moves, with a new owner epoch. Its owner answers for it no more as soon as it sees that.
-2. The new node copies the rows from the owner, which gives them out only after it has seen the move.
-3. The new node says that it has them durably; the catalog makes it the owner. The former one forgets its rows.
-Whatever stops in between, the owner's rows are whole until step 3, and nobody writes before it: a move that cannot go
-on, because its new node is gone or shall be empty, is taken back by another owner epoch.
+In the embedded engine the rows of a state partition are on its owner's disk, so it moves by fence, copy and switch:
+1. The catalog records the move, with a new owner epoch. The owner stops serving the partition once it sees the move.
+2. The new node copies the rows from the owner, which hands them out only after it has seen the move.
+3. The new node reports that it has the rows durably; the catalog makes it the owner. The former owner drops its rows.
+Until step 3 the owner's rows are complete and no node writes, whichever step fails. A move whose new node is gone or
+draining is cancelled by another owner epoch.
 
-`settle` is what all changes end with: state partitions without an owner get one, those of nodes that shall be empty
-move away, and the rest is balanced by the smallest number of moves. What a node owns that is gone stays: its data is
-there. Only so many move at once, so that the others are served by nodes that have time for them.
+Every change ends with `settle`: state partitions without an owner get one, those of draining nodes move away, and the
+rest is balanced with the fewest moves. Partitions of an expired node stay, because their data is on its disk. The
+number of concurrent moves is limited, so that nodes have capacity to serve the other partitions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CompleteResponse = pb.CompleteStatePartitionMoveResponse
 def settle(
     owners: Mapping[int, Owner], count: int, live: Collection[int], draining: Collection[int], owner_epoch: int
 ) -> list[Owner]:
-    """The owners that change; `live` are the live share coordinators, `draining` those that shall be empty."""
+    """The owners that change; `live` are the live share coordinators, `draining` the draining ones."""
     draft = _Draft(owners, owner_epoch)
     takers = sorted(node_id for node_id in live if node_id not in draining)
     for state_partition, owner in sorted(owners.items()):
@@ -149,7 +149,7 @@ class _Draft:
 
 
 def draining_nodes(state: CoordinatorState) -> list[int]:
-    """The share coordinators that shall be empty."""
+    """The draining share coordinators."""
     prefix = records.DRAINING_SHARE_COORDINATOR
     return sorted(int(name.removeprefix(prefix)) for name in state.texts if name.startswith(prefix))
 
