@@ -88,15 +88,15 @@ class ClassicGroup:
     waiting_joins: int = 0
     """Members whose join waits for its answer."""
     new_member_added: bool = False
-    """Whether somebody joined since the timer of the first rebalance was set."""
+    """Whether a member joined since the timer of the first rebalance was set."""
     initial_delay_ms: int = 0
-    """What that timer was set to."""
+    """The delay that this timer was set to."""
     initial_remaining_ms: int = 0
     """For how much longer the first rebalance may be put off by members that join."""
     subscribed_topics: frozenset[str] | None = None
     """Of all members, where they say so in a form that is known."""
     awaits_rebalance: bool = False
-    """Written: whoever loads the group as it is begins a rebalance at once."""
+    """Persisted: a coordinator that loads the group begins a rebalance at once."""
 
     @property
     def is_empty(self) -> bool:

@@ -1,4 +1,4 @@
-"""The decisions for classic consumer groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and timers that ran out.
+"""Decisions for classic consumer groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and expired timers.
 
 Rules (GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
 - A dynamic member that is not known yet gets an id, and MEMBER_ID_REQUIRED: it must come back with it (KIP-394); older
@@ -10,7 +10,7 @@ Rules (GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
   members is decided in `consumer_groups_classic`; one without members makes room.
 - A sync waits for the leader's assignment. Members heartbeat with their generation and hear REBALANCE_IN_PROGRESS when
   they have to join again.
-- A member that is silent for its session timeout is taken out; a call of it that waits counts as a sign of life.
+- A member without a heartbeat for its session timeout is removed; a waiting call of the member keeps it alive.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Join:
     settings: ClassicSettings
 
     def refused(self, member_id: str, code: ErrorCode) -> JoinDecision:
-        """The group stays as it is."""
+        """An error response that leaves the group unchanged."""
         return Decision((), refused_join(member_id, code))
 
 
@@ -151,7 +151,7 @@ _WITHOUT_MEMBER_ID = (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_MAX
 
 
 def _join_refusal(state: CoordinatorState, request: pb.JoinGroupRequest, settings: ClassicSettings) -> ErrorCode:
-    """What can be refused without looking into the group."""
+    """Validates the request without the group's state."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if not settings.accepts_session_timeout(request.session_timeout_ms):
@@ -181,7 +181,7 @@ def protocols_of(request: pb.JoinGroupRequest) -> tuple[Protocol, ...]:
 
 
 def _has_room(group: ClassicGroup, member_id: str, settings: ClassicSettings) -> bool:
-    """During a rebalance those count who have joined it, else all members (acceptJoiningMember)."""
+    """Whether the group is below its size limit; a rebalance counts only joined members (acceptJoiningMember)."""
     member = group.members.get(member_id)
     is_known = member is not None or member_id in group.pending_members
     if not is_known and len(group.members) + len(group.pending_members) >= settings.max_member_ids:
@@ -358,7 +358,7 @@ def decide_leave(
 
 
 def _leave(draft: ClassicGroupDraft, member_id: str, group_instance_id: str) -> ErrorCode:
-    """The member with the id, or whoever has the group instance id where none is named."""
+    """Removes the member with the id, or without an id the member with the group instance id."""
     group = draft.group
     if not member_id:
         member_id = group.static_members.get(group_instance_id, "")

@@ -1,4 +1,4 @@
-"""What keeps the cluster from serving, by the state of the catalog; see kshare_rpc.cluster_health."""
+"""Problems in the catalog that keep the cluster from serving; see kshare_rpc.cluster_health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a heartbeat or a join does to a consumer group: the group is brought up to date, then the member takes a step.
+"""The common steps of a heartbeat and a join: the consumer group is brought up to date, then the member takes a step.
 
 Members of both protocols do it, each with the requests that it has (`consumer_groups`, `consumer_groups_classic`).
 """

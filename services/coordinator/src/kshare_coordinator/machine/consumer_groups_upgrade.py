@@ -1,4 +1,4 @@
-"""A classic group with members becomes a consumer group of KIP-848, because a member of the new protocol joins.
+"""Upgrade of a classic group with members to a consumer group of KIP-848, when a member of the new protocol joins.
 
 Rules (GroupMetadataManager.convertToConsumerGroup and ConsumerGroup.fromClassicGroup of Kafka 4.3.1):
 - The migration policy allows it, the group is one of consumers, and not larger than a consumer group may be; else

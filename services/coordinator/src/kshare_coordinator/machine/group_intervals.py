@@ -1,4 +1,4 @@
-"""Intervals of share groups and consumer groups: the broker's, and what a group's own configs make of them."""
+"""Intervals of share groups and consumer groups, from a group's own configs within the broker's bounds."""
 
 from __future__ import annotations
 

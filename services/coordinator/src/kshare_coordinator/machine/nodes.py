@@ -4,8 +4,8 @@ A node's epoch comes from one counter that only grows (after Kafka's broker epoc
 incarnation, because the answer was lost, gives the same epoch; a new incarnation replaces the older one at once. The
 lease is the shell's; a node whose lease ran out is removed by a record.
 
-A leader reports the highest leader epoch on its disk, and gets a node epoch above it. If the coordinator's store was
-restored from an older copy, its counter would otherwise reuse epochs that records in the logs already have.
+A leader reports the highest leader epoch on its disk, and gets a node epoch above it. If the coordinator's store
+is an older copy, its counter would otherwise reuse epochs that records in the logs already have.
 """
 
 from __future__ import annotations

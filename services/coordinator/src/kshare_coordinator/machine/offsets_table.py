@@ -29,7 +29,7 @@ class PendingKey(NamedTuple):
 
 @dataclass(slots=True)
 class OffsetTable:
-    """See the module's text. `put_…` with None takes the row away; only replay calls them."""
+    """See the module docstring. `put_…` with None removes the row; only replay calls these methods."""
 
     committed: dict[str, dict[TopicPartition, OffsetCommitValue]] = field(default_factory=dict)
     """By group id."""

@@ -3,8 +3,8 @@
 The order of checks is Kafka's: the topics, the group id, the transaction, the group. From version 5 on the request adds
 the group to the transaction itself (KIP-890); the transaction is left as it was where nothing could be committed.
 
-Where another coordinator has the transactions, it is asked first, and what it says comes with the command; a group that
-it added to the transaction stays there, though nothing may be committed then.
+If another coordinator has the transactions, it is asked first, and its answer comes with the command. A group that it
+added to the transaction stays there, even if nothing is committed then.
 """
 
 from __future__ import annotations
