@@ -1,11 +1,12 @@
 """The delivery history: what happened to records of share-partitions, as records of `__share_delivery_history`.
 
-What is written is said by `kshare_core.delivery_history`. On with kshare.delivery.history.enable; nobody ever waits
-for it. The way of an event: a served share-partition tells its `PartitionHistory` (`partition_history`), which makes it
-text at once (`event_text`) and puts it into the node's `HistoryBuffer` (`buffer`); where that is full the event is
-dropped, and its number is missing. A few times a second the `HistoryPublisher` (`publisher`) takes what is there, makes
-the topic where it is missing, and sends a record for each share-partition to the leaders of the topic's partitions, as
-ordinary Produce calls. `DeliveryHistory` (`delivery_history`) hands out the parts, and keeps the numbers (`numbers`).
+`kshare_core.delivery_history` defines the format. kshare.delivery.history.enable turns the history on; no request ever
+waits for it. The path of an event: a served share-partition calls its `PartitionHistory` (`partition_history`), which
+encodes the event (`event_text`) at once and adds it to the node's `HistoryBuffer` (`buffer`). If it is full, the event
+is dropped, and its sequence number is missing. A few times a second the `HistoryPublisher` (`publisher`) takes all
+buffered events, creates the topic if it is missing, and sends a record per share-partition to the leaders of the
+topic's partitions, as ordinary Produce calls. `DeliveryHistory` (`delivery_history`) creates the parts and keeps the
+numbers (`numbers`).
 
-Nothing is told of share-partitions of the history topic itself: a share group that reads it would never be done.
+Share-partitions of the history topic itself have no history: a share group that reads it would create events endlessly.
 """

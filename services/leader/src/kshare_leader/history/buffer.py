@@ -1,9 +1,8 @@
-"""Events that wait to be published, of all share-partitions of a node.
+"""The buffer of events that wait to be published, for all share-partitions of a node.
 
-A segment is what becomes one record of the topic: consecutive events of one share-partition. An event that finds no
-room is dropped and counted, and keeps its number, so that a reader sees that one is missing; the next event begins a
-segment.
-Segments that were taken count against the limit until they are stored or given up.
+A segment holds the events of one future record: consecutive events of one share-partition. An event that does not fit
+is dropped and counted. Its number is not reused, so that a reader sees that an event is missing; the next event begins
+a new segment. Segments that were taken count against the limit until they are stored or given up.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Segment:
 
     def __init__(self, key: bytes, before: str, first_sequence: int, after: str) -> None:
         self.key = key
-        """The record's."""
+        """The record's key."""
         self._before = before
         self.first_sequence = first_sequence
         self._after = after
@@ -31,12 +30,12 @@ class Segment:
         self.is_taken = False
 
     def value(self) -> bytes:
-        """The record's."""
+        """The record's value."""
         return f"{self._before}{self.first_sequence}{self._after}{','.join(self.events)}]}}".encode()
 
 
 class HistoryBuffer:
-    """See the module's text. `wake` is called with whether there is so much that it should go at once."""
+    """See the module docstring. `wake` is called with whether the buffer should be flushed at once."""
 
     def __init__(self, *, limit_bytes: int, counts: HistoryCounts, wake: Callable[[bool], None]) -> None:
         self._limit_bytes = limit_bytes
@@ -45,24 +44,24 @@ class HistoryBuffer:
         self._waiting: list[Segment] = []
         self._waiting_bytes = 0
         self.size_bytes = 0
-        """Of what waits, and of what was taken and is not released."""
+        """The size of waiting segments, and of taken ones that are not released."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether an event of this size may be added; counts it as dropped where not."""
+        """Whether an event of this size fits; counts it as dropped if not."""
         if self.size_bytes + size_bytes <= self._limit_bytes:
             return True
         self._counts.dropped += 1
         return False
 
     def begin(self, segment: Segment) -> None:
-        """A segment whose events are to be published; it stays open until it is taken."""
+        """Adds a new segment, which stays open until it is taken."""
         self._waiting.append(segment)
 
     def grown(self, size_bytes: int) -> None:
-        """An event was added to an open segment."""
+        """Counts an event that was added to an open segment."""
         self.size_bytes += size_bytes
         self._waiting_bytes += size_bytes
         counts = self._counts
@@ -71,7 +70,7 @@ class HistoryBuffer:
         self._wake(self._waiting_bytes >= FLUSH_BYTES)
 
     def take(self) -> list[Segment]:
-        """All that wait, in the order in which they began; `release` their sizes when they are stored or given up."""
+        """Removes and returns all waiting segments, oldest first; `release` their sizes once stored or given up."""
         taken, self._waiting = self._waiting, []
         self._waiting_bytes = 0
         for segment in taken:
@@ -79,7 +78,7 @@ class HistoryBuffer:
         return taken
 
     def release(self, size_bytes: int) -> None:
-        """Of what was taken, so much is stored or given up."""
+        """Frees the size of taken segments that are stored or given up."""
         self.size_bytes -= size_bytes
         self._counts.buffer_bytes = self.size_bytes
 
@@ -98,7 +97,7 @@ class EventStream:
         self._segment: Segment | None = None
 
     def add(self, text: str) -> None:
-        """Adds an event, or drops it where there is no room."""
+        """Adds an event, or drops it if the buffer is full."""
         number = self._number
         sequence = number.next
         number.next = sequence + 1
@@ -116,5 +115,5 @@ class EventStream:
         buffer.grown(size_bytes)
 
     def end(self) -> None:
-        """There will be no more."""
+        """Ends the stream."""
         self._number.is_used = False

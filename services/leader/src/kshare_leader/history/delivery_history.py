@@ -1,4 +1,4 @@
-"""The delivery history of a node as one object: each share-partition that is served gets its part of it."""
+"""The delivery history of a node, which creates the `PartitionHistory` of each served share-partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kshare_rpc.catalog import CatalogView
 
 
 class DeliveryHistory:
-    """See the module's text. `node_epoch` is that of the newest registration; `wall_now_ms` is the wall clock."""
+    """See the module docstring. `node_epoch` is that of the newest registration; `wall_now_ms` is the wall clock."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class DeliveryHistory:
         self._wall_now_ms = wall_now_ms
         self._numbers = Numbers(NUMBERS_LIMIT)
         self._incarnation = -1
-        """The node epoch when the first share-partition was loaded: the numbers go on through later registrations."""
+        """The node epoch when the first share-partition was loaded; numbers continue across later registrations."""
 
     def begin(
         self, key: SharePartitionKey, leader_epoch: int, delivery_count_limit: Callable[[], int]
     ) -> PartitionHistory:
-        """For a share-partition that is served from now on; a silent one where nothing is to be told of it."""
+        """The history of a newly served share-partition; SILENT if it has none."""
         topic = self._view().topics_by_id.get(key.topic_id)
         if topic is None or topic.name == HISTORY_TOPIC:
             return SILENT

@@ -1,6 +1,6 @@
-"""Events as they stand in a record's `events`: JSON, written field by field, because there may be thousands a second.
+"""The JSON encoding of events in a record's `events`, written field by field, as there may be thousands a second.
 
-Each function gives the text that `kshare_core.delivery_history` reads as the same event. All of it is ASCII, so its
+Each function returns the text that `kshare_core.delivery_history` reads as the same event. All of it is ASCII, so its
 length is its size. `member` is a member id as JSON text (`as_json`).
 """
 
@@ -26,7 +26,7 @@ STATE_NAMES = {
 
 @lru_cache(maxsize=MEMBERS_CACHED)
 def as_json(text: str) -> str:
-    """Quoted, and ASCII only."""
+    """A JSON string, ASCII only."""
     return json.dumps(text)
 
 
@@ -58,7 +58,7 @@ def of_run(
     lock_deadline_ms: int | None = None,
     dead_letter_topic: str = "",
 ) -> str:
-    """Any event that has a run; what is empty or None is left out."""
+    """Any event that has a run; empty fields and None are left out."""
     more = f',"member_id":{member}' if member else ""
     if lock_deadline_ms is not None:
         more += f',"lock_deadline_ms":{lock_deadline_ms}'
@@ -81,7 +81,7 @@ def unloaded(time_ms: int, reason: str) -> str:
 
 
 def loaded(time_ms: int, start_offset: int, runs: Iterable[Run], reason: str) -> str:
-    """`runs` are the window's, just loaded; `reason` is empty where there is none."""
+    """`runs` are the window's, just loaded; `reason` is empty if there is none."""
     listed = ",".join(
         f'[{run.first_offset},{run.last_offset},"{STATE_NAMES[run.state]}",{run.delivery_count}]' for run in runs
     )

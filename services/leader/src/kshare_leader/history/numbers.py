@@ -1,7 +1,7 @@
-"""The numbers that events have: they go on where a share-partition leaves memory and comes back.
+"""Sequence numbers of events, which continue when a share-partition is unloaded and loaded again.
 
-Only so many share-partitions are remembered. One that is not served makes room; when it comes back it begins above
-every number that was ever forgotten. That looks like a loss, and nobody can tell any more whether it is one.
+The number of remembered share-partitions is limited; one that is not served is evicted. When it is loaded again, it
+begins above every evicted number. To a reader this looks like a loss, and cannot be told from one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Number:
 
 
 class Numbers:
-    """See the module's text."""
+    """See the module docstring."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -28,13 +28,13 @@ class Numbers:
         self._first = 0
 
     def of(self, key: SharePartitionKey) -> Number:
-        """To be called when it is served from now on; it is used until its `is_used` is set to False."""
+        """The number of a newly served share-partition; it is in use until its `is_used` is set to False."""
         number = self._known.pop(key, None)
         if number is None:
             self._make_room()
             number = Number(self._first)
         number.is_used = True
-        self._known[key] = number  # the last that makes room
+        self._known[key] = number  # the last to be evicted
         return number
 
     def _make_room(self) -> None:

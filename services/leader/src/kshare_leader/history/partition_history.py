@@ -1,7 +1,7 @@
-"""What one served share-partition tells of itself, from its loading to its end; see `history` for where it goes.
+"""The history of one served share-partition, from loading to unloading; see `history` for the path of its events.
 
-Each method is called right after what it tells took effect, so the order of calls is the order of events. Nothing here
-waits or fails.
+Each method is called right after the change that it records took effect, so the order of calls is the order of events.
+No method waits or fails.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REASONS = {
 
 
 class _Told(NamedTuple):
-    """How a fact is told: as `event` with `reason`, and `archived` with `at_limit` where it archived the records."""
+    """The events for a fact: `event` with `reason`, and `archived` with `at_limit` if it archived the records."""
 
     event: EventType
     reason: str = ""
@@ -62,13 +62,13 @@ _TOLD = {
     Event.BELOW_LOG_START: _Told(EventType.ARCHIVED, REASON_BELOW_LOG_START),
     Event.DEAD_LETTERED: _Told(EventType.ARCHIVED),
 }
-"""All events of the machine's table but ACQUIRE, which is told by what the fetch took."""
+"""All events of the machine's table except ACQUIRE, which `acquired` records."""
 
 
 class PartitionHistory:
-    """See the module's text. `wall_now_ms` is the wall clock; `open_stream` is told the state epoch.
+    """See the module docstring. `wall_now_ms` is the wall clock; `open_stream` gets the state epoch.
 
-    `open_stream` None: nothing is told. `delivery_count_limit` is share.delivery.count.limit of the group now.
+    `open_stream` None: no history. `delivery_count_limit` returns the group's current share.delivery.count.limit.
     """
 
     __slots__ = ("_delivery_count_limit", "_open_stream", "_start_offset", "_stream", "_wall_now_ms")
@@ -84,15 +84,15 @@ class PartitionHistory:
         self._wall_now_ms = wall_now_ms
         self._delivery_count_limit = delivery_count_limit
         self._stream: EventStream | None = None
-        """None before it is loaded and after it ended: then there is nothing to tell."""
+        """None before loading and after unloading: then no events are recorded."""
         self._start_offset = -1
 
     def loaded(
         self, machine: SharePartition, state_epoch: int, reset: str = "", truncation_leader_epoch: int = 0
     ) -> None:
-        """Its state was read; `reset` is share.auto.offset.reset where that gave the start offset.
+        """Records that the state was read; `reset` is share.auto.offset.reset if that gave the start offset.
 
-        `truncation_leader_epoch` is that of the state's newest truncation, 0 where there was none.
+        `truncation_leader_epoch` is that of the state's newest truncation, 0 if there was none.
         """
         if self._open_stream is None:
             return
@@ -103,14 +103,14 @@ class PartitionHistory:
         self._stream.add(event_text.loaded(self._wall_now_ms(), machine.start_offset, machine.runs(), reason))
 
     def unloaded(self, reason: str) -> None:
-        """It is not served any more, for the Kafka error of this name."""
+        """Records that it is no longer served; `reason` is the name of the Kafka error."""
         if self._stream is not None:
             self._stream.add(event_text.unloaded(self._wall_now_ms(), reason))
             self._stream.end()
             self._stream = None
 
     def acquired(self, limits: FetchLimits, records: Sequence[AcquiredRecords], batches: Sequence[StoredBatch]) -> None:
-        """What one fetch took, and the batches that hold it; both ascend."""
+        """Records what one fetch acquired; `batches` contain the records, and both ascend."""
         if self._stream is None or not records:
             return
         now_ms = self._wall_now_ms()
@@ -121,21 +121,21 @@ class PartitionHistory:
             self._stream.add(event_text.acquired(now_ms, first, last, delivery_count, member, appended_ms, deadline_ms))
 
     def changed(self, machine: SharePartition, loop_now_ms: Callable[[], int]) -> None:
-        """What took effect since the last call is told; `loop_now_ms` is the clock of lock deadlines."""
+        """Records the facts since the last call; `loop_now_ms` is the clock of lock deadlines."""
         if self._stream is not None and (facts := machine.facts.take()):
             now_ms, lock_now_ms = self._wall_now_ms(), loop_now_ms()
             for fact in facts:
                 self._tell(self._stream, fact, now_ms, lock_now_ms)
 
     def start_offset_moved(self, start_offset: int, log_start_offset: int) -> None:
-        """The start offset that a restart would find, which may be the same as before."""
+        """Records the durable start offset, if it moved."""
         if self._stream is not None and start_offset > self._start_offset:
             self._start_offset = start_offset
             reason = REASON_BELOW_LOG_START if start_offset <= log_start_offset else REASON_DELIVERIES_ENDED
             self._stream.add(event_text.start_offset_moved(self._wall_now_ms(), start_offset, reason))
 
     def dead_lettered(self, archiving: Iterable[ArchivingRun], stored: Sequence[OffsetRun], topic: str) -> None:
-        """Dead letters of `stored` are in `topic`; `archiving` are the runs that waited for theirs. Both ascend."""
+        """Records that dead letters of `stored` are in `topic`; `archiving` are the waiting runs. Both ascend."""
         if self._stream is None:
             return
         now_ms = self._wall_now_ms()
@@ -177,18 +177,18 @@ class PartitionHistory:
             stream.add(text)
 
     def _reason(self, why: ArchivingReason | None, delivery_count: int) -> str:
-        """As `machine.archiving`: after a restart only the count can tell."""
+        """The reason, as in `machine.archiving`: after a restart only the delivery count tells it."""
         if why is not None:
             return REASONS[why]
         return REASON_DELIVERY_COUNT_LIMIT if delivery_count >= self._delivery_count_limit() else REASON_REJECTED
 
 
 SILENT = PartitionHistory(open_stream=None, wall_now_ms=lambda: 0, delivery_count_limit=lambda: 0)
-"""Of a share-partition of which nothing is told."""
+"""The history of a share-partition without one."""
 
 
 def _joined(records: Sequence[AcquiredRecords]) -> Sequence[AcquiredRecords]:
-    """Entries next to each other with the same count, as one: an answer has one for each batch."""
+    """Joins adjacent entries with the same delivery count, as a response has one per batch."""
     if len(records) == 1:
         return records
     wider = [records[0]]
@@ -202,7 +202,7 @@ def _joined(records: Sequence[AcquiredRecords]) -> Sequence[AcquiredRecords]:
 
 
 def append_time_ms(batches: Sequence[StoredBatch], offset: int) -> int | None:
-    """What the header of the batch that holds `offset` says of its first record: its time, by either timestamp type."""
+    """The first record's timestamp, of either type, from the header of the batch that contains `offset`."""
     index = bisect_left(batches, offset, key=_last_offset)
     if index == len(batches):
         return None

@@ -1,9 +1,10 @@
-"""Sends what the buffer holds to `__share_delivery_history`, in the background.
+"""The background publisher of buffered events to `__share_delivery_history`.
 
-One round is under way at most: it makes the topic where it is missing, sorts the segments by partition, and sends a
-batch for each partition to the partition's leader, which may be this node, by Produce. What was not stored is sent
-again, with pauses up to RETRY_INTERVAL_MAX_MS; meanwhile the buffer fills and then drops. A batch whose answer was lost
-is sent again, too, and may then be there twice. What the leader will never take is dropped and counted.
+At most one round is in flight. It creates the topic if it is missing, sorts the segments by partition, and sends a
+batch per partition to the partition's leader, which may be this node, by Produce. Batches that were not stored are
+retried, with a back-off up to RETRY_INTERVAL_MAX_MS; meanwhile the buffer fills and then drops events. A batch whose
+response was lost is retried too, and may then be stored twice. Batches that the leader refuses permanently are dropped
+and counted.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ _REFUSED = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
     }
 )
-"""Answers that would be the same another time."""
+"""Error codes that a retry would not change."""
 
 
 class _CannotPublish(Exception):
-    """The round did not store everything and is made again; the text says why."""
+    """A round did not store everything and is retried; the text says why."""
 
 
 class _Record(NamedTuple):
-    """A record of the topic that is to be sent; `size_bytes` is what it takes of the buffer."""
+    """A record to be sent to the topic; `size_bytes` is its size in the buffer."""
 
     key: bytes
     value: bytes
@@ -65,7 +66,7 @@ class _Record(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """The first `records` of a lane, which are that many."""
+    """A record batch with the first `records` records of a lane."""
 
     partition: int
     records: int
@@ -73,10 +74,10 @@ class _Batch(NamedTuple):
 
 
 class HistoryPublisher:
-    """See the module's text. To be made and used on one event loop.
+    """See the module docstring. Created and used on one event loop.
 
-    `channel` gives the channel to a leader's address; `coordinator` the one to the coordinator; `wait_for_version`
-    waits until the catalog's view has a version, for some milliseconds.
+    `channel` returns the channel to a leader's address, `coordinator` the one to the coordinator. `wait_for_version`
+    waits until the catalog's view has a version, with a timeout in milliseconds.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class HistoryPublisher:
             limit_bytes=configs.integer("kshare.delivery.history.buffer.bytes"), counts=counts, wake=self._wake
         )
         self._lanes: dict[int, deque[_Record]] = {}
-        """By partition of the topic; none is empty."""
+        """Records to send, by partition of the topic; no lane is empty."""
         self._lanes_of = (b"", 0)
         """The topic id and number of partitions by which the lanes were sorted."""
         self._timer: asyncio.TimerHandle | None = None
@@ -116,7 +117,7 @@ class HistoryPublisher:
         self._stopped = False
 
     async def stop(self) -> None:
-        """Tries for STOP_TIMEOUT_MS to send what is there; the rest is lost."""
+        """Tries for STOP_TIMEOUT_MS to send the buffered events; the rest is lost."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -133,10 +134,10 @@ class HistoryPublisher:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
-    # When
+    # Scheduling
 
     def _wake(self, at_once: bool) -> None:
-        """An event came; called often, so it looks first at what is nearly always true."""
+        """Schedules a round for a new event; called often, so it checks the most common case first."""
         if self._timer is not None and not at_once:
             return
         if self._round_task is None and not self._stopped:
@@ -214,7 +215,7 @@ class HistoryPublisher:
             raise _CannotPublish(str(failure)) from failure
 
     def _sort_in(self, topic: coordinator_pb2.Topic) -> None:
-        """Puts everything into the lane of its partition, behind what is there."""
+        """Appends all buffered records to the lanes of their partitions."""
         count = len(topic.partitions)
         records = [
             _Record(segment.key, segment.value(), len(segment.events), segment.size_bytes)
@@ -229,7 +230,7 @@ class HistoryPublisher:
             self._lanes.setdefault(partition, deque()).append(record)
 
     async def _send(self, topic: coordinator_pb2.Topic) -> None:
-        """A batch for each partition; raises _CannotPublish at the end where some were not stored."""
+        """Sends a batch for each partition; raises _CannotPublish at the end if some were not stored."""
         view = self._view()
         problems: list[str] = []
         by_address: dict[str, list[_Batch]] = {}
@@ -265,7 +266,7 @@ class HistoryPublisher:
         return _Batch(partition, writer.count, writer.build())
 
     async def _produce(self, topic_id: bytes, address: str, batches: list[_Batch]) -> list[str]:
-        """What went wrong and may go right another time."""
+        """Sends batches to a leader; returns the problems that a retry may solve."""
         request = leader_pb2.ProduceRequest(acks=-1, timeout_ms=PRODUCE_TIMEOUT_MS)
         for batch in batches:
             request.partitions.add(topic_id=topic_id, partition=batch.partition, records_length=len(batch.data))
@@ -292,7 +293,7 @@ class HistoryPublisher:
         return found
 
     def _finish(self, batch: _Batch) -> int:
-        """Forgets the batch's records, which are stored or given up; how many events they had."""
+        """Removes the batch's records, which are stored or given up; returns their number of events."""
         lane = self._lanes[batch.partition]
         done = [lane.popleft() for _ in range(batch.records)]
         if not lane:
