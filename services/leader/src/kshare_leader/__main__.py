@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 def build(environment: Environment, network: Network, settings: ProcessSettings) -> LeaderNode:
-    """The node that the process runs; SettingsError names what is missing, unknown or has a bad value."""
+    """Builds the node of the process; raises SettingsError for a missing, unknown or invalid setting."""
     if settings.coordinator_address is None:
         raise SettingsError(
             "--coordinator-address (or KSHARE_COORDINATOR_ADDRESS) is missing: the coordinator's host:port"

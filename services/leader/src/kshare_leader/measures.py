@@ -1,11 +1,11 @@
-"""What a leader counts while it works: plain numbers, some for each call or batch and none for each record.
+"""The counters behind a leader's metrics: plain numbers, updated per call or batch and never per record.
 
-`LeaderMeasures` hands out one object for each topic, share-partition, group and topic of a group, and group, which
-whoever does the work adds to. They stay when a share-partition leaves memory, so that its counters go on and its lag is
-still known; they go when its topic is gone, when another node leads the partition, or when an administrator replaced
-the state. `measures_reading` shows them.
+`LeaderMeasures` has one object per topic, per share-partition, per topic of a group, and per group; the code that does
+the work adds to these. They stay when a share-partition is unloaded, so that its counters continue and its lag is still
+known. They are dropped when its topic is deleted, when another node leads the partition, or when an administrator
+replaced the state. `measures_reading` exposes them as metrics.
 
-What was acknowledged counts when it is durable.
+Acknowledgements are counted when they are durable.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kshare_leader.machine.state_write import NONE_ENDED, EndedDeliveries
 DELIVERY_BOUNDS = (1, 2, 3, 4, 5, 10)
 AGE_BOUNDS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0, 86_400.0)
 SHARE_PARTITIONS_KEPT_LIMIT = 20_000
-"""Share-partitions with counts; the oldest that is not in memory makes room for another one."""
+"""The limit of share-partitions with counts; beyond it the oldest one that is not in memory is evicted."""
 GROUPS_KEPT_LIMIT = 20_000
-"""The same of groups, and of topics of groups."""
+"""The same limit for groups, and for topics of groups."""
 SAMPLES_PER_ACKNOWLEDGEMENT = 16
-"""Of how many batches of one request the time from append to accept is looked up; each stands for its neighbours."""
+"""The batches per request whose append-to-accept time is sampled; each stands for its neighbours."""
 
 _ACCEPT = bytes([AcknowledgeType.ACCEPT])
 
 
 class TopicCounts:
-    """Of one topic's partitions here."""
+    """Counters of one topic's partitions on this leader."""
 
     __slots__ = (
         "batches_in",
@@ -59,7 +59,7 @@ class TopicCounts:
         self.share_fetch_bytes_out = 0
 
     def numbers(self) -> list[float]:
-        """All of them, for a limit on how many topics are shown."""
+        """All counters, to sum up topics beyond the limit of exposed topics."""
         return [getattr(self, name) for name in TOPIC_NUMBERS]
 
 
@@ -70,7 +70,7 @@ TOPIC_NUMBERS = (
 
 
 class GroupTopicCounts:
-    """Of one topic in one share group: by how often records were delivered, and how old they were when accepted."""
+    """Distributions of one topic in one share group: delivery counts of records, and their age when accepted."""
 
     __slots__ = ("accept_age_s", "deliveries")
 
@@ -80,7 +80,7 @@ class GroupTopicCounts:
 
 
 class GroupCounts:
-    """Of one share group: how long its calls took, in seconds."""
+    """Durations of one share group's calls, in seconds."""
 
     __slots__ = ("acknowledge_s", "fetch_s", "fetch_waited_s")
 
@@ -91,41 +91,41 @@ class GroupCounts:
 
 
 class HistoryCounts:
-    """Of the delivery history: events that were taken, and what became of them."""
+    """Counters of the delivery history: its events and their outcomes."""
 
     __slots__ = ("buffer_bytes", "dropped", "events", "failures", "published", "published_bytes")
 
     def __init__(self) -> None:
         self.events = 0
-        """Put into the buffer."""
+        """Events added to the buffer."""
         self.dropped = 0
-        """Events that found no room, or that the topic's leader does not take."""
+        """Events that did not fit into the buffer, or that the topic's leader refused."""
         self.published = 0
         """Events that are stored in the topic."""
         self.published_bytes = 0
         """Record batches, compressed."""
         self.failures = 0
-        """Calls that stored nothing and are tried again."""
+        """Failed rounds, which are retried."""
         self.buffer_bytes = 0
 
 
 class Progress(NamedTuple):
-    """Where a share-partition stood: what lies below `start_offset` is done, and so many records from there on."""
+    """The progress of a share-partition: its start offset, and the number of done records from there on."""
 
     start_offset: int
     delivery_complete_count: int
 
 
 class _Acknowledged:
-    """What one state write carries of acknowledgements."""
+    """The acknowledgements in one state write."""
 
     __slots__ = ("accepted_samples", "records")
 
     def __init__(self) -> None:
         self.records = [0, 0, 0, 0, 0]
-        """By acknowledge type."""
+        """Record counts by acknowledge type."""
         self.accepted_samples: list[tuple[int, int]] = []
-        """An accepted offset, and for how many accepted records it stands."""
+        """Accepted offsets, each with the number of accepted records that it stands for."""
 
     def add(self, batches: Sequence[AcknowledgementBatch]) -> None:
         records = self.records
@@ -148,7 +148,7 @@ class _Acknowledged:
 
 
 class ShareCounts:
-    """Of one share-partition. The served partition tells what happens; the numbers never fall."""
+    """Counters of one share-partition, updated by the served partition; they never decrease."""
 
     __slots__ = (
         "_in_flight",
@@ -184,21 +184,21 @@ class ShareCounts:
         self.acquired = 0
         self.taken_back = 0
         self.acknowledged = [0] * (max(AcknowledgeType) + 1)
-        """Durable ones, by acknowledge type."""
+        """Durable acknowledgements by acknowledge type."""
         self.ended = EndedDeliveries()
         self.dead_letters = 0
         self.dead_letters_given_up = 0
         self.truncated = 0
         self.progress: Progress | None = None
-        """When it left memory last, or as it was stored; None: nothing is known. Out of date while it is loaded."""
+        """The progress at the last unloading, or as stored; None if unknown. Out of date while loaded."""
         self.progress_moment = 0
-        """Of `LeaderMeasures.next_moment`, when `progress` was known."""
+        """The `LeaderMeasures.next_moment` at which `progress` was known."""
         self._next_moment = next_moment
         self._pending: _Acknowledged | None = None
         self._in_flight: _Acknowledged | None = None
 
     def note_acquired(self, records: Iterable[AcquiredRecords]) -> None:
-        """The entries of an answer, each of them as many records as one client batch may have."""
+        """Counts the entries of a response, each of which has up to as many records as a client batch may have."""
         fresh = 0
         for first, last, delivery_count in records:
             count = last - first + 1
@@ -212,15 +212,15 @@ class ShareCounts:
             self.group_topic.deliveries.observe(1, fresh)
 
     def note_taken_back(self, records: Iterable[AcquiredRecords]) -> None:
-        """Acquisitions that nobody saw."""
+        """Counts acquisitions that were undone, as their response was not delivered."""
         self.taken_back += sum([last - first + 1 for first, last, _ in records])
 
     def note_truncated(self, offsets: int) -> None:
-        """The state of so many offsets was dropped, because the log does not have their records."""
+        """Counts offsets whose state was truncated, because the log does not have their records."""
         self.truncated += offsets
 
     def note_acknowledged(self, batches: Sequence[AcknowledgementBatch], *, is_stored: bool) -> None:
-        """The batches were applied; `is_stored` says that a write must carry them, else there was nothing to store."""
+        """Counts applied batches: with the write that carries them if `is_stored`, else at once."""
         if is_stored:
             if self._pending is None:
                 self._pending = _Acknowledged()
@@ -231,11 +231,11 @@ class ShareCounts:
             self._count(at_once)
 
     def write_began(self) -> None:
-        """All that was acknowledged until now goes with this write."""
+        """Assigns all acknowledgements until now to this write."""
         self._in_flight, self._pending = self._pending, None
 
     def write_ended(self, ended: EndedDeliveries | None) -> None:
-        """The write is durable and ended these deliveries, too; None: it had no effect."""
+        """Counts a durable write and the deliveries that it ended; None: the write had no effect."""
         carried, self._in_flight = self._in_flight, None
         if ended is None:
             return
@@ -245,7 +245,7 @@ class ShareCounts:
             self.ended = self.ended.and_also(**ended._asdict())
 
     def note_dropped(self, progress: Progress | None) -> None:
-        """It leaves memory; what was not durable did not happen. None: it was not loaded."""
+        """Drops counts of changes that were not durable, at unloading. None: it was not loaded."""
         self._pending = self._in_flight = None
         if progress is not None:
             self.progress, self.progress_moment = progress, self._next_moment()
@@ -262,7 +262,7 @@ class ShareCounts:
 
 
 class LeaderMeasures:
-    """See the module's text. `now` is a steady clock in seconds."""
+    """See the module docstring. `now` is a monotonic clock in seconds."""
 
     def __init__(self) -> None:
         self.now: Callable[[], float] = no_clock
@@ -277,10 +277,10 @@ class LeaderMeasures:
         self.is_kept: Callable[[SharePartitionKey], bool] = lambda key: False
         """Whether a share-partition is in memory, so that its counts must stay."""
         self.next_moment = itertools.count(1).__next__
-        """Numbers of moments, to tell what was known first."""
+        """A logical clock that orders progress by its age."""
         self._forgotten_moment = 0
         self.on_forgotten: Callable[[], None] = lambda: None
-        """Called when the state of a share-partition is another one now."""
+        """Called when the state of a share-partition was replaced."""
 
     # Logs
 
@@ -289,7 +289,7 @@ class LeaderMeasures:
 
     @contextmanager
     def log_write(self) -> Iterator[None]:
-        """Around one write of appends."""
+        """Measures one write of appends."""
         started_at = self.now()
         try:
             yield
@@ -300,7 +300,7 @@ class LeaderMeasures:
             self.log_write_s.observe(self.now() - started_at)
 
     def appended(self, key: TopicPartition, first_offset: int, end_offset: int, batches: int, size_bytes: int) -> None:
-        """Batches are durable and readable."""
+        """Counts batches that are durable and readable."""
         topic = self.of_topic(key.topic_id)
         topic.records_in += end_offset - first_offset
         topic.batches_in += batches
@@ -308,7 +308,7 @@ class LeaderMeasures:
         self._times_of(key, first_offset).note(end_offset, self.now())
 
     def logs_closed(self, keys: Mapping[TopicPartition, object]) -> None:
-        """Another node may append from now on, or the topics are gone."""
+        """Drops counts of closed logs: another node may append now, or the topics are deleted."""
         if not keys:
             return
         for key in keys:
@@ -317,7 +317,7 @@ class LeaderMeasures:
             del self.share_partitions[share_key]
 
     def topic_removed(self, topic_id: bytes) -> None:
-        """Its logs were closed before."""
+        """Drops a deleted topic's counts, after its logs were closed."""
         self.topics.pop(topic_id, None)
 
     def _times_of(self, key: TopicPartition, end_offset: int) -> AppendTimes:
@@ -326,7 +326,7 @@ class LeaderMeasures:
     # Share-partitions
 
     def of_share_partition(self, key: SharePartitionKey, log_end_offset: int) -> ShareCounts:
-        """Its counts, with the append times of the log that is open now."""
+        """The share-partition's counts, with the append times of the log that is open now."""
         append_times = self._times_of(key.topic_partition, log_end_offset)
         counts = self.share_partitions.get(key)
         if counts is None:
@@ -338,7 +338,7 @@ class LeaderMeasures:
         return counts
 
     def forget_share_partition(self, key: SharePartitionKey) -> None:
-        """Its state is another one now: what is known of it is not true any more."""
+        """Drops the counts of a share-partition whose state was replaced."""
         self.share_partitions.pop(key, None)
         self._forgotten_moment = self.next_moment()
         self.on_forgotten()

@@ -1,8 +1,8 @@
-"""What a scrape sees of a leader.
+"""The metrics of a leader, as read by a scrape.
 
 Share-partitions, topics, groups and topics of groups have samples of their own up to a limit each
 (kshare.metrics.share.partitions.limit, kshare.metrics.topics.limit); of share-partitions and groups those with the
-largest lag, of topics the largest logs. The others are summed up under "(others)"; see `capped_series`.
+largest lag, of topics the largest logs. The others are added up under "(others)"; see `capped_series`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ THINGS_PER_TURN = 200
 
 
 class MeasuredLogs(Protocol):
-    """What a scrape asks of the logs; see PartitionLogs."""
+    """The part of PartitionLogs that a scrape uses."""
 
     @property
     def offline_count(self) -> int: ...
@@ -51,7 +51,7 @@ class MeasuredLogs(Protocol):
 
 
 class LeaderParts(NamedTuple):
-    """The running parts of a leader that a scrape looks at."""
+    """The running parts of a leader that a scrape reads."""
 
     view: CatalogView
     store: KeyValueStore
@@ -60,7 +60,7 @@ class LeaderParts(NamedTuple):
 
 
 class _Gauges(NamedTuple):
-    """Of one share-partition, or of several together."""
+    """Gauges of one share-partition, or of several added up."""
 
     lag: int = 0
     acquired: int = 0
@@ -79,7 +79,7 @@ class _Gauges(NamedTuple):
 
 
 class LeaderSource:
-    """See the module's text; `parts` gives what runs, None before the start and after the end."""
+    """See the module docstring; `parts` returns the running parts, None before the start."""
 
     def __init__(self, measures: LeaderMeasures, configs: Configs, parts: Callable[[], LeaderParts | None]) -> None:
         self._measures = measures
@@ -99,7 +99,7 @@ class LeaderSource:
         self._topics: CappedSeries[bytes] = CappedSeries(topic_limit, len(TOPIC_NUMBERS))
 
     async def prepare(self) -> None:
-        """Looks at everything, some hundred things in a turn of the event loop."""
+        """Reads all parts, THINGS_PER_TURN share-partitions or logs per turn of the event loop."""
         readings = Readings()
         measures = self._measures
         readings.add(families.LOG_WRITE_SECONDS, measures.log_write_s)
@@ -111,7 +111,7 @@ class LeaderSource:
         self._found = readings
 
     def read(self, readings: Readings) -> None:
-        """What `prepare` found."""
+        """Exposes the values that `prepare` read."""
         readings.rows.update(self._found.rows)
 
     async def _read_parts(self, readings: Readings, parts: LeaderParts) -> None:
@@ -261,7 +261,7 @@ def _gauges_of(served: ServedPartition, log: TopicLog, loop_time_ms: int) -> _Ga
 
 
 def _lag(progress: Progress, log: TopicLog) -> int:
-    """What retention removed is nobody's lag."""
+    """The lag, without records that retention removed."""
     if progress.start_offset < log.log_start_offset:
         return log.high_watermark - log.log_start_offset
     return max(0, log.high_watermark - progress.start_offset - progress.delivery_complete_count)

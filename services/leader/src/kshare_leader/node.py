@@ -1,7 +1,7 @@
-"""The whole leader: store, topic logs, share-partitions, catalog and service of one node.
+"""The leader node: its store, topic logs, share-partitions, catalog and service.
 
-It serves before it is registered, because its address is part of the registration; until the first view of the catalog
-is here, and whenever its lease may have run out, every partition is answered with NOT_LEADER_OR_FOLLOWER.
+It serves before it is registered, because its address is part of the registration. Until the first view of the catalog
+arrives, and whenever its lease may have run out, it answers NOT_LEADER_OR_FOLLOWER for every partition.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LeaderNode:
-    """A leader; see docs/architecture.md for what every node has."""
+    """A leader node; docs/architecture.md describes the parts of every node."""
 
     def __init__(self, *, environment: Environment, network: Network, settings: LeaderSettings) -> None:
         self._environment = environment
@@ -94,7 +94,7 @@ class LeaderNode:
 
     @property
     def address(self) -> str:
-        """Where it serves, with the port that was really bound."""
+        """The address that it serves on, with the bound port."""
         assert self._server is not None, "the leader is not started"
         return self._server.address
 
@@ -124,7 +124,7 @@ class LeaderNode:
         dead_letters = self._new_dead_letters(self._store)
         self._share = ShareService(
             logs=self._logs,
-            view=partial(attrgetter("view"), self._follower),  # as a lambda, and no call of Python's for each look
+            view=partial(attrgetter("view"), self._follower),  # like a lambda, but without a Python call
             channel=self._follower.channel,
             coordinator=lambda: self._follower.coordinator,
             wait_for_version=self._wait_for_version,
@@ -161,9 +161,9 @@ class LeaderNode:
         self._maintenance = asyncio.get_running_loop().create_task(maintenance, name="log-maintenance")
 
     async def stop(self, grace_ms: int) -> None:
-        """Ends waiting fetches, answers what is under way for `grace_ms`, then closes everything.
+        """Ends waiting fetches, answers requests in flight for `grace_ms`, then closes everything.
 
-        Also after a start that did not finish.
+        Also works after a failed start.
         """
         if self._maintenance is not None:
             self._maintenance.cancel()
@@ -186,7 +186,7 @@ class LeaderNode:
             self._store.close()
 
     def register_metrics(self, metrics: Metrics) -> None:
-        """Shows what this node counts among the metrics of its process."""
+        """Adds this node's metrics to those of its process."""
         self._measures.now = metrics.now
         source = LeaderSource(self._measures, self._settings.configs, self._parts)
         metrics.add_node("leader", self._settings.node_id, source, self.problems)
@@ -199,7 +199,7 @@ class LeaderNode:
         )
 
     def problems(self) -> list[str]:
-        """Why the node is not healthy; empty when it is."""
+        """Why the node is not healthy; empty if it is."""
         if self._logs is None or self._share is None or self._moves is None or self._mending is None:
             return ["the leader is not started"]
         problems = [*self._logs.problems(), *self._share.problems(), *self._moves.problems()]
@@ -299,7 +299,7 @@ class LeaderNode:
         )
 
     def _on_view(self, old: CatalogView, new: CatalogView) -> None:
-        # Logs first: share-partitions ask for theirs by the new view.
+        # Logs first: share-partitions look up their logs by the new view.
         assert self._logs is not None and self._share is not None and self._moves is not None
         are_configs_new = alter_configs(self._configs, new, self._settings.node_id)
         self._logs.on_view(old, new)
@@ -316,7 +316,7 @@ class LeaderNode:
         return await self._follower.wait_for_version(version, timeout_ms=timeout_ms)
 
     def _has_lease(self) -> bool:
-        """Whether the coordinator heard this node recently enough that nobody else may lead its partitions."""
+        """Whether the coordinator heard this node recently enough that no other node may lead its partitions."""
         heard_at = self._follower.heard_at
         if heard_at is None:
             return False

@@ -1,4 +1,4 @@
-"""What a topic partition's log is to the rest of the leader; the embedded engine implements it on RocksDB."""
+"""The interface of a topic partition's log; the embedded engine implements it on RocksDB."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kshare_core.leader_epochs import EpochEntry
 
 
 class StoredBatch(NamedTuple):
-    """A record batch as it lies in the log: `data` is the whole batch with its own base offset and epoch."""
+    """A record batch as stored in the log: `data` is the whole batch with its own base offset and epoch."""
 
     base_offset: int
     last_offset: int
@@ -34,21 +34,21 @@ class AbortedTransaction(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """The answer to a look-up by time: the record's timestamp in milliseconds, and its offset."""
+    """The result of a look-up by time: the record's timestamp in milliseconds, and its offset."""
 
     timestamp_ms: int
     offset: int
 
 
 class ReadableBatches(NamedTuple):
-    """Batches that consumers can read; where `end_offset` is given, it is not known yet from there on."""
+    """Batches that consumers can read; from `end_offset` on, unless None, this is not known yet."""
 
     batches: list[StoredBatch]
     end_offset: int | None
 
 
 class TopicLog(Protocol):
-    """The log of one topic partition. All that `read` returns is durable. Used on the event loop only."""
+    """The log of one topic partition. `read` returns only durable batches. Used on the event loop only."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -58,7 +58,7 @@ class TopicLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """The end offset: the one that the next record gets."""
+        """The end offset: the offset of the next record."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class TopicLog(Protocol):
         ...
 
     def encoded_leader_epochs(self) -> bytes:
-        """The newest of them as bytes (`kshare_core.leader_epochs`)."""
+        """The newest leader epochs as bytes (`kshare_core.leader_epochs`)."""
         ...
 
     @property
@@ -100,10 +100,10 @@ class TopicLog(Protocol):
         ...
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record whose timestamp is `timestamp_ms` or later, None where there is none.
+        """The first record whose timestamp is `timestamp_ms` or later; None if there is none.
 
-        Others are served meanwhile. Raises StorageFailure, and KafkaError CORRUPT_MESSAGE where the records on the way
-        cannot be opened.
+        Other requests are served meanwhile. Raises StorageFailure, and KafkaError CORRUPT_MESSAGE if records on the
+        way cannot be opened.
         """
         ...
 

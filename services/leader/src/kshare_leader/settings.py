@@ -10,9 +10,9 @@ from kshare_leader.moving.sender import PAGE_LIMIT_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderSettings:
-    """`listen` is where it serves gRPC ("host:port", port 0 picks one); `configs` has Kafka's broker configs.
+    """Settings of a leader. `listen` is its gRPC address ("host:port", port 0 picks one); `configs` are broker configs.
 
-    `move_page_bytes`: how much of a partition that moves here is asked for at once.
+    `move_page_bytes`: the page size of a reassignment to this leader.
     """
 
     node_id: int
@@ -21,9 +21,9 @@ class LeaderSettings:
     configs: Configs
     move_page_bytes: int = PAGE_LIMIT_BYTES
     queued_bytes: int = DEFAULT_QUEUED_BYTES
-    """What answers with records may take that callers have not read; what kshare.queued.max.bytes means here."""
+    """The limit of response bytes with records that callers have not read (kshare.queued.max.bytes)."""
 
     @property
     def producer_expiration_check_interval_ms(self) -> int:
-        """How often producers that were silent for producer.id.expiration.ms are looked for."""
+        """How often producers that were idle for producer.id.expiration.ms are looked for."""
         return self.configs.integer("producer.id.expiration.check.interval.ms")

@@ -1,4 +1,4 @@
-"""Topics that a leader makes itself: dead-letter topics, and the topic of the delivery history."""
+"""Creation of topics by a leader: dead-letter topics, and the topic of the delivery history."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kshare_rpc.network import CallFailed, Channel
 
 CREATE_TIMEOUT_MS = 10_000
 CREATED_WAIT_MS = 5_000
-"""How long to wait for the catalog to show a topic that was made; then the next attempt looks again."""
+"""How long to wait for a created topic to appear in the catalog; then the next attempt checks again."""
 
 CreatableTopic = coordinator_pb2.CreateTopicsRequest.CreatableTopic
 
 
 class TopicNotCreated(Exception):
-    """It is not there, or not in this leader's catalog yet; the text says why."""
+    """The topic was not created, or is not in this leader's catalog yet; the text says why."""
 
 
 async def create_topic(
@@ -26,9 +26,9 @@ async def create_topic(
     coordinator: Channel,
     wait_for_version: Callable[[int, int], Awaitable[bool]],
 ) -> None:
-    """Asks the coordinator for the topic; returns when it is in this leader's catalog. A topic that exists is kept.
+    """Creates a topic through the coordinator; returns when it is in this leader's catalog. Keeps an existing topic.
 
-    `what` is what the text of TopicNotCreated calls the topic.
+    `what` names the kind of topic in the text of TopicNotCreated.
     """
     request = coordinator_pb2.CreateTopicsRequest(topics=[topic])
     try:
