@@ -74,7 +74,7 @@ Result = pb.IncrementalAlterConfigsResponse.Result
 
 @dataclass(slots=True)
 class _Changes:
-    """What the resources of one request have taken so far."""
+    """Budget used so far by the resources of one request."""
 
     budget: CatalogBudget
     new_groups: int = 0

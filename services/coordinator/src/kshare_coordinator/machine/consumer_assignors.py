@@ -1,4 +1,4 @@
-"""The server-side assignors of consumer groups: who shall own which partition (UniformAssignor and RangeAssignor).
+"""The server-side assignors of consumer groups (UniformAssignor and RangeAssignor).
 
 Both give every partition of every subscribed topic to exactly one of its subscribers. The result depends on nothing
 but the arguments.
@@ -114,7 +114,7 @@ def _partitions(partition_counts: Mapping[bytes, int]) -> list[TopicPartition]:
 
 
 def _share_equally(held: dict[str, set[TopicPartition]], partition_counts: Mapping[bytes, int]) -> None:
-    """All members subscribe to all topics: the odd partitions go to who has more already."""
+    """All members subscribe to all topics: the odd partitions go to members that have more already."""
     partitions = _partitions(partition_counts)
     base, odd = divmod(len(partitions), len(held))
     by_size = sorted(held, key=lambda member_id: (-len(held[member_id]), member_id))

@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat says, and what of it is refused without looking at the group.
+"""Contents of a ConsumerGroupHeartbeat, and its validation without the group's state.
 
 The order of checks is Kafka's (GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid).
 """
@@ -93,9 +93,9 @@ def _size_problem(request: Request) -> str | None:
 
 
 def updated_member(member: Member, request: Request) -> Member:
-    """What the request says takes the place of what the member said before; null leaves it.
+    """The member with the fields of the request; a null field keeps its value.
 
-    Whoever sends it uses the consumer protocol from now on.
+    The sender uses the consumer protocol from now on.
     """
     names, timeout_ms = member.subscribed_topic_names, member.rebalance_timeout_ms
     if request.has_subscribed_topic_names:
@@ -124,7 +124,7 @@ def is_full(request: Request) -> bool:
 
 
 def owned_partitions(request: Request) -> frozenset[TopicPartition] | None:
-    """What the member says it owns; None where it says nothing."""
+    """The partitions that the member reports as owned; None without a report."""
     if not request.has_owned_partitions:
         return None
     topics = request.owned_partitions

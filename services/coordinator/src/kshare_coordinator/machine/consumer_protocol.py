@@ -1,4 +1,4 @@
-"""What clients of the classic protocol say to each other in consumer groups (ConsumerProtocol of Kafka 4.3.1).
+"""The embedded protocol of clients in classic consumer groups (ConsumerProtocol of Kafka 4.3.1).
 
 A member's metadata is its subscription (ConsumerProtocolSubscription), what it is given an assignment
 (ConsumerProtocolAssignment). Both are big-endian, and begin with a version as int16; versions above 3 are read as 3:
