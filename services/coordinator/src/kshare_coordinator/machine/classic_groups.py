@@ -181,7 +181,7 @@ def protocols_of(request: pb.JoinGroupRequest) -> tuple[Protocol, ...]:
 
 
 def _has_room(group: ClassicGroup, member_id: str, settings: ClassicSettings) -> bool:
-    """Whether the group is below its size limit; a rebalance counts only joined members (acceptJoiningMember)."""
+    """Whether the size limits admit the member; a rebalance counts only members that joined (acceptJoiningMember)."""
     member = group.members.get(member_id)
     is_known = member is not None or member_id in group.pending_members
     if not is_known and len(group.members) + len(group.pending_members) >= settings.max_member_ids:

@@ -74,7 +74,7 @@ Result = pb.IncrementalAlterConfigsResponse.Result
 
 @dataclass(slots=True)
 class _Changes:
-    """Budget used so far by the resources of one request."""
+    """Remaining budget and counts of changes for the resources of one request."""
 
     budget: CatalogBudget
     new_groups: int = 0
