@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from kshare_core.errors import ErrorCode as E
 from support.gateway_harness import build, request_frame
 from support.good_client import MEASURED_S, SAMPLES_AT_LEAST, GoodClient, resident_bytes
 from support.kshare_cluster import ROLES, KshareCluster
+from support.memory_folder import memory_folder
 from support.raw_kafka import read_frame
 
 P99_LIMIT_MS = 250.0
@@ -60,12 +61,18 @@ def codes(answer: bytes) -> Counter[int]:
     return Counter(int(each.error_code) for each in read.responses)
 
 
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
+
+
 @pytest.mark.quiet
-def test_a_good_client_beside_an_attack_on_the_catalog(tmp_path: Path) -> None:
+def test_a_good_client_beside_an_attack_on_the_catalog(in_memory: Path) -> None:
     """The three requests that ended the cluster once, then more than the budget takes; then restarts with it full."""
     large = [alteration(f"{each}-{number}-".ljust(32_000, "g") for number in range(1_500)) for each in range(3)]
     many = [alteration(f"{each}-{number}-".ljust(ID_BYTES, "g") for number in range(5_000)) for each in range(15)]
-    cluster = KshareCluster(tmp_path)
+    cluster = KshareCluster(in_memory)
     with cluster, GoodClient(cluster.bootstrap) as client:
         before = {role: resident_bytes(cluster.role_pid(role)) for role in ROLES}
         with client.measured() as attacked:

@@ -22,6 +22,7 @@ from support.delivery import new_group, new_topic
 from support.good_client import SAMPLES_AT_LEAST, GoodClient, resident_bytes
 from support.kshare_cluster import KshareCluster
 from support.large_batches import large_batch
+from support.memory_folder import memory_folder
 from support.raw_batches import plain_batch, record, zstd_bomb
 from support.raw_kafka import produce_for_answer, produce_raw, record_with_key
 
@@ -48,12 +49,14 @@ def repeat(work: Callable[[], None], until: float, failures: list[BaseException]
 
 
 @pytest.mark.quiet
-def test_a_good_client_beside_batches_of_millions_of_records(tmp_path: Path) -> None:
+def test_a_good_client_beside_batches_of_millions_of_records() -> None:
     """Produced to a compacted topic, and looked up by time; each kept the leader for 12 s once."""
     bomb, now_ms = zstd_bomb(), time.time_ns() // 1_000_000
     failures: list[BaseException] = []
     refused: list[ErrorCode] = []
-    with KshareCluster(tmp_path) as cluster, GoodClient(cluster.bootstrap) as client, ExitStack() as stack:
+    with ExitStack() as stack:
+        cluster = stack.enter_context(KshareCluster(stack.enter_context(memory_folder())))
+        client = stack.enter_context(GoodClient(cluster.bootstrap))
         compacted, plain = new_topic(cluster.bootstrap, cleanup_policy="compact"), new_topic(cluster.bootstrap)
         connections = [stack.enter_context(socket.create_connection(("127.0.0.1", cluster.port), 60)) for _ in range(3)]
         assert produce_raw(connections[0], compacted, record_with_key()) == ErrorCode.NONE
