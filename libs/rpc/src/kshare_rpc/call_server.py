@@ -1,9 +1,9 @@
-"""What every form of serving shares: the handlers, the calls under way, and how they end when the server stops.
+"""The call server: the handlers, the calls in flight and their end at a stop, for Exchange streams and unary gRPC.
 
-Calls run beside each other, so a slow one keeps nobody waiting: a coroutine in a task of its own, and a plain handler
-until the Future that it returned is done. A call runs to its end even when its caller has gone or has stopped waiting:
-what it does to the role's state must not depend on where it was cut off. An exception that leaves a handler is answered
-as a failure and told to `on_handler_error`.
+Calls run concurrently, so a slow one does not block others: a coroutine handler in its own task, a plain handler until
+the Future that it returned is done. A call runs to its end even when its caller has disconnected or timed out: its
+effect on the role's state must not depend on where it was cut off. An exception that leaves a handler is answered as a
+failure and reported to `on_handler_error`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from kshare_rpc.grpc_channel import NOT_STARTED_PREFIX, REFUSED_PREFIX
 from kshare_rpc.network import Handler, Method, Payload, Service, is_coroutine_handler
 
 FLUSH_AT_STOP_MS = 200
-"""How long a stopping server lets streams and unary calls send what they have after the last handler ended."""
+"""How long streams and unary calls of a stopping server may send their remaining answers after the last handler."""
 
 LOGGED_PARTITIONS_LIMIT = 20
-"""Partitions that the line of one call names."""
+"""Partitions that the log line of one call names."""
 
 _log = logging.getLogger(__name__)
 
 HandlerError = Callable[[str, BaseException], None]
-"""Told of an exception that left a handler: the method's path and the exception."""
+"""The callback for an exception that left a handler: the method's path and the exception."""
 
 
 def log_handler_error(path: str, error: BaseException) -> None:
@@ -44,7 +44,7 @@ def log_handler_error(path: str, error: BaseException) -> None:
 
 
 def log_call(path: str, request: Any, duration_s: float) -> None:
-    """A line at level debug for each call that was answered; it has the client's request id, group and partitions."""
+    """Logs an answered call at level debug, with the client's request id, the group and the partitions."""
     if not _log.isEnabledFor(logging.DEBUG):
         return
     fields: dict[str, str | int] = {"duration_ms": round(duration_s * 1000)}
@@ -62,7 +62,7 @@ def log_call(path: str, request: Any, duration_s: float) -> None:
 
 
 def begin_span(tracer: Tracer | None, path: str, traceparent: str) -> Span | None:
-    """A call's part of its caller's trace. It runs in a task of its own, so nobody else's work gets into it."""
+    """The span of a served call in its caller's trace. The call has its own context, so other work stays out of it."""
     if not is_sampled(traceparent):
         return None
     service, _, name = path.partition("/")
@@ -75,7 +75,7 @@ def begin_span(tracer: Tracer | None, path: str, traceparent: str) -> Span | Non
 
 
 class _ServedCall:
-    """One call, from its request to the frame that answers it."""
+    """One call, from its request to its answer frame."""
 
     __slots__ = (
         *("_answer", "_handler", "_header", "_method", "_reply", "_request", "_server", "_span", "_started_at"),
@@ -102,7 +102,7 @@ class _ServedCall:
         self._span: Span | None = None
 
     def begin(self, payload: memoryview) -> Awaitable[Any] | None:
-        """Calls the handler in the context that it shall have; None: the call has failed and was answered."""
+        """Calls the handler with the caller's request id and trace set; None: the call failed and was answered."""
         header = self._header
         statistics = self._statistics = self._server.statistics.of_served(header.method)
         self._started_at = statistics.started(self._server.statistics.now())
@@ -130,7 +130,7 @@ class _ServedCall:
         log_call(self._header.method, self._request, duration_s)
 
     def failed(self, error: BaseException) -> None:
-        """The handler raised, or the request is none."""
+        """The handler raised, or the request could not be decoded."""
         statistics, address = self._statistics, self._server.address
         if isinstance(error, DecodeError) and self._request is None:
             statistics.failed(MALFORMED)
@@ -152,7 +152,7 @@ class _ServedCall:
 
 
 class HoldingCaller(Protocol):
-    """A connection whose calls may wait."""
+    """A connection that can hold calls back."""
 
     def start_held(self) -> None: ...
 
@@ -181,20 +181,20 @@ class CallServer:
         limits = [service.unread_answers_bytes for service in services if service.unread_answers_bytes is not None]
         self.unread_answers_bytes = min(limits, default=None)
         self.unsent_bytes = 0
-        """Of answers of all connections."""
+        """Bytes of answers that all connections together have not sent yet."""
         self._letting_go: asyncio.Handle | None = None
         self.holding: dict[HoldingCaller, None] = {}
-        """Connections with calls that wait until callers have read more."""
+        """Connections with held calls, which wait until callers have read more."""
         self._under_way: dict[asyncio.Future[Any], None] = {}
         self._not_begun = 0
-        """Calls whose task has not begun; one that comes now must not overtake them."""
+        """Calls whose task has not begun; a new call must not overtake them."""
 
     def has_long_answer(self, path: str) -> bool:
         found = self._handlers.get(path)
         return found is not None and found[0].has_long_answer
 
     def let_go_soon(self) -> None:
-        """Callers have read something: calls that waited for it may begin."""
+        """Schedules a start of held calls in the next turn of the event loop, because callers have read something."""
         if self._letting_go is None:
             self._letting_go = asyncio.get_running_loop().call_soon(self._let_go)
 
@@ -204,7 +204,7 @@ class CallServer:
             caller.start_held()
 
     def start(self, header: FrameHeader, payload: memoryview, reply: Callable[[bytes], None]) -> None:
-        """Begins a call; `reply` gets the frame that answers it. Calls begin in the order in which they are started."""
+        """Begins a call; `reply` gets its answer frame. Calls begin in the order in which they are started."""
         found = self._handlers.get(header.method)
         if self.is_stopping or found is None:
             text = f"the server at {self.address} has no method {header.method!r}"
@@ -250,7 +250,7 @@ class CallServer:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Makes the end of the server wait for the task that runs this block, and cancel it after the grace."""
+        """Counts the current task as a call in flight: a stop waits for this block, and cancels it after the grace."""
         task = asyncio.current_task()
         assert task is not None
         self._under_way[task] = None
@@ -260,7 +260,7 @@ class CallServer:
             del self._under_way[task]
 
     async def finish(self, grace_ms: int) -> None:
-        """Refuses new calls, waits for those under way, cancels what is left after `grace_ms`."""
+        """Refuses new calls, waits for those in flight, and cancels the remaining ones after `grace_ms`."""
         self.is_stopping = True
         if self._under_way:
             await asyncio.wait(list(self._under_way), timeout=grace_ms / 1000)

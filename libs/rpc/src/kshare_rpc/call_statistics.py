@@ -1,7 +1,7 @@
-"""How many calls there were of each method, how long they took and how many failed, at the caller and at the server.
+"""Call statistics: the number, durations and failures of calls per method, at the caller and at the server.
 
-Plain numbers, two clock readings and one observation a call. A call that waits for news (WatchCatalog, a fetch) takes
-as long as it waits.
+They are plain numbers: two clock readings and one observation per call. The duration of a long poll (WatchCatalog, a
+fetch) includes its wait.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 
 MALFORMED, STOPPED, HANDLER_FAILED = "malformed", "stopped", "handler"
-"""Why a served call failed: the request is no message of its type, the server stopped first, the handler raised."""
+"""Why a served call failed: the request could not be decoded, the server stopped first, the handler raised."""
 
 
 class MethodStatistics:
-    """Of one method on one side: how long calls took in seconds, failed ones too, and failures by kind."""
+    """The statistics of one method on one side: durations in seconds, failed calls included, and failures by kind."""
 
     __slots__ = ("durations", "failures", "under_way")
 
@@ -26,7 +26,7 @@ class MethodStatistics:
         self.under_way = 0
 
     def started(self, now: float) -> float:
-        """Counts a call that begins; `ended` must follow."""
+        """Counts a call that begins at `now`, and returns `now`; `ended` must follow."""
         self.under_way += 1
         return now
 
@@ -37,25 +37,25 @@ class MethodStatistics:
         durations.total += seconds
 
     def failed(self, kind: str) -> None:
-        """Of callers: the name of the exception that they got."""
+        """Counts a failure; at the caller, `kind` is the name of the exception."""
         self.failures[kind] = self.failures.get(kind, 0) + 1
 
 
 class CallStatistics:
-    """The calls of one network. `now` gives seconds of any steady clock; without one, calls take no time."""
+    """The calls of one network. `now` gives seconds of any steady clock; without one, all durations are 0."""
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
         self.now = now or no_clock
         self.made: dict[str, MethodStatistics] = {}
-        """Calls to others, by the method's path."""
+        """Calls to other roles, by the method's path."""
         self.served: dict[str, MethodStatistics] = {}
         self.unread_answer_bytes = 0
-        """Of answers that callers have not read yet."""
+        """Bytes of answers that callers have not read yet."""
 
     def of_made(self, path: str) -> MethodStatistics:
-        """Of a method that this process calls."""
+        """The statistics of a method that this process calls."""
         return self.made.get(path) or self.made.setdefault(path, MethodStatistics())
 
     def of_served(self, path: str) -> MethodStatistics:
-        """Of a method that this process serves; only methods that there are, or callers could invent names."""
+        """The statistics of a method that this process serves; only for existing ones: callers could invent names."""
         return self.served.get(path) or self.served.setdefault(path, MethodStatistics())

@@ -1,6 +1,6 @@
-"""The catalog as every role but the coordinator sees it: a view that is always whole, and never changes.
+"""The catalog view: an immutable, complete copy of the catalog in every role but the coordinator.
 
-Lookups never leave the process. `catalog_follower` makes each next view.
+Lookups never leave the process. `catalog_follower` produces each next view.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from kshare_core.identifiers import SharePartitionKey, TopicPartition, group_par
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 
 PLAINTEXT_LISTENER = "PLAINTEXT"
-"""The listener of a gateway that names none."""
+"""The listener name of a gateway that has no named listeners."""
 
 
 class ClientEndpoint(NamedTuple):
-    """Where clients of one listener reach a gateway."""
+    """The host and port of a gateway for clients of one listener."""
 
     host: str
     port: int
 
 
 def client_endpoint(gateway: coordinator_pb2.Node, listener: str) -> ClientEndpoint | None:
-    """What clients that came by a listener of this name are told of a gateway; None where it has none of that name."""
+    """The endpoint of a gateway for clients of the listener with this name; None if it has no such listener."""
     if not gateway.listeners and listener == PLAINTEXT_LISTENER:
         return ClientEndpoint(gateway.advertised_host, gateway.advertised_port)
     return next((ClientEndpoint(each.host, each.port) for each in gateway.listeners if each.name == listener), None)
@@ -41,24 +41,24 @@ class CatalogView:
     topics_by_name: Mapping[str, coordinator_pb2.Topic] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What administrators gave to one broker, by its id, or to all of them (the empty id)."""
+    """Dynamic broker configs by broker id; the empty id is for all brokers."""
     nodes: tuple[coordinator_pb2.Node, ...] = ()
     state_partition_owners: Mapping[int, int] = field(default_factory=dict)
     state_partition_moves: Mapping[int, coordinator_pb2.StatePartitionOwner] = field(default_factory=dict)
-    """Those that move: their owner answers for them no more, and their new node not yet."""
+    """State partitions in reassignment: the old owner no longer serves them, and the new one does not yet."""
     state_partition_owner_epochs: Mapping[int, int] = field(default_factory=dict)
     """The catalog's epoch at the newest change of each state partition's owner or move."""
     state_partition_count: int = 0
     coordinators: Mapping[int, str] = field(default_factory=dict)
     """The addresses of the live coordinators by node id."""
     group_partition_owners: Mapping[int, int] = field(default_factory=dict)
-    """Node ids of coordinators by group partition; those without an owner are not in it."""
+    """Node ids of coordinators by group partition; partitions without an owner are absent."""
     group_partition_count: int = 0
     coordinators_version: int = 0
-    """Stands for the content of these three."""
+    """The version of the three fields above."""
 
     def partition(self, key: TopicPartition) -> coordinator_pb2.Topic.Partition | None:
-        """The partition, or None where the topic or the partition does not exist."""
+        """The partition, or None if the topic or the partition does not exist."""
         topic = self.topics_by_id.get(key.topic_id)
         if topic is None or not 0 <= key.partition < len(topic.partitions):
             return None
@@ -81,7 +81,7 @@ class CatalogView:
         return sorted(found, key=lambda node: node.node_id)
 
     def share_coordinator_address(self, key: SharePartitionKey) -> str | None:
-        """Where the state of a share-partition lives; None while no live share coordinator owns it."""
+        """The address of the share-partition's share coordinator; None while no live one owns its state."""
         if self.state_partition_count == 0:
             return None
         owner = self.state_partition_owners.get(state_partition_of(key, self.state_partition_count))
@@ -89,7 +89,7 @@ class CatalogView:
         return node.rpc_address if node else None
 
     def coordinator_address(self, group_id: str) -> str | None:
-        """Where the group's coordinator is; None while no live one owns the group's partition."""
+        """The address of the group's coordinator; None while no live one owns the group's partition."""
         if self.group_partition_count == 0:
             return None
         return self.group_partition_address(group_partition_of(group_id, self.group_partition_count))
@@ -99,14 +99,14 @@ class CatalogView:
         return None if owner is None else self.coordinators.get(owner)
 
     def leader_address(self, key: TopicPartition) -> str | None:
-        """Where the partition's leader is; None while it is unknown."""
+        """The address of the partition's leader; None while it is unknown."""
         partition = self.partition(key)
         node = partition and self.node(coordinator_pb2.ROLE_LEADER, partition.leader_node_id)
         return node.rpc_address if node else None
 
 
 def logs_begun_anew(old: CatalogView, new: CatalogView) -> list[TopicPartition]:
-    """Partitions whose lost leader was given up since the old view: their offsets name other records now."""
+    """Partitions whose lost leader was given up since the old view: their offsets now identify other records."""
     found = []
     for topic_id, topic in new.topics_by_id.items():
         before = old.topics_by_id.get(topic_id)
@@ -119,7 +119,7 @@ def logs_begun_anew(old: CatalogView, new: CatalogView) -> list[TopicPartition]:
 
 
 class ViewDraft:
-    """The view after an answer that comes in pieces. Nobody sees anything of it before `finished`."""
+    """The next view, built from an answer that comes in pieces. It is not visible before `finished`."""
 
     def __init__(self, view: CatalogView) -> None:
         self._view = view
@@ -132,7 +132,7 @@ class ViewDraft:
         self._of_nodes: coordinator_pb2.WatchCatalogResponse | None = None
 
     def add(self, piece: coordinator_pb2.WatchCatalogResponse) -> None:
-        """The pieces of one answer, in order."""
+        """Adds the next piece of the answer; pieces must come in order."""
         if piece.piece == 0:
             self._is_changed = piece.version != self._view.version or piece.full
             self._is_full = piece.full
@@ -153,7 +153,7 @@ class ViewDraft:
                 _put_configs(self._brokers, broker.broker_id, broker.configs)
 
     def _add_topics(self, piece: coordinator_pb2.WatchCatalogResponse) -> None:
-        """Rows come in the order of topic ids, so a name may be taken by its new topic before the old one is gone."""
+        """Rows are in the order of topic ids, so a recreated topic may take a name before the old topic's deletion."""
         if not piece.topics and not piece.deleted_topic_ids:
             return
         if self._topics is None:
@@ -167,7 +167,7 @@ class ViewDraft:
             self._names[topic.name] = topic
 
     def finished(self, last: coordinator_pb2.WatchCatalogResponse) -> CatalogView:
-        """The view when the last piece was added; the same one where nothing changed."""
+        """The view after the last piece; the same object if nothing changed."""
         view = _with_coordinators(self._view, last)
         if not self._is_changed:
             return view
@@ -184,7 +184,7 @@ class ViewDraft:
 def _put_configs(
     table: dict[str, Mapping[str, str]], owner: str, configs: Iterable[coordinator_pb2.ConfigEntry]
 ) -> None:
-    """Without configs there is no entry, as in the whole catalog."""
+    """Sets the owner's entry; empty configs remove it, as in the full catalog."""
     texts = {entry.name: entry.value for entry in configs}
     if texts:
         table[owner] = texts
@@ -193,7 +193,7 @@ def _put_configs(
 
 
 def next_view(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse) -> CatalogView:
-    """The view after an answer of the coordinator in one piece; the same one where nothing changed."""
+    """The view after an answer in one piece; the same object if nothing changed."""
     draft = ViewDraft(view)
     draft.add(answer)
     return draft.finished(answer)
@@ -224,6 +224,6 @@ def _with_coordinators(view: CatalogView, answer: coordinator_pb2.WatchCatalogRe
 
 
 def alter_configs(configs: DynamicConfigs, view: CatalogView, broker_id: int) -> bool:
-    """Gives a broker the values that administrators gave it; whether that changed anything."""
+    """Applies the view's dynamic configs to a broker's configs; returns whether anything changed."""
     of_all, of_one = view.broker_configs.get("", {}), view.broker_configs.get(str(broker_id), {})
     return configs.alter(of_all, of_one)

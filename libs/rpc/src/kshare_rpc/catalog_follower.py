@@ -1,18 +1,18 @@
-"""The task that follows the catalog, wherever the coordinator is that has it.
+"""The catalog follower: a task that registers the node and keeps its `CatalogView` current.
 
-`CatalogFollower` registers the node, then keeps one WatchCatalog call waiting at the coordinator; each answer makes the
-next `CatalogView` and renews the node's lease. When the coordinator is away the last view stays; when it says that the
-registration is gone, the node registers again (a new epoch) and takes a full view.
+`CatalogFollower` registers the node, then keeps one WatchCatalog call waiting at the coordinator. Each answer yields
+the next `CatalogView` and renews the node's lease. While the coordinator is away, the last view stays. When the
+registration is gone, the node registers again (a new epoch) and fetches a full view.
 
-**Several coordinators.** One of them is active: only that one has the catalog. The follower stays with the one that
-answers, and looks for another when the connection is lost, no answer comes in time, or the answer is an error. It goes
-where NOT_COORDINATOR points, else through all known addresses in turn (those it was given and those of the newest
-view), each once; then it rests for RETRY_INTERVAL_MS. So coordinators that point at each other cost a few calls each
-time. A coordinator where it was not before is asked for the whole catalog.
+**Several coordinators.** Only the active one has the catalog. The follower stays with the coordinator that answers. It
+looks for another when the connection is lost, the call times out, or the answer is an error. It goes to the address in
+NOT_COORDINATOR, else through all known addresses (configured ones and those of the newest view), each once. Then it
+pauses for RETRY_INTERVAL_MS, so coordinators that point at each other cost a few calls per round. From a coordinator
+that did not give the newest view, it requests the full catalog.
 
 **The lease.** It counts from the time at which the call was sent that was answered without an error; no other answer
-prolongs it. A coordinator that becomes active gives every node a fresh lease, which ends later. `deregister` gives it
-back.
+prolongs it. A coordinator that becomes active gives every node a fresh lease, which ends later. `deregister` returns
+the lease.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ WATCH_WAIT_MS = 3_000
 CALL_TIMEOUT_MS = 5_000
 RETRY_INTERVAL_MS = 250
 DEREGISTER_TIMEOUT_MS = 500
-"""A node that stops waits no longer than this for the coordinator; its lease runs out anyway."""
+"""How long a stopping node waits for the coordinator at most; its lease expires anyway."""
 
 SEVERAL_WATCH_WAIT_MS = 1_000
 SEVERAL_CALL_TIMEOUT_MS = 1_500
-"""With several coordinators: one that is silent for longer may be gone, and another one active."""
+"""Shorter with several coordinators: one that is silent for longer may be gone, and another one active."""
 
 
 class RegistrationRefused(Exception):
-    """The coordinator does not take this node; the text says why."""
+    """The coordinator refused to register this node; the text says why."""
 
 
 class _NotAnswered(Exception):
-    """The coordinator answered with an error; `points_at` is where the active one is, empty where it does not know."""
+    """The coordinator answered with an error; `points_at` is the active one's address, empty if it does not know."""
 
     def __init__(self, text: str, points_at: str = "") -> None:
         super().__init__(text)
@@ -55,8 +55,8 @@ class _NotAnswered(Exception):
 class CatalogFollower:
     """Registers a node and follows the catalog; see the module's text.
 
-    `coordinator_address` may have several addresses, with commas between them. `on_view(old, new)` is called for each
-    new view, in order, before anyone else sees it.
+    `coordinator_address` may have several addresses, separated by commas. `on_view(old, new)` is called for each new
+    view, in order, before the view is published.
     """
 
     def __init__(
@@ -74,43 +74,43 @@ class CatalogFollower:
         self._addresses = tuple(address.strip() for address in coordinator_address.split(","))
         self._has_several = len(self._addresses) > 1
         self._tried: dict[str, str] = {}
-        """Why each address was asked in vain since one answered, or since the last rest."""
+        """The failure of each address that was tried since the last success or pause."""
         self._viewed_at = ""
-        """The address that gave the newest view."""
+        """The address that the newest view came from."""
         self._node: coordinator_pb2.Node | None = None
         self._highest_leader_epoch: Callable[[], int] = lambda: 0
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.active_address = self._addresses[0]
-        """Where the active coordinator is, or is looked for now."""
+        """The address of the active coordinator, or the one that is tried now."""
         self.view = CatalogView()
         self.node_epoch = -1
         self.heard_at: float | None = None
-        """Loop time of the coordinator's last answer; a lease counts from the time its call was sent."""
+        """Loop time at which the last call that succeeded was sent: the lease counts from it."""
         self.lease_ms = 0
         self.coordinators = CoordinatorCalls(self)
         """Calls to the coordinators of groups, and to the active one."""
 
     @property
     def has_several_coordinators(self) -> bool:
-        """Whether there are, or were, several: then calls are routed by the view, else all go to the one address."""
+        """Whether several coordinators are or were known: then the view routes calls, else all go to one address."""
         return self._has_several
 
     @property
     def coordinator(self) -> Channel:
-        """To the active coordinator, wherever it is when a call is made; see `CoordinatorCalls.active`."""
+        """A channel that follows the active coordinator; see `CoordinatorCalls.active`."""
         return self.coordinators.active
 
     def channel(self, address: str) -> Channel:
-        """The channel to an address; one for each address, kept."""
+        """The channel to an address; one is kept per address."""
         if address not in self._channels:
             self._channels[address] = self._network.connect(address)
         return self._channels[address]
 
     async def start(self, node: coordinator_pb2.Node, *, highest_leader_epoch: Callable[[], int] = lambda: 0) -> None:
-        """Registers the node and returns when the first view is here.
+        """Registers the node; returns when the first view has arrived.
 
-        `highest_leader_epoch` is asked at each registration; see RegisterNodeRequest.
+        `highest_leader_epoch` is called at each registration; see RegisterNodeRequest.
         """
         self._node = node
         self._highest_leader_epoch = highest_leader_epoch
@@ -121,9 +121,9 @@ class CatalogFollower:
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="catalog-follower")
 
     async def deregister(self) -> None:
-        """Takes the node out of the catalog, as far as the coordinator answers; the last view stays.
+        """Removes the node from the catalog if the coordinator answers; the last view stays.
 
-        For a node that nobody may use any more: it must not answer for what others may get now.
+        To be called when the node no longer serves: its partitions may now go to other nodes.
         """
         await self._end_following()
         if self._node is None or self.heard_at is None:
@@ -153,7 +153,7 @@ class CatalogFollower:
             await channel.close()
 
     async def wait_for_version(self, version: int, *, timeout_ms: int) -> bool:
-        """Whether the view reached `version` in time; after a change, so that its maker sees it here too."""
+        """Whether the view reached `version` in time; after a change, so that its author sees it in this role too."""
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         while self.view.version < version:
             remaining_ms = (deadline - asyncio.get_running_loop().time()) * 1000
@@ -163,7 +163,7 @@ class CatalogFollower:
         return True
 
     async def wait_for_change(self, *, timeout_ms: float) -> None:
-        """Returns at the next view, or when the time is over."""
+        """Returns at the next view, or after `timeout_ms`."""
         self._changed.clear()
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_ms / 1000)
@@ -174,7 +174,7 @@ class CatalogFollower:
         while True:
             try:
                 followed = await self._attempt(self._watch_once)
-            except Exception as error:  # a bug in on_view must not end the lease without a word; the view stays old
+            except Exception as error:  # a bug in on_view must not end the lease silently; the old view stays
                 if not isinstance(error, StorageFailure):
                     report_contained_bug("the catalog's next version was not taken", error)
                 self._on_problem(f"the catalog's next version was not taken: {type(error).__name__}: {error}")
@@ -196,7 +196,7 @@ class CatalogFollower:
         return True
 
     def _look_elsewhere(self, problem: str, points_at: str) -> None:
-        """Makes the next address to ask the active one; where all were asked, that is a problem to tell."""
+        """Selects the next address to try as the active one; reports a problem if all were tried."""
         self._has_several = self._has_several or points_at not in ("", self.active_address)
         others = self.view.coordinators.values() if self._has_several else ()
         known = list(dict.fromkeys([*self._addresses, *others]))
@@ -206,13 +206,13 @@ class CatalogFollower:
         in_turn = [points_at] if points_at else []
         in_turn += known[place + 1 :] + known[: place + 1]
         fresh = [address for address in in_turn if address not in self._tried]
-        # Without a fresh one the next round begins where this one was pointed at; see `_rest`.
+        # If all were tried, the next round begins at the address in NOT_COORDINATOR, if any; see `_rest`.
         self.active_address = (fresh or in_turn)[0]
         if not fresh:
             self._on_problem("; ".join(self._tried.values()))
 
     async def _rest(self) -> None:
-        """Before the next attempt: not at all while there are addresses that were not asked in this round."""
+        """The pause before the next attempt; none while this round has addresses that were not tried."""
         if self.active_address in self._tried:
             self._tried.clear()
             await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
@@ -235,7 +235,7 @@ class CatalogFollower:
         self.view = replace(self.view, version=0)
 
     async def _watch_once(self) -> None:
-        """One answer, which may come in pieces; the view changes when all of them are here."""
+        """One answer, which may come in pieces; the view changes when all pieces have arrived."""
         address = self.active_address
         draft, piece = ViewDraft(self.view), await self._watch(address, None)
         while piece is not None:
@@ -262,7 +262,7 @@ class CatalogFollower:
     async def _watch(
         self, address: str, former: coordinator_pb2.WatchCatalogResponse | None
     ) -> coordinator_pb2.WatchCatalogResponse | None:
-        """A new answer, or the piece after `former`; None where the node had to register again first."""
+        """A new answer, or the piece after `former`; None if the node had to register again first."""
         assert self._node is not None
         sent_at = asyncio.get_running_loop().time()
         is_new_here = self._has_several and address != self._viewed_at

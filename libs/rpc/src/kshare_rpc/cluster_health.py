@@ -1,8 +1,8 @@
-"""Whether the cluster as a whole can serve, in words.
+"""The health of the cluster as a whole, as a list of problems.
 
-A role's own health says whether that process can do its work, and decides whether it gets traffic. A coordinator and a
-gateway are healthy in that sense while leaders are gone. The health of the cluster is asked for by a service name of
-its own (`operations_server.CLUSTER`): partitions whose node is gone make it NOT_SERVING.
+A role's own health says whether that process can do its work, and decides whether it gets traffic. In that sense a
+coordinator and a gateway are healthy while leaders are gone. The cluster's health has its own service name
+(`operations_server.CLUSTER`): partitions whose node is gone make it NOT_SERVING.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def cluster_problems(
     live_share_coordinators: Collection[int],
     state_partitions_by_owner: Mapping[int, int],
 ) -> list[str]:
-    """One sentence for each kind of node that is missing; empty: every partition has a live node."""
+    """One sentence per kind of missing node; empty: every partition has a live node."""
     found = []
     if not live_leaders:
         found.append("no leader is live")
@@ -54,7 +54,7 @@ def _nodes(role: str, gone: Mapping[int, int]) -> str:
 
 
 def problems_of_view(view: CatalogView) -> list[str]:
-    """By a role's view of the catalog; it looks at every partition, so it is for probes."""
+    """The cluster's problems in a role's view of the catalog; it visits every partition, so it is for probes."""
     if not view.version:
         return ["no catalog yet"]
     return cluster_problems(

@@ -1,20 +1,20 @@
-"""Calls to coordinators: a group's go to the owner of its group partition, all others to the active one.
+"""Calls to coordinators: a group's calls go to the owner of its group partition, all others to the active coordinator.
 
-Where there are several, which one is right may change at any time, so a call is made again for ROUTING_RETRY_MS, with a
-growing pause that a new view of the catalog ends. Where there is one, every call goes to it, and is made again for
-RESTART_RETRY_MS, in which it may be started again: a client whose commit is refused because the coordinator is away may
-lose its place in the group (librdkafka 2.16), while a broker of Kafka closes the connection. So a call is made again
+Failed calls are retried with back-off. With several coordinators, ownership may change at any time: a call is retried
+for ROUTING_RETRY_MS, and a new view of the catalog ends the back-off. With one coordinator every call goes to it and is
+retried for RESTART_RETRY_MS, in which the coordinator may restart. The reason: a client whose commit is refused because
+the coordinator is away may leave the group (librdkafka 2.16); a Kafka broker closes the connection. A call is retried
 
-- when the answer is NOT_COORDINATOR, which says that nothing was done, where there are several;
-- when the call did not start (CallNotStarted), or nobody is known to be right yet;
-- when its outcome is unknown (the connection was lost, or the view says for OWNER_CHANGED_GRACE_MS that another one is
-  right by now), only where doing it twice is the same as doing it once: `REPEATABLE_METHODS`.
+- when the answer is NOT_COORDINATOR, which guarantees that nothing was done, with several coordinators;
+- when the call did not start (CallNotStarted), or no owner is known yet;
+- when its outcome is unknown (the connection was lost, or the view has named another owner for OWNER_CHANGED_GRACE_MS),
+  only if the method is idempotent: `REPEATABLE_METHODS`.
 
-A call that gets no answer in its time is not made again. What is still refused in the end raises NotCoordinator or
-another ChannelUnavailable; Kafka's clients look the coordinator up again and come back.
+A call that times out is not retried. When the retries end, the last refusal raises NotCoordinator or another
+ChannelUnavailable; Kafka's clients then look up the coordinator and retry.
 
-Committed offsets must not overtake each other: a call with an `order_key` is not made again once a newer one with the
-same key was begun.
+Committed offsets must not overtake each other: a call with an `order_key` is not retried once a newer call with the
+same key has begun.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from kshare_rpc.network import (
 )
 
 ROUTING_RETRY_MS = 2_000
-"""How long after its first refusal a call is made again."""
+"""How long after its first refusal a call is retried."""
 RESTART_RETRY_MS = 5_000
-"""The same where there is one coordinator, which is awaited."""
+"""The same with one coordinator: time for its restart."""
 FIRST_BACK_OFF_MS = 10
 LONGEST_BACK_OFF_MS = 250
 OWNER_CHANGED_GRACE_MS = 1_000
-"""How long a former owner may still answer what it was asked before."""
+"""How long a former owner may still answer calls that were sent to it before."""
 
 REPEATABLE_METHODS: frozenset[Method[Any, Any]] = frozenset(
     {
-        # They change nothing.
+        # Read-only.
         methods.OFFSET_FETCH,
         methods.LIST_GROUPS,
         methods.DESCRIBE_GROUPS,
@@ -62,29 +62,30 @@ REPEATABLE_METHODS: frozenset[Method[Any, Any]] = frozenset(
         methods.DESCRIBE_CATALOG,
         methods.DESCRIBE_NODES,
         methods.DESCRIBE_STATE_PARTITIONS,
-        # They say what shall be. (So do those about a transaction, but late they would be of the producer's next one.)
+        # They set a state, so they are idempotent. (Those of transactions do too, but a late one would affect the
+        # producer's next transaction.)
         methods.OFFSET_COMMIT,
         methods.DRAIN_SHARE_COORDINATOR,
-        # A member says where it is; clients send the same again themselves when no answer came.
+        # A member reports its state; clients repeat the same request themselves when no answer came.
         methods.HEARTBEAT,
         methods.SYNC_GROUP,
     }
 )
-"""What may be done twice. Heartbeats of share and consumer groups are, too, from a member that is there already."""
+"""Idempotent methods. Heartbeats of share and consumer groups are too, from a member that has already joined."""
 
 _HEARTBEATS: tuple[Method[Any, Any], ...] = (methods.SHARE_GROUP_HEARTBEAT, methods.CONSUMER_GROUP_HEARTBEAT)
 
 
 class NoCoordinator(CallNotStarted):
-    """No live coordinator is known that owns what the call is about."""
+    """No live owner of the call's group partitions is known."""
 
 
 class NotCoordinator(CallNotStarted):
-    """The coordinator that should own what the call is about says that it does not; nothing was done."""
+    """The coordinator that should own the call's group answered NOT_COORDINATOR; nothing was done."""
 
 
 class GroupResult(Protocol):
-    """A group's part of an answer about several."""
+    """One group's result in an answer about several groups."""
 
     @property
     def group_id(self) -> str: ...
@@ -94,7 +95,7 @@ class GroupResult(Protocol):
 
 
 class Coordinators(Protocol):
-    """What is known of them; see CatalogFollower."""
+    """The known coordinators; see CatalogFollower."""
 
     @property
     def view(self) -> CatalogView: ...
@@ -112,35 +113,35 @@ class Coordinators(Protocol):
 
 Result = TypeVar("Result", bound=GroupResult)
 Find = Callable[[], str | None]
-"""Where the right coordinator is now; None: not known."""
+"""The address of the call's coordinator now; None: not known."""
 
 
 def is_refused(answer: Message) -> bool:
-    """Whether the coordinator that was asked is not the right one, and did nothing."""
+    """Whether the answer is NOT_COORDINATOR: the coordinator did nothing."""
     return _error_code(answer) == ErrorCode.NOT_COORDINATOR
 
 
 def may_be_repeated(method: Method[Any, Any], request: Any) -> bool:
-    """Whether the call may be made again when it is not known whether it took effect."""
+    """Whether a call is idempotent, so that it may be retried when its outcome is unknown."""
     if method in _HEARTBEATS:  # 0 joins, below 0 leaves
         return bool(request.member_id) and request.member_epoch > 0
     return method in REPEATABLE_METHODS
 
 
 class CoordinatorCalls:
-    """See the module's text. All raise CallFailed or one of its kinds where there is no answer."""
+    """Routes and retries calls; see the module's text. Without an answer, all raise CallFailed or a subclass."""
 
     def __init__(self, coordinators: Coordinators) -> None:
         self._coordinators = coordinators
         self._under_way: dict[asyncio.Timeout, tuple[str, Find]] = {}
-        """Which coordinator each call waits for, and how to know the right one."""
+        """The coordinator that each call waits for, and how to find the current one."""
         self._newest: dict[Hashable, object] = {}
-        """The newest call of each order key, while one is under way."""
+        """The newest call of each order key, while one is in flight."""
         self._is_stopping = False
         self.active: Channel = _ActiveCoordinator(self)
 
     async def call_active(self, method: Method[Request, Response], request: Request, *, timeout_ms: int) -> Response:
-        """Of the catalog and of transactions."""
+        """A call to the active coordinator, about the catalog or transactions."""
         return await self._call(lambda: self._coordinators.active_address, method, request, timeout_ms)
 
     async def call_owner(
@@ -152,7 +153,7 @@ class CoordinatorCalls:
         timeout_ms: int,
         order_key: Hashable = None,
     ) -> Response:
-        """Of one group."""
+        """A call about one group, to its owner."""
         if order_key is None:
             return await self._call(lambda: self._owner(group_id), method, request, timeout_ms)
         this = self._newest[order_key] = object()
@@ -174,10 +175,10 @@ class CoordinatorCalls:
         refusal_of: Callable[[str, ErrorCode, str], Result],
         timeout_ms: int,
     ) -> list[Result]:
-        """Of several groups: one call for each coordinator, and the results in the order of `group_ids`.
+        """Calls about several groups: one call per coordinator; the results are in the order of `group_ids`.
 
-        Where one gives no answer its groups get `refusal_of(group id, COORDINATOR_NOT_AVAILABLE, why)`. With one
-        coordinator the answer is as that gives it.
+        Groups of a coordinator that does not answer get `refusal_of(group id, COORDINATOR_NOT_AVAILABLE, why)`. With
+        one coordinator its answer is returned as it is.
         """
         if not self._coordinators.has_several_coordinators:
             answer = await self.call_active(method, request_of(group_ids), timeout_ms=timeout_ms)
@@ -208,10 +209,9 @@ class CoordinatorCalls:
         covers: Callable[[Response], Sequence[int]],
         timeout_ms: int,
     ) -> list[Response]:
-        """Of all groups: the answers of all coordinators; a group that was handed over meanwhile may be in two.
+        """A call about all groups, to all coordinators; a group that changes its owner meanwhile may be in two answers.
 
-        `covers` gives the group partitions that an answer is about. Raises NoCoordinator where no answer came for one
-        of them.
+        `covers` gives the group partitions of an answer. Raises NoCoordinator if a group partition got no answer.
         """
         if not self._coordinators.has_several_coordinators:
             return [await self.call_active(method, request, timeout_ms=timeout_ms)]
@@ -229,11 +229,11 @@ class CoordinatorCalls:
                 raise NoCoordinator(f"{method.path}: no coordinator answers for group partitions {missing}")
 
     def stop_waiting(self) -> None:
-        """The node stops: from now on each call is made once, and those that wait to be made again end soon."""
+        """Ends all retries, for a node that stops: calls are made once, and calls in back-off end soon."""
         self._is_stopping = True
 
     def owners_changed(self) -> None:
-        """A new view is here: calls that wait at somebody who is not the right one any more end soon."""
+        """After a new view: calls in flight to a former owner end after OWNER_CHANGED_GRACE_MS."""
         loop = asyncio.get_running_loop()
         for limit, (address, find) in self._under_way.items():
             right = find()
@@ -306,7 +306,7 @@ class CoordinatorCalls:
     async def _ask(
         self, portion: _Portion[Request, Response, Result], address: str | None, group_ids: Sequence[str]
     ) -> tuple[list[Result], list[str]]:
-        """Results for groups of one coordinator, and those of them that may be asked for again."""
+        """The results for the groups of one coordinator, and the group ids that may be retried."""
         request = portion.request_of(group_ids)
         try:
             answer = await self._call_at(
@@ -327,7 +327,7 @@ class CoordinatorCalls:
         return results, [result.group_id for result in results if result.error_code == ErrorCode.NOT_COORDINATOR]
 
     def _sole_owner(self, group_ids: Sequence[str]) -> str | None:
-        """Where all of the groups are; None where they are at several, each of which will say what it is not."""
+        """The one owner of all the groups; None if several own them: each then answers NOT_COORDINATOR for the rest."""
         owners = dict.fromkeys(map(self._owner, group_ids))
         return next(iter(owners)) if len(owners) == 1 else None
 
@@ -338,7 +338,7 @@ class CoordinatorCalls:
     async def _ask_owners_of(
         self, partitions: Sequence[int], method: Method[Request, Response], request: Request, timeout_ms: int
     ) -> list[Response]:
-        """The answers of those owners of group partitions that have one."""
+        """The answers of the owners of these group partitions; owners that fail or answer an error are left out."""
         owners = dict.fromkeys(map(self._coordinators.view.group_partition_address, partitions))
 
         async def ask(address: str) -> Response | None:
@@ -355,7 +355,7 @@ class CoordinatorCalls:
 
 
 class _Portion(Generic[Request, Response, Result]):
-    """What `call_owners` was given."""
+    """The arguments of `call_owners`."""
 
     def __init__(
         self,
@@ -373,7 +373,7 @@ class _Portion(Generic[Request, Response, Result]):
 
 
 class _Waiting:
-    """The pauses between the attempts of one call."""
+    """The back-off between the attempts of one call."""
 
     def __init__(self, patience_ms: int = ROUTING_RETRY_MS) -> None:
         self._patience_ms = patience_ms
@@ -381,7 +381,7 @@ class _Waiting:
         self._back_off_ms = FIRST_BACK_OFF_MS
 
     async def may_go_on(self, coordinators: Coordinators, is_same_again: bool = True) -> bool:
-        """Waits, and says whether to try again; a new view ends the pause, where the same would be asked again."""
+        """Waits, and returns whether to retry; if the address is the same again, a new view ends the back-off."""
         now = asyncio.get_running_loop().time()
         if self._give_up_at is None:
             self._give_up_at = now + self._patience_ms / 1000
@@ -396,7 +396,7 @@ class _Waiting:
 
 
 class _ActiveCoordinator:
-    """A `Channel` to the active coordinator, wherever it is; for callers that know no others."""
+    """A `Channel` that follows the active coordinator, for callers that need no other."""
 
     def __init__(self, calls: CoordinatorCalls) -> None:
         self._calls = calls
@@ -408,11 +408,11 @@ class _ActiveCoordinator:
         return await self._calls.call_active(method, request, timeout_ms=timeout_ms), memoryview(b"")
 
     async def close(self) -> None:
-        """The channels are the follower's."""
+        """Does nothing: the follower owns the channels."""
 
 
 def _error_code(answer: Message) -> int:
-    """Of the answer as a whole; some have only those of their parts."""
+    """The error code of the answer as a whole; NONE if the message has error codes only in its parts."""
     return int(getattr(answer, "error_code", ErrorCode.NONE))
 
 

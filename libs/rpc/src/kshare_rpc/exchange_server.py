@@ -1,12 +1,12 @@
-"""Serves `Exchange` streams to the other roles, on the event loop (see http2_exchange).
+"""The server of `Exchange` streams from other roles, on the event loop (see http2_exchange).
 
-When CALLS_PER_STREAM_LIMIT calls of a connection are under way it is not read until one ends, and HTTP/2's flow control
-holds the caller back. A frame that is garbled ends its stream, because what follows cannot be trusted.
+When CALLS_PER_STREAM_LIMIT calls of a connection are in flight, the connection is not read until one ends: HTTP/2 flow
+control then holds the caller back. A garbled frame ends its stream, because the data behind it cannot be trusted.
 
-Calls with long answers (`Method.has_long_answer`) begin only while their caller reads: those of a connection wait while
-UNREAD_ANSWERS_BYTES of its answers are unsent, or while there are answers of its own unsent and those of all
-connections together are more than the service allows. So a process holds at most that limit and one answer for each
-connection. Other calls pass those that wait.
+Calls with long answers (`Method.has_long_answer`) begin only while their caller reads. Those of a connection are held
+while UNREAD_ANSWERS_BYTES of its answers are unsent. They are also held while any of its answers are unsent and all
+connections together exceed the service's limit. So a process holds at most that limit and one answer per connection.
+Other calls overtake held calls.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from kshare_rpc.http2_exchange import Http2Exchange
 from kshare_rpc.local_sockets import listening_socket
 
 UNREAD_ANSWERS_BYTES = 16 * 1024 * 1024
-"""Sent in some 30 ms to a caller that reads; the answers of small calls wait behind them."""
+"""Unsent answers of one connection above which long calls are held. A caller that reads takes them in some 30 ms; the
+answers of small calls wait behind them."""
 LONG_CALLS_PER_TURN = 4
-"""Calls with long answers that one connection begins in a turn of the event loop: their answers are counted then."""
+"""Calls with long answers that one connection begins per turn of the event loop: then their answers are counted."""
 CALLS_PER_STREAM_LIMIT = 16_384
-"""Calls under way that a server takes from one connection."""
+"""The calls in flight of one connection at most."""
 
 
 class _ServedStream:
@@ -63,7 +64,7 @@ class ServerExchange(Http2Exchange):
         self._waiting: deque[tuple[int, FrameHeader, memoryview]] = deque()
         self._under_way = 0
         self._held: deque[tuple[int, FrameHeader, memoryview]] = deque()
-        """Calls with long answers that wait until the caller has read more."""
+        """Held calls: those with long answers that wait until the caller has read more."""
         self._counted_unsent = 0
         self._long_begun = 0
         """Calls with long answers that began in this turn of the event loop."""
@@ -109,7 +110,7 @@ class ServerExchange(Http2Exchange):
             calls.let_go_soon()
 
     def start_held(self) -> None:
-        """Starts calls with long answers that waited, as long as the caller reads."""
+        """Starts held calls as long as the caller reads."""
         while self._held and self._may_answer_long():
             stream_id, header, payload = self._held.popleft()
             self._start(stream_id, header, payload)
@@ -132,7 +133,7 @@ class ServerExchange(Http2Exchange):
         return not unsent or calls.unread_answers_bytes is None or calls.unsent_bytes < calls.unread_answers_bytes
 
     def finish(self) -> None:
-        """Ends all streams in order: what was written before reaches the caller."""
+        """Ends all streams in order, so that answers written before still reach the caller."""
         for stream_id in list(self._streams):
             self._end_stream(stream_id, grpc.StatusCode.UNAVAILABLE, f"the server at {self._calls.address} stopped")
 
@@ -148,13 +149,13 @@ class ServerExchange(Http2Exchange):
             self._end_stream(stream_id, grpc.StatusCode.UNIMPLEMENTED, text)
 
     def _start_waiting(self) -> None:
-        """Starts calls that wait, as many as may be under way."""
+        """Starts waiting calls, up to the limit of calls in flight."""
         waiting = self._waiting
         while waiting and self._under_way < CALLS_PER_STREAM_LIMIT:
             stream_id, header, payload = waiting[0]
             is_long = self._calls.has_long_answer(header.method)
             if is_long and self._long_begun >= LONG_CALLS_PER_TURN:
-                break  # what comes after it waits, too, for the next turn: calls begin in their order
+                break  # later calls also wait for the next turn: calls begin in order
             waiting.popleft()
             if is_long and (self._held or not self._may_answer_long()):
                 self._held.append((stream_id, header, payload))
@@ -175,16 +176,16 @@ class ServerExchange(Http2Exchange):
             if self._calls.has_long_answer(header.method):
                 self._long_begun += 1
                 if self._long_begun == 1:
-                    # Not before their handlers have run: those begin in the next turn.
+                    # Two turns on, because handlers begin in the next turn.
                     self._loop.call_soon(self._loop.call_soon, self._turn_is_over)
             self._calls.start(header, payload, partial(self._answer, stream_id, stream))
 
     def _answer(self, stream_id: int, stream: _ServedStream, frame: bytes) -> None:
-        """Sends a call's answer; where it is the only call there is nothing to send it together with."""
+        """Sends a call's answer; at once if no other call is in flight, whose answer it could be sent with."""
         self._under_way -= 1
         stream.under_way -= 1
         if self._streams.get(stream_id) is not stream:
-            return  # the caller has gone
+            return  # the caller has disconnected
         self.send(stream_id, frame, at_once=not self._under_way)
         if stream.caller_ended:
             self._end_if_done(stream_id)
@@ -210,7 +211,7 @@ class ServerExchange(Http2Exchange):
 
 
 class ExchangeListener:
-    """The listening sockets and their connections; `local_sockets`: also on the short way (see local_sockets)."""
+    """The listening sockets and their connections; `local_sockets`: also on Unix sockets (see local_sockets)."""
 
     def __init__(self, calls: CallServer, tls: ssl.SSLContext | None = None, *, local_sockets: bool = True) -> None:
         self._calls = calls
@@ -221,7 +222,7 @@ class ExchangeListener:
         self._server: asyncio.Server | None = None
 
     async def start(self, address: str) -> str:
-        """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError where it cannot."""
+        """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError if it cannot."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:
@@ -254,7 +255,7 @@ class ExchangeListener:
             )
 
     async def stop(self) -> None:
-        """Lets connections send what they have for FLUSH_AT_STOP_MS, then closes everything."""
+        """Lets connections send pending answers for FLUSH_AT_STOP_MS, then closes everything."""
         assert self._server is not None
         if self._local_server is not None:
             self._local_server.close()

@@ -1,7 +1,7 @@
-"""TLS of the streams between roles: each end shows a certificate and checks the other's.
+"""TLS contexts of the streams between roles (mutual TLS).
 
-Contexts are made elsewhere (kshare_servicekit.rpc_tls). With them, the operations face of a role is health and
-reflection only: it is not encrypted, and methods are for those who have a certificate.
+The contexts are made in kshare_servicekit.rpc_tls. With TLS, a role's operations address serves health and reflection
+only: it is not encrypted, and methods require a certificate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SHUTDOWN_TIMEOUT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTls:
-    """What a role's own server and its connections to others use."""
+    """The contexts of a role's own server and of its connections to other roles."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext

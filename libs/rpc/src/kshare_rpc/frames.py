@@ -1,11 +1,11 @@
-"""Writes and reads `Frame` (common.proto), the unit of every `Exchange` stream, without copying its payload apart.
+"""Codec of `Frame` (common.proto), the unit of every `Exchange` stream, without extra copies of the payload.
 
 A frame is plain protobuf: `header_length` (fixed32, field 1), `header` (field 2), `payload` (field 3), each left out
-when it is empty, exactly as protobuf writes it. The outer fields are written here by hand, because a payload of a
-megabyte put into a protobuf message is copied several times; the header is small and left to protobuf.
+when it is empty, exactly as protobuf writes it. The outer fields are encoded here by hand, because protobuf copies a
+payload of a megabyte several times; the header is small and left to protobuf.
 
-Reading is stricter than protobuf: fields in this order, nothing behind them, and lengths that agree. A frame that is
-anything else was cut off or garbled, and the stream that brought it cannot be trusted any more.
+Decoding is stricter than protobuf: fields in this order, nothing behind them, and lengths that agree. Any other frame
+was cut off or garbled, and its stream cannot be trusted any more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 
 FRAME_BYTES_LIMIT = 128 * 1024 * 1024
-"""The largest frame that a stream carries; gRPC refuses a larger message."""
+"""The largest frame of a stream; gRPC refuses a larger message."""
 
 _HEADER_LENGTH_TAG = 0x0D
 _HEADER_TAG = 0x12
@@ -29,11 +29,11 @@ _NO_PAYLOAD = memoryview(b"")
 
 
 class FrameError(Exception):
-    """The bytes are not a frame; the text says where they go wrong."""
+    """The bytes are not a frame; the text says at which byte."""
 
 
 def encode_frame(header: FrameHeader, payload: Sequence[bytes | memoryview] = ()) -> bytes:
-    """The frame in one piece; the payload's pieces are copied once, into it."""
+    """The frame in one piece; the payload's pieces are copied into it once."""
     serialized = header.SerializeToString()
     header_length = len(serialized)
     if header_length:

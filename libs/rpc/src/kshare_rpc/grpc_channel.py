@@ -1,8 +1,8 @@
-"""The caller's side between processes: one persistent stream of frames to an address.
+"""The client side of calls between processes: one persistent stream of frames to an address.
 
-A `GrpcChannel` puts all its calls on one `Exchange` stream, told apart by correlation ids. The stream is opened when
-there is something to send. When it is lost, every call on it fails with ChannelUnavailable, and the next call opens a
-new one, after a short back-off so that a dead address is not hammered.
+A `GrpcChannel` multiplexes all its calls on one `Exchange` stream by correlation ids. The first call opens the stream.
+When it is lost, every call on it fails with ChannelUnavailable. The next call opens a new one, after a short back-off
+that protects a dead address from a retry loop.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from kshare_rpc.network import (
 )
 
 CALLS_PER_CHANNEL_LIMIT = 8_192
-"""Calls under way that a channel takes; another one fails with ChannelUnavailable and nothing is sent."""
+"""The calls in flight of a channel at most; another call fails with ChannelUnavailable and nothing is sent."""
 RECONNECT_INTERVAL_MS = 100
 CONNECT_TIMEOUT_MS = 1_000
-"""A process that is started again elsewhere, or after its address was gone for a while, is found by a new attempt: the
-kernel repeats one that got no answer only after 1, 3 and 7 s."""
+"""The timeout of one connection attempt. A new attempt finds a process that was restarted elsewhere, or whose address
+was gone for a while: the kernel repeats an unanswered attempt only after 1, 3 and 7 s."""
 
 PACKAGE = "kshare.v1"
 REFUSED_PREFIX = "refused: "
-"""A failure that starts so means: the server is stopping, and calling again, here or elsewhere, may help."""
+"""The prefix of failures of a stopping server: a retry, here or elsewhere, may help."""
 NOT_STARTED_PREFIX = REFUSED_PREFIX + "not started: "
-"""And this one, that the call had no effect."""
+"""The prefix of those failures whose call had no effect."""
 
 
 class ClientExchange(Http2Exchange):
-    """The one stream of a channel's connection."""
+    """The connection of a channel, with its one stream."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ def cast_headers(headers: Any) -> list[tuple[str, str]]:
 
 
 class _Call(Generic[Response]):
-    """A call that waits for its answer."""
+    """A call in flight."""
 
     __slots__ = ("frame", "future", "method")
 
@@ -211,7 +211,7 @@ class GrpcChannel:
             call.future.set_exception(CallTimeout(text))
 
     async def _connect(self) -> None:
-        """Connects, sends what waits, and tries again as long as somebody waits."""
+        """Connects and sends the waiting calls; retries while calls wait."""
         while self._calls:
             service = next(iter(self._calls.values())).method.service
             exchange = ClientExchange(self._address, service, self._answered, self._lost)
@@ -233,7 +233,7 @@ class GrpcChannel:
         self._connecting = None
 
     async def _reach(self, exchange: ClientExchange) -> None:
-        """Connects the short way, or to the first of the name's addresses that answers; OSError or TimeoutError."""
+        """Connects over a Unix socket, else to the name's first address that answers; OSError or TimeoutError."""
         loop = asyncio.get_running_loop()
         local = connected_socket(self._address) if self._has_local_sockets else None
         if local is not None:
@@ -276,7 +276,7 @@ class GrpcChannel:
         header, payload = decode_frame(data)
         call = self._calls.get(header.correlation_id)
         if call is None or call.future.done():
-            return  # nobody waits any more
+            return  # the caller no longer waits
         if header.failure:
             call.future.set_exception(
                 _failure_kind(header.failure)(f"{call.method.path} at {self._address}: {header.failure}")

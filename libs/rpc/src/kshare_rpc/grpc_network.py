@@ -1,8 +1,8 @@
-"""The network between processes: gRPC.
+"""The gRPC network between processes.
 
-A role listens in two places. Other roles send their calls as frames over one persistent `Exchange` stream to the
-address that the catalog shows (exchange_server, grpc_channel). Probes, people and clients of other languages find the
-same methods in unary form, with health and reflection, at the operations address (operations_server).
+A role listens on two addresses. Other roles send their calls as frames over one persistent `Exchange` stream to the
+address in the catalog (exchange_server, grpc_channel). The operations address serves the same methods in unary form,
+with health and reflection, to probes, people and clients in other languages (operations_server).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class GrpcNetwork:
         tls: ExchangeTls | None = None,
         local_sockets: bool = True,
     ) -> None:
-        """`operations_listen`: where unary calls, health and reflection are served (port 0: any free one).
+        """`operations_listen`: the address of unary calls, health and reflection (port 0: any free one).
 
-        `advertised_address`: what a server says its address is, where others do not reach it at the one that it
-        listens on, as in a container. `tracer` records the calls that are part of a trace. `tls` encrypts the streams;
-        operations are health and reflection only then. `local_sockets`: roles of one machine take the short way.
+        `advertised_address`: the server's address for other roles, where they cannot reach the listening address, as
+        in a container. `tracer` records the calls that are part of a trace. `tls` encrypts the streams; operations are
+        then health and reflection only. `local_sockets`: roles of one machine connect over Unix sockets.
         """
         self._local_sockets = local_sockets
         self._resolver = NameResolver()
@@ -49,14 +49,14 @@ class GrpcNetwork:
         self._advertised_address = advertised_address
         self._on_handler_error = on_handler_error
         self.operations_address: str | None = None
-        """Where the newest server's operations face listens; None before there is one."""
+        """The operations address of the newest server; None before the first."""
 
     def connect(self, address: str) -> GrpcChannel:
         tls = None if self._tls is None else self._tls.client
         return GrpcChannel(address, self.statistics, tls, local_sockets=self._local_sockets, resolver=self._resolver)
 
     async def serve(self, address: str, services: Sequence[Service]) -> GrpcServer:
-        """Listens on `address` (port 0: any free one); OSError where that is not possible."""
+        """Listens on `address` (port 0: any free one); OSError if it cannot."""
         server = GrpcServer(
             services,
             self._on_handler_error,
@@ -74,7 +74,7 @@ class GrpcNetwork:
     async def serve_health(
         self, name: str, healthy: Callable[[], bool], cluster_problems: Callable[[], Sequence[str]] | None = None
     ) -> GrpcServer:
-        """The operations face of a role that no other role calls: health and reflection only."""
+        """The operations server of a role that no other role calls: health and reflection only."""
         service = Service(name, {}, healthy, cluster_problems)
         server = GrpcServer([service], self._on_handler_error, self.statistics, None)
         await server.start(None, self._operations_listen)
@@ -83,7 +83,7 @@ class GrpcNetwork:
 
 
 class GrpcServer:
-    """A `Server` with both of a role's faces; made by `GrpcNetwork.serve`."""
+    """A `Server` with a role's Exchange and operations addresses; made by `GrpcNetwork.serve`."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class GrpcServer:
             raise
 
     def advertise(self, address: str) -> None:
-        """From now on `address` is what the server says."""
+        """Sets the address that the server reports."""
         self._calls.address = address
 
     async def stop(self, grace_ms: int) -> None:

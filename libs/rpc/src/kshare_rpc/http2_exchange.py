@@ -1,15 +1,14 @@
-"""gRPC's streaming over HTTP/2 on an asyncio transport: what both ends of an `Exchange` stream have in common.
+"""gRPC streaming over HTTP/2 on an asyncio transport: the common part of both ends of an `Exchange` stream.
 
-grpcio moves every message through three threads; on two cores the switches between them cost more than all of the
-work on a small call. Calls between roles are small and one waits for the other, so their stream is carried directly on
-the event loop instead. h2 does the connection, its settings and headers, pings, resets and ends; the DATA frames of an
-open stream, which are nearly all there is, are read and written here, for the way through h2's state machines costs
-more than what a small call does. On the wire it is gRPC: any client can open the stream, and any server can answer it;
-tests hold both ends against grpcio.
+grpcio moves every message through three threads; on two cores the thread switches cost more than all the work on a
+small call. Calls between roles are small and one waits for the other, so their stream runs directly on the event loop.
+h2 handles the connection, its settings and headers, pings, resets and ends. The DATA frames of an open stream, nearly
+all of the traffic, are read and written here, because h2's state machines cost more than the work of a small call. On
+the wire it is gRPC: any client can open the stream, and any server can answer it; tests check both ends against grpcio.
 
-An `Http2Exchange` owns one connection. Messages of a stream are handed on in order as they become whole. What is sent
-waits while the other side's flow-control window or the socket is full. A peer that gives no sign of life, not even an
-answer to a ping, is given up after KEEPALIVE_INTERVAL_MS + KEEPALIVE_TIMEOUT_MS.
+An `Http2Exchange` owns one connection. The complete messages of a stream are delivered in order. Sent messages wait
+while the peer's flow-control window or the socket is full. A connection without a sign of life from the peer, not even
+an answer to a ping, is closed after KEEPALIVE_INTERVAL_MS + KEEPALIVE_TIMEOUT_MS.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from kshare_core.prompt_writing import PromptWriter
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
 
 WINDOW_BYTES = 64 * 1024 * 1024
-"""What the other side may send before it was read; both for a stream and for the connection."""
+"""The flow-control window: bytes that the peer may send before they are read, per stream and per connection."""
 HTTP2_FRAME_BYTES = 512 * 1024
-"""The largest HTTP/2 frame that is taken; larger ones cost fewer steps for each megabyte, and more memory."""
+"""The largest HTTP/2 frame that is accepted; larger frames cost fewer steps per megabyte, and more memory."""
 KEEPALIVE_INTERVAL_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 CLOSE_TIMEOUT_MS = 200
 
 SMALL_MESSAGE_BYTES = 4 * 1024
 JOINED_BYTES = 64 * 1024
-"""Up to so many bytes, copying them behind their frame's head is cheaper than a second write."""
+"""Below this many bytes, copying the data behind its frame's head is cheaper than a second write."""
 
 PREFIX_BYTES = 5
 _PING = b"kshare--"
@@ -53,13 +52,13 @@ _FRAME_HEAD = struct.Struct(">BHBBL")
 _WINDOW_UPDATE = struct.Struct(">BHBBLL")
 _FRAME_HEAD_BYTES = 9
 _MESSAGE_HEAD = struct.Struct(">BHBBLBL")
-"""A DATA frame's head and that of the message that it begins with: compressed, length."""
+"""The head of a DATA frame, then the head of the message at its start: compressed, length."""
 _MESSAGE_HEAD_BYTES = 14
 _PREFACE_BYTES = 24
 _DATA_TYPE, _WINDOW_UPDATE_TYPE = 0, 8
 _END_STREAM_OR_PADDED = 0x1 | 0x8
 _PLAIN_DATA = (0, _DATA_TYPE, 0, 0)
-"""Of a message's head: a length below 64 KiB, DATA, no flags, not compressed."""
+"""Expected fields of _MESSAGE_HEAD: a length below 64 KiB, DATA, no flags, not compressed."""
 _STREAM_ID_MASK = 0x7FFFFFFF
 _STREAM_CLOSED = h2.stream.StreamState.CLOSED
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -83,7 +82,7 @@ class MessageReader:
     def feed(self, data: bytes | memoryview) -> list[memoryview]:
         """The messages that `data` completes; FrameError as for `_message_end`.
 
-        They are in memory of their own: whoever keeps one keeps nothing but those that came with it.
+        They are views of one copy: a reference to one keeps in memory only the messages that came with it.
         """
         self._pieces.append(data)
         self._size += len(data)
@@ -109,7 +108,7 @@ class MessageReader:
 
 
 def _message_end(data: bytes | memoryview) -> int:
-    """Where the first message ends, by its prefix; FrameError for compression or a message above the limit."""
+    """The end of the first message, from its prefix; FrameError for compression or a message above the limit."""
     if data[0]:
         raise FrameError("the message is compressed; frames are sent as they are")
     length = int.from_bytes(data[1:PREFIX_BYTES], "big")
@@ -119,7 +118,7 @@ def _message_end(data: bytes | memoryview) -> int:
 
 
 class _OpenStream:
-    """What of a stream was received: bytes that the other side's window was not widened for yet, and its messages."""
+    """The receive state of a stream: bytes for which the peer's window was not widened yet, and the message reader."""
 
     __slots__ = ("reader", "unacked")
 
@@ -133,11 +132,11 @@ _Piece = tuple[int, memoryview, bool]
 
 
 class Http2Exchange(asyncio.Protocol):
-    """One connection; see the module's text. Subclasses say what streams and messages mean."""
+    """One connection; see the module's text. Subclasses define the meaning of streams and messages."""
 
     short_first = False
-    """Whether short messages may overtake long ones of which nothing was sent: right for answers, which have ids, and
-    wrong for calls, which begin in the order in which they were made."""
+    """Whether short messages may overtake long ones that are completely unsent: allowed for answers, which have ids,
+    but not for calls, which begin in the order in which they were made."""
 
     def __init__(self, *, client_side: bool) -> None:
         self._loop = asyncio.get_running_loop()
@@ -157,7 +156,7 @@ class Http2Exchange(asyncio.Protocol):
         self._is_in_long = False
         """Whether a part of the first long message was sent."""
         self.unsent_bytes = 0
-        """Of messages that wait for the other side's window or for the socket."""
+        """Bytes of messages that wait for the peer's window or for the socket."""
         self._unread = b""
         self._preface_left = 0 if client_side else _PREFACE_BYTES
         self._data_stream = self._data_left = 0
@@ -171,7 +170,7 @@ class Http2Exchange(asyncio.Protocol):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self.is_lost = False
 
-    # What subclasses do
+    # Implemented by subclasses
 
     @abstractmethod
     def stream_event(self, event: Any) -> None:
@@ -183,14 +182,14 @@ class Http2Exchange(asyncio.Protocol):
 
     @abstractmethod
     def stream_failed(self, stream_id: int, error: FrameError) -> None:
-        """What the stream brought is no message, or none of a kind that is taken: its end."""
+        """The stream's data is no valid message; the subclass ends the stream."""
 
     @abstractmethod
     def lost(self, reason: str) -> None:
         """The connection is gone; called once."""
 
     def unsent_changed(self) -> None:
-        """Some of what waited was sent, or `unsent_bytes` is more than it was."""
+        """`unsent_bytes` may have changed: waiting data was sent or added."""
 
     # asyncio.Protocol
 
@@ -222,7 +221,7 @@ class Http2Exchange(asyncio.Protocol):
             self.pump()
 
     def _take_frames(self, data: bytes) -> None:
-        """Takes all that is there of frames, and keeps what is left of the last one's head."""
+        """Processes all frames in `data`, and keeps an incomplete frame, other than stream data, at its end."""
         at, size = 0, len(data)
         if self._preface_left:
             at = min(self._preface_left, size)
@@ -255,7 +254,7 @@ class Http2Exchange(asyncio.Protocol):
         self._unread = data[at:]
 
     def _takes_small_message(self, data: bytes) -> bool:
-        """Hands on what is exactly one message in one frame: how calls come of which each waits for the one before."""
+        """The fast path for exactly one message in one frame, as sequential calls arrive; False for other data."""
         size = len(data)
         if self._data_left or self._unread or not _MESSAGE_HEAD_BYTES <= size <= SMALL_MESSAGE_BYTES:
             return False
@@ -276,7 +275,7 @@ class Http2Exchange(asyncio.Protocol):
         return True
 
     def _control(self, frame: bytes) -> None:
-        """Lets h2 have what is not the data of an open stream."""
+        """Passes a frame to h2: anything but the data of an open stream."""
         self._h2_has_spoken = True
         try:
             events = self._h2.receive_data(frame)
@@ -294,11 +293,11 @@ class Http2Exchange(asyncio.Protocol):
                 self.stream_event(event)
 
     def open_stream(self, stream_id: int) -> None:
-        """The stream has its headers: its data is read and acknowledged here from now on."""
+        """The stream has its headers: from now on its data is read and acknowledged here, not by h2."""
         self._open_streams[stream_id] = _OpenStream()
 
     def close_stream(self, stream_id: int) -> None:
-        """The stream is over; data that still comes for it is h2's to judge."""
+        """The stream is over; h2 handles data that still arrives for it."""
         self._open_streams.pop(stream_id, None)
 
     def _take(self, stream_id: int, data: memoryview) -> None:
@@ -309,7 +308,7 @@ class Http2Exchange(asyncio.Protocol):
         self._read(stream_id, stream, data)
 
     def _count(self, stream_id: int, stream: _OpenStream, size: int) -> None:
-        """Widens the other side's windows, of the stream and of the connection, once half of them is used."""
+        """Widens the peer's windows, of the stream and of the connection, once half of a window is used."""
         stream.unacked += size
         self._connection_unacked += size
         if stream.unacked >= WINDOW_BYTES // 2:
@@ -354,9 +353,9 @@ class Http2Exchange(asyncio.Protocol):
     # Sending
 
     def send(self, stream_id: int, message: bytes, *, at_once: bool = False) -> None:
-        """Sends a message, or keeps it until the other side and the socket can take it.
+        """Sends a message, or queues it until the peer's window and the socket have room.
 
-        What is sent in one turn of the event loop goes to the socket together, at the turn's end; `at_once`: now.
+        Messages of one turn of the event loop go to the socket together, at the turn's end; with `at_once`, now.
         """
         size = len(message)
         if at_once and size <= SMALL_MESSAGE_BYTES and self._sends_at_once(stream_id, message):
@@ -372,7 +371,7 @@ class Http2Exchange(asyncio.Protocol):
         self.pump()
 
     def _sends_at_once(self, stream_id: int, message: bytes) -> bool:
-        """Gives a message in one frame to the socket, unless something else must go first or there is no room."""
+        """Writes a message in one frame to the socket, unless other data must go first or there is no room."""
         connection, stream, writer = self._h2, self._h2.streams.get(stream_id), self._writer
         if (
             self._unsent
@@ -399,7 +398,7 @@ class Http2Exchange(asyncio.Protocol):
         return True
 
     def pump(self) -> None:
-        """Sends what can be sent now."""
+        """Sends queued messages while the windows and the socket have room."""
         while not self._paused and not self.is_lost:
             is_long = self._is_in_long or (not self._unsent and bool(self._unsent_long))
             queue = self._unsent_long if is_long else self._unsent
@@ -432,14 +431,14 @@ class Http2Exchange(asyncio.Protocol):
 
     def _write(self, *pieces: bytes | memoryview) -> None:
         if self._h2_has_spoken:
-            self.flush()  # what h2 has to say goes first
+            self.flush()  # h2's own frames go first
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(pieces) if len(pieces[-1]) < JOINED_BYTES else pieces[0])
             if len(pieces[-1]) >= JOINED_BYTES:
                 self._transport.write(pieces[-1])
 
     def flush(self) -> None:
-        """Sends what h2 has to say; to be called after everything that it was told."""
+        """Sends h2's pending frames; to be called after every call of h2 that may produce some."""
         self._h2_has_spoken = False
         data = self._h2.data_to_send()
         if data and self._transport is not None and not self._transport.is_closing():
@@ -452,13 +451,13 @@ class Http2Exchange(asyncio.Protocol):
     # Ending
 
     def give_up(self, reason: str) -> None:
-        """Closes the connection; what was not sent is dropped."""
+        """Closes the connection; unsent messages are dropped."""
         self._end(reason)
         if self._transport is not None:
             self._transport.close()
 
     async def close(self, reason: str) -> None:
-        """As `give_up`, and returns when the socket is closed; what it has not sent by CLOSE_TIMEOUT_MS is dropped."""
+        """As `give_up`, and returns when the socket is closed; data unsent after CLOSE_TIMEOUT_MS is dropped."""
         self.give_up(reason)
         if self._transport is None:
             return
@@ -492,6 +491,6 @@ class Http2Exchange(asyncio.Protocol):
 
 
 def status_text(code: str, message: str) -> str:
-    """gRPC's status as people know it: "UNAVAILABLE: the server is stopping"."""
+    """A gRPC status in words, such as "UNAVAILABLE the server is stopping"."""
     known = _CODES.get(int(code)) if code.isdecimal() else None
     return f"{known.name if known else code} {message}".strip()

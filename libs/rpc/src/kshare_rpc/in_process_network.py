@@ -1,9 +1,9 @@
-"""The network of `--single-process`: the same port inside one event loop, with nothing between caller and handler.
+"""The network of `--single-process`: the same port inside one event loop, with direct calls of handlers.
 
-Messages are handed over as they are, so neither side may change one that it sent or was given. As between processes, a
-call runs to its end even when its caller has stopped waiting, a coroutine in a task of its own; errors are those that
-the gRPC network would raise. `traced` gives a node's own view of the network: its tracer records the calls that it
-serves.
+Messages are passed by reference, so neither side may change a message that it sent or received. As between processes, a
+call runs to its end even when its caller has stopped waiting, a coroutine handler in its own task; errors are those
+that the gRPC network would raise. `traced` gives a node's own view of the network: its tracer records the calls that
+it serves.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from kshare_rpc.network import (
 )
 
 FIRST_PICKED_PORT = 50_000
-"""Where the numbers start that stand for port 0."""
+"""The first number that is picked for port 0."""
 
 _Result = tuple[Any, memoryview]
 _NO_PAYLOAD = memoryview(b"")
 
 
 class InProcessNetwork:
-    """A `Network` of one event loop. Addresses are only names, "host:port" like everywhere."""
+    """A `Network` of one event loop. Addresses are only names, in the form "host:port" as everywhere."""
 
     def __init__(
         self, *, on_handler_error: HandlerError = log_handler_error, statistics: CallStatistics | None = None
@@ -61,7 +61,7 @@ class InProcessNetwork:
         return TracedNetwork(self, tracer)
 
     async def serve(self, address: str, services: Sequence[Service], tracer: Tracer | None = None) -> InProcessServer:
-        """Takes the address (port 0: one that is free); OSError where somebody has it."""
+        """Serves at the address (port 0: any free one); OSError if it is taken."""
         host, _, port = address.rpartition(":")
         while port == "0" and (address.endswith(":0") or address in self._servers):
             address = f"{host}:{self._next_port}"
@@ -73,7 +73,7 @@ class InProcessNetwork:
         return server
 
     def server(self, address: str) -> InProcessServer | None:
-        """Who serves the address now."""
+        """The server at the address; None if there is none."""
         return self._servers.get(address)
 
     def _release(self, address: str) -> None:
@@ -120,7 +120,7 @@ class InProcessServer:
         self._stopping = False
         self._under_way: dict[asyncio.Future[Any], None] = {}
         self._not_begun = 0
-        """Calls whose task has not begun; one that comes now must not overtake them."""
+        """Calls whose task has not begun; a new call must not overtake them."""
 
     @property
     def address(self) -> str:
@@ -129,7 +129,7 @@ class InProcessServer:
     def start_call(
         self, method: Method[Any, Any], request: Message, payload: memoryview, result: asyncio.Future[_Result]
     ) -> None:
-        """Begins a call, whose result, or CallFailed or one of its kinds, `result` gets if it is awaited still.
+        """Begins a call; `result` gets its result, or CallFailed or a subclass, unless the caller stopped waiting.
 
         Calls begin in the order in which they are started.
         """
@@ -179,9 +179,9 @@ class InProcessServer:
         when_ended(begun, ended)
 
     def _task_ended(self, result: asyncio.Future[_Result], task: asyncio.Task[Any]) -> None:
-        """Gives a call's result to its caller, if that still waits."""
+        """Gives a call's result to its caller, if the caller still waits."""
         self._under_way.pop(task, None)
-        # Asked for in any case: a failure that nobody waits for was told by the server and is no news to asyncio.
+        # Always retrieved: the server has already reported the failure, so asyncio must not log it as unretrieved.
         error = None if task.cancelled() else task.exception()
         if result.done():
             return
@@ -225,7 +225,7 @@ class InProcessServer:
         return result
 
     def _failure(self, path: str, error: BaseException) -> CallFailed:
-        """What the caller gets for what left a handler."""
+        """The caller's exception for an exception that left a handler; counts and reports the latter."""
         statistics = self._statistics.of_served(path)
         if isinstance(error, asyncio.CancelledError):
             statistics.failed(STOPPED)
@@ -238,7 +238,7 @@ class InProcessServer:
 
 
 class InProcessChannel:
-    """A `Channel` to whoever serves the address when a call is made."""
+    """A `Channel` to the server that has the address when a call is made."""
 
     def __init__(self, network: InProcessNetwork, address: str) -> None:
         self._network = network
@@ -291,7 +291,7 @@ def _result(answer: Any) -> _Result:
 
 
 def _joined(pieces: Payload) -> memoryview:
-    """The payload in one piece; a single one is not copied."""
+    """The payload in one piece; a single piece is not copied."""
     if not pieces:
         return _NO_PAYLOAD
     if len(pieces) == 1:

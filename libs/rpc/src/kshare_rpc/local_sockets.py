@@ -1,9 +1,9 @@
-"""The short way between roles of one machine: Unix sockets beside the loopback ports.
+"""Unix sockets beside loopback ports, a shortcut between roles of one machine.
 
 A message through a loopback port passes the whole of TCP: twice the time of a Unix socket, and a call waits for four of
-them. So whoever listens on a loopback address also listens on a Unix socket that is named after it, and callers of the
-address try that one first. The name is abstract (Linux): it lives in the network namespace as the port does, and is
-gone with its process. A socket of another user is not trusted: they could have taken the name before.
+them. So a server on a loopback address also listens on a Unix socket that is named after the address, and callers of
+the address try that socket first. The name is abstract (Linux): it exists in the network namespace as the port does,
+and ends with its process. A socket of another user is not trusted: that user could have taken the name before.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _PEER = struct.Struct("iII")
 
 
 def listening_socket(address: str) -> socket.socket | None:
-    """Listens beside the port at "host:port"; None where that is no loopback address, or the system has no such way.
+    """A listening Unix socket beside the port at "host:port"; None if that is no loopback address, or not on Linux.
 
-    OSError where the name is taken.
+    OSError if the name is taken.
     """
     if not _is_local(address):
         return None
@@ -38,7 +38,7 @@ def listening_socket(address: str) -> socket.socket | None:
 
 
 def connected_socket(address: str) -> socket.socket | None:
-    """The short way to "host:port", None where there is none."""
+    """A connected Unix socket to "host:port"; None if there is none."""
     if not _is_local(address):
         return None
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -48,7 +48,7 @@ def connected_socket(address: str) -> socket.socket | None:
         _, user, _ = _PEER.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         if user in (os.geteuid(), 0):
             return found
-    except OSError:  # nobody listens there, or too many want to connect just now
+    except OSError:  # no process listens there, or its backlog is full
         pass
     found.close()
     return None

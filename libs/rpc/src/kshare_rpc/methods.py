@@ -1,4 +1,4 @@
-"""Every RPC between the roles, by name; the messages say which Kafka RPC each translates."""
+"""All RPC methods between the roles, by name; comments on the messages say which Kafka RPC each translates."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The addresses of a host's name, although a question or its answer may get lost.
+"""A name resolver that repeats queries early, because a query or its answer may get lost.
 
-The C library asks a silent name server again after five seconds, and a container or a pod that is started again makes
-name servers silent for a moment. So `NameResolver` asks again much earlier, beside the question that is under way, and
-the first answer counts. Questions run in threads of their own: one that nobody needs any more ends by itself, and keeps
-neither another nor the end of the process waiting.
+The C library repeats a query to a silent name server only after five seconds, and a restart of a container or pod makes
+name servers silent for a moment. So `NameResolver` starts another query much earlier, beside the one in flight, and the
+first answer counts. Each query runs in its own thread: a query that is no longer needed ends by itself, and delays
+neither another query nor the end of the process.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from contextlib import suppress
 from threading import Thread
 
 ASKED_AGAIN_AFTER_MS = (500, 1_500, 3_000)
-"""How long one question is waited for before there is another one; after the last there is none more."""
+"""How long each query is awaited before the next one starts; after the last wait the look-up fails."""
 QUESTIONS_LIMIT = 32
-"""Under way at a time, of all names; above it nothing is asked again."""
+"""Queries in flight at a time, for all names; above it no query is started."""
 
 LookUp = Callable[[str, int], Sequence[str]]
-"""The addresses of a host, of which there is at least one; blocks, and raises OSError where there is none."""
+"""A blocking look-up of a host's addresses: at least one, else OSError."""
 
 
 def look_up(host: str, port: int) -> Sequence[str]:
-    """As the system does it, /etc/hosts included."""
+    """The system's look-up (getaddrinfo), /etc/hosts included."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
 
 class NameResolver:
-    """Owned by one event loop."""
+    """Resolves host names; owned by one event loop."""
 
     def __init__(self, look_up: LookUp = look_up, asked_again_after_ms: Sequence[int] = ASKED_AGAIN_AFTER_MS) -> None:
         self._look_up = look_up
@@ -38,9 +38,9 @@ class NameResolver:
         self._questions = 0
 
     async def addresses_of(self, host: str, port: int) -> Sequence[str]:
-        """Without duplicates, the preferred one first.
+        """The addresses without duplicates, the preferred one first.
 
-        OSError where the name has none, TimeoutError where no question was answered in time.
+        OSError if the name has none, TimeoutError if no query was answered in time.
         """
         answer: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
         try:
@@ -56,7 +56,7 @@ class NameResolver:
         raise TimeoutError(f"no answer for the name {host} in {sum(self._asked_again_after_ms)} ms")
 
     def _ask(self, host: str, port: int, answer: asyncio.Future[Sequence[str]]) -> None:
-        """In a thread of its own."""
+        """Runs one query, in its own thread."""
         found: Sequence[str] = ()
         failure: OSError | None = None
         try:

@@ -1,11 +1,11 @@
-"""A role's public gRPC face, on grpcio: every method in unary form, health and reflection.
+"""The operations server of a role, on grpcio: every method in unary form, health and reflection.
 
-It is for probes, grpcurl and clients of other languages: typed messages, a payload in the message's own `payload`
-field. The roles themselves use `Exchange` streams, which have a port of their own (exchange_server).
+It is for probes, grpcurl and clients in other languages: typed messages, with a payload in the message's own `payload`
+field. The roles themselves use `Exchange` streams, which have their own port (exchange_server).
 
-Health says of each service, and of "" for all, whether it can do its work; of LIVENESS, that the store is open and the
-event loop runs, whatever the role waits for: who restarts a process by it does so only where that helps. CLUSTER is
-SERVING where this role and the whole cluster can serve; what is wrong is in the answer's trailing metadata.
+Health covers each service, and "" for all: whether it can do its work. LIVENESS is SERVING when the store is open and
+the event loop runs, whatever the role waits for, so a restart by it happens only where it helps. CLUSTER is SERVING
+when this role and the whole cluster can serve; the problems are in the answer's trailing metadata.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEALTH_INTERVAL_MS = 1_000
 _SERVER_OPTIONS = (
     ("grpc.max_send_message_length", FRAME_BYTES_LIMIT),
     ("grpc.max_receive_message_length", FRAME_BYTES_LIMIT),
-    # Two processes on one port would share its connections without a word.
+    # Otherwise two processes on one port would silently share its connections.
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 )
@@ -42,7 +42,7 @@ class OperationsServer:
     """See the module's text."""
 
     def __init__(self, calls: CallServer, *, serves_methods: bool = True) -> None:
-        """Without methods there are health and reflection only."""
+        """With `serves_methods` false, only health and reflection are served."""
         self._calls = calls
         self._serves_methods = serves_methods
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
@@ -50,7 +50,7 @@ class OperationsServer:
         self._health_task: asyncio.Task[None] | None = None
 
     async def start(self, address: str) -> str:
-        """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError where it cannot."""
+        """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError if it cannot."""
         served = [service for service in self._calls.services if service.handlers and self._serves_methods]
         for service in served:
             name = f"{PACKAGE}.{service.name}"
@@ -71,7 +71,7 @@ class OperationsServer:
         return f"{address.rpartition(':')[0]}:{port}"
 
     async def show_stopping(self) -> None:
-        """Makes all services NOT_SERVING, for good."""
+        """Makes all services NOT_SERVING permanently."""
         await self._health.enter_graceful_shutdown()
         if self._health_task is not None:
             self._health_task.cancel()
@@ -130,7 +130,7 @@ class OperationsServer:
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types
-    """Answers CLUSTER when it is asked for: to know it may take a look at every partition."""
+    """The health service; it computes CLUSTER per request, because that may visit every partition."""
 
     def __init__(self, calls: CallServer) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health
 
 
 def _with_payload(message: Any, pieces: Payload) -> Message:
-    """The unary form of an answer: a copy with the payload in it, because the message is still its handler's."""
+    """The unary form of an answer: a copy with the payload, because the handler still owns the message."""
     whole = message
     if pieces:
         whole = type(message)()
