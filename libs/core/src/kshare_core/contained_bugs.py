@@ -1,6 +1,6 @@
-"""Bugs whose effect is contained: the caller goes on, and the exception is reported all the same.
+"""Reports of contained bugs: the caller continues, and the exception is still reported.
 
-The event loop's exception handler takes them, as it takes exceptions that no task's owner looked at. asyncio's default
+They go to the event loop's exception handler, like exceptions of tasks that were never retrieved. asyncio's default
 handler logs them at level ERROR with their traceback; the simulation fails the run.
 """
 
@@ -10,5 +10,5 @@ import asyncio
 
 
 def report_contained_bug(message: str, error: BaseException) -> None:
-    """Reports an exception that no valid input or failing disk explains. To be called on the event loop."""
+    """Reports an exception that no valid input or failing disk explains. Must be called on the event loop."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

@@ -1,4 +1,4 @@
-"""Work that is done for many requests at once belongs to none of them."""
+"""The context for work that serves many requests at once and belongs to none of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kshare_core.tracing import current_traceparent
 
 
 def context_of_no_request() -> Context:
-    """The running context without the trace, the request id and the log fields of whoever came first.
+    """The running context without the trace, the request id and the log fields of the request that triggered the work.
 
-    All else stays: in the simulation, which node the code belongs to.
+    All else stays, such as the simulation's current node.
     """
     context = copy_context()
     if current_request_id.get() or current_traceparent.get() or has_log_fields():

@@ -1,27 +1,29 @@
-"""The delivery history: what happened to the records of share-partitions, as records of an internal Kafka topic.
+"""The delivery history: events of the records of share-partitions, written to an internal Kafka topic.
 
-A leader writes what it did, off the hot path; the pipeline reads it. One Kafka record holds the events of one
-share-partition that one leader had to tell at one moment. Its key is `share_partition_key`, so events of one
-share-partition lie in one partition of the topic, in order. Its value is a JSON object:
+A leader writes its events off the hot path; the pipeline reads them. One Kafka record holds the events of one
+share-partition that one leader had pending at one moment. Its key is `share_partition_key`, so the events of a
+share-partition are in one partition of the topic, in order. Its value is a JSON object:
 
     {"version": 1, "leader": 2, "incarnation": 17, "sequence": 40, "group": "workers", "topic": "orders",
      "topic_id": "…", "partition": 0, "state_epoch": 3, "leader_epoch": 5, "events": [{…}, …]}
 
-`incarnation` is the leader's node epoch when its process began: a later process has a larger one.
-`sequence` counts the events, from 0, that this incarnation of this leader had of this share-partition: the first event
-of the record has it, the following ones the numbers after it. The events of a record may come twice (a retry); where
-numbers are missing, events were lost: nobody waits for this topic, so a crash or a full buffer loses some.
-The event `loaded` then says what the durable state was, and so what became of every offset meanwhile. Without a loss,
-`loaded` comes after `unloaded`; a share-partition that another leader has now may have no `unloaded` of the former one.
+`incarnation` is the leader's node epoch at the start of its process: a later process has a larger one.
 
-The events of one leader and share-partition have the order in which they took effect. Records of a former leader may
-come after the first ones of the next: `leader_epoch` is larger for the later, and `sequence` orders the rest.
-What must be durable to take effect (all but `acquired`, `renewed`, `released` with reason `not_delivered`, and
-`archived` of what the log does not have) is told when it is durable. What becomes of an acquisition that its leader
-forgets (a crash, `unloaded`) is not told: it is not held any more, and `loaded` says its state.
+`sequence` numbers the events of this share-partition in this incarnation of this leader, from 0. It is the number of
+the record's first event; the following events have the next numbers. The events of a record may come twice (a retry).
+Missing numbers mean lost events: the leader does not wait for this topic, so a crash or a full buffer loses some.
+The event `loaded` then gives the durable state, and so the outcome for every offset meanwhile. Without a loss, `loaded`
+comes after `unloaded`; after a change of leaders, the former leader's `unloaded` may be missing.
+
+The events of one leader and share-partition are in the order in which they took effect. Records of a former leader may
+come after the first ones of the next: the later leader has the larger `leader_epoch`, and `sequence` orders the rest.
+
+Events that must be durable to take effect are written once they are durable: all but `acquired`, `renewed`, `released`
+with reason `not_delivered`, and `archived` of records missing in the log. An acquisition that its leader forgets (a
+crash, `unloaded`) has no further event: its lock is gone, and `loaded` gives its state.
 
 An event is an object with `event`, `time_ms` and those of the other fields that it has (`DeliveryEvent`).
-`delivery_count` is always that of the delivery in question, so `released` has the count of the delivery that ended.
+`delivery_count` is always that of the event's delivery, so `released` has the count of the delivery that ended.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from typing import Any
 from kshare_core.identifiers import group_partition_of
 
 HISTORY_TOPIC = "__share_delivery_history"
-"""Its name. Leaders make it when the first of them has something to tell; clients may read it and not write to it."""
+"""The topic's name. The first leader with an event creates it; clients may read it but not write to it."""
 HISTORY_VERSION = 1
 
 REASON_SESSION_ENDED = "session_ended"
@@ -43,51 +45,51 @@ REASON_NOT_DELIVERED = "not_delivered"
 """Of `released`: the answer with the records did not reach the member. The delivery does not count: the next one has
 the same number."""
 REASON_REJECTED = "rejected"
-"""Of `archived` and `dead_lettered`: the member rejected it; `rejected` was told before."""
+"""Of `archived` and `dead_lettered`: the member rejected it; `rejected` came before."""
 REASON_DELIVERY_COUNT_LIMIT = "delivery_count_limit"
 """Of `archived` and `dead_lettered`: share.delivery.count.limit is reached; `released` or `expired` came before."""
 REASON_GAP = "gap"
-"""Of `archived`: its member says that it saw no record there."""
+"""Of `archived`: the member acknowledged the offset as a gap."""
 REASON_MISSING_IN_LOG = "missing_in_log"
 """Of `archived`: the log has no record there that the group may see (a control record, compaction, an abort)."""
 REASON_BELOW_LOG_START = "below_log_start"
 """Of `archived` and `start_offset_moved`: retention or DeleteRecords moved the log's start."""
 REASON_LOG_TRUNCATED = "log_truncated:"
-"""Of `loaded`, followed by a leader epoch: the leader with that epoch cut the durable state, because the log does not
-have the records that the state knew (its disk was lost, or is older). It is told by every later `loaded` of the state
-epoch. Where the number is larger than before, what was known of the offsets was about other records."""
+"""Of `loaded`, followed by a leader epoch: the leader with that epoch truncated the durable state, because its log
+lacks records of the state (its disk was lost, or is older). Every later `loaded` of the state epoch repeats it.
+If the number is larger than before, earlier events of these offsets were about other records."""
 REASON_DELIVERIES_ENDED = "deliveries_ended"
-"""Of `start_offset_moved`: all below is acknowledged or archived."""
+"""Of `start_offset_moved`: all offsets below are acknowledged or archived."""
 
 
 class EventType(StrEnum):
-    """What can happen. Offsets are runs, both ends included."""
+    """The kinds of events. Offsets are runs, both ends included."""
 
     LOADED = "loaded"
-    """The leader read the durable state: `start_offset`, and `runs` above it. Offsets below it are done.
+    """The leader read the durable state: `start_offset`, and `runs` above it. Offsets below `start_offset` are done.
 
-    Where there was none, `reason` is the group's share.auto.offset.reset that gave the start offset, now durable. Where
-    the state was cut, it is REASON_LOG_TRUNCATED with the leader epoch that did it."""
+    If there was no state, `reason` is the group's share.auto.offset.reset that gave the start offset, now durable. If
+    the state was truncated, it is REASON_LOG_TRUNCATED with the leader epoch that did it."""
     UNLOADED = "unloaded"
-    """The leader forgets it, for the Kafka error named by `reason`; who held records does not hold them any more."""
+    """The leader forgets the share-partition, for the Kafka error in `reason`; all acquisition locks are gone."""
     ACQUIRED = "acquired"
-    """Given to `member_id` with `delivery_count` (this one included) until `lock_deadline_ms`."""
+    """Acquired by `member_id` until `lock_deadline_ms`; `delivery_count` includes this delivery."""
     RENEWED = "renewed"
-    """`member_id` holds it until `lock_deadline_ms` now (KIP-1222)."""
+    """The lock of `member_id` now ends at `lock_deadline_ms` (KIP-1222)."""
     ACCEPTED = "accepted"
-    """Its acknowledgement by `member_id` is durable."""
+    """The acknowledgement by `member_id` is durable."""
     RELEASED = "released"
-    """By its member (no `reason`), its session's end, or undone (`reason`), and available again."""
+    """Released by its member (no `reason`), its session's end, or undone (`reason`); available again."""
     REJECTED = "rejected"
-    """By its member. `archived` follows at once, or, with a dead-letter topic, after `dead_lettered`."""
+    """Rejected by its member. `archived` follows at once, or, with a dead-letter topic, after `dead_lettered`."""
     EXPIRED = "expired"
-    """The acquisition lock ran out; available again, or archived at its delivery limit."""
+    """The acquisition lock expired; available again, or archived at its delivery limit."""
     ARCHIVED = "archived"
     """Will not be delivered again; `reason` says why."""
     DEAD_LETTERED = "dead_lettered"
-    """A dead letter of it is stored in `dead_letter_topic`; `reason` says why. May come again after a crash."""
+    """Its dead letter is stored in `dead_letter_topic`; `reason` says why. May come again after a crash."""
     START_OFFSET_MOVED = "start_offset_moved"
-    """To `start_offset`; `reason` says by what. What is below is done."""
+    """The start offset moved to `start_offset`, for `reason`. Offsets below it are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,10 @@ class DurableRun:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryEvent:
-    """One event; fields that it does not have are None and not written.
+    """One event; absent fields are None and not written.
 
-    `append_time_ms` of an acquired run: the time of its first record, as its batch's header says (with
-    message.timestamp.type=CreateTime, the producer's clock). Times are wall times of the leader.
+    `append_time_ms` of an acquired run is the time of its first record from its batch's header (with
+    message.timestamp.type=CreateTime, the producer's clock). Times are wall-clock times of the leader.
     """
 
     event: EventType
@@ -143,12 +145,12 @@ RECORD_FIELDS = tuple(HistoryRecord.__slots__)
 
 
 def share_partition_key(group: str, topic: str, partition: int) -> bytes:
-    """The key of the record, and what decides its partition. A topic's name has no slash, so it is unambiguous."""
+    """The key of the record; its partition depends on it. A topic's name has no slash, so the key is unambiguous."""
     return f"{topic}/{partition}/{group}".encode()
 
 
 def history_partition_of(group: str, topic: str, partition: int, partition_count: int) -> int:
-    """The partition of the topic that has the events of a share-partition."""
+    """The partition of the history topic for the events of a share-partition."""
     return group_partition_of(share_partition_key(group, topic, partition).decode(), partition_count)
 
 
@@ -173,7 +175,7 @@ def _event_object(event: DeliveryEvent) -> dict[str, Any]:
 
 
 def decode_history_record(value: bytes) -> HistoryRecord:
-    """The inverse; ValueError for anything that is no history record of this version."""
+    """The inverse of `encode_history_record`; ValueError for anything else, or for another version."""
     try:
         found = json.loads(value)
         if found["version"] != HISTORY_VERSION:

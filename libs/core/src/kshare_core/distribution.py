@@ -1,7 +1,7 @@
-"""How often values came, by ranges: a histogram of plain numbers, for code on the hot path.
+"""A histogram of plain numbers, for code on the hot path.
 
-An observation is a bisection and two additions. Whoever shows it (`kshare_servicekit.measures`) reads it when it is
-asked for. Nothing here knows of metrics.
+An observation is a bisection and two additions. `kshare_servicekit.measures` reads the histogram at a scrape; this
+module does not depend on metrics.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ DURATION_BOUNDS_S = (
     *(0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1),
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
-"""For calls and writes, in seconds: from a call within the machine to one that timed out."""
+"""Bounds for calls and writes, in seconds: from a call within the machine to one that timed out."""
 
 
 def no_clock() -> float:
-    """Stands in for a steady clock in seconds where nobody measures: every duration is 0."""
+    """A clock for runs without metrics: always 0, so every duration is 0."""
     return 0.0
 
 
 class Distribution:
-    """`counts[i]` values were at most `bounds[i]` and more than the bound before; the last count is of those above all.
+    """A histogram: `counts[i]` values were above `bounds[i - 1]` and at most `bounds[i]`; the last count has the rest.
 
     `total` is the sum of all values. `bounds` ascend.
     """
@@ -41,11 +41,11 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self.counts)
 
     def numbers(self) -> list[float]:
-        """All of it as one row of numbers that only grow: the counts, then the total."""
+        """The histogram as one row of numbers that never fall: the counts, then the total."""
         return [*self.counts, self.total]
 
     @classmethod

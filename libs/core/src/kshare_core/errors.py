@@ -110,7 +110,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """An answer that is an error: Kafka's code and a sentence that says what was wrong, with which value."""
+    """An error answer: Kafka's code and a sentence that says what was wrong, with which value."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -119,19 +119,19 @@ class KafkaError(Exception):
 
 
 class StorageFailure(Exception):
-    """The store could not write or read; the operation has no effect and must be answered with `code`."""
+    """A failed write or read of the store; the operation has no effect and must be answered with `code`."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class CorruptRecords(StorageFailure):
-    """Records that were stored are damaged: trying again will not help."""
+    """Stored records are damaged; a retry will not help."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
 
 class DamagedFamily(StorageFailure):
-    """A family of the store has files that cannot be read, and trying again will not help; the other families can."""
+    """A column family of the store has unreadable files, and a retry will not help; other families are readable."""
 
     def __init__(self, family: str, message: str) -> None:
         super().__init__(message)

@@ -1,11 +1,11 @@
-"""Service names of gRPC health checks that roles answer besides their own.
+"""Service names of gRPC health checks that roles answer in addition to their own.
 
-In a module of its own, without imports: a container's probe runs every few seconds.
+This module has no imports, because a container's probe starts every few seconds.
 """
 
 LIVENESS = "liveness"
-"""SERVING as long as anything is answered."""
+"""SERVING as long as the process answers at all."""
 CLUSTER = "cluster"
-"""SERVING where the role and the whole cluster can serve, at roles that know the catalog."""
+"""SERVING when the role and the whole cluster can serve; for roles that know the catalog."""
 CLUSTER_PROBLEMS_KEY = "kshare-problems-bin"
-"""Trailing metadata of a CLUSTER check: the problems in words, in UTF-8."""
+"""The trailing metadata key of a CLUSTER check: the problems in words, in UTF-8."""

@@ -1,6 +1,6 @@
-"""Topic ids, share-partition keys and the hash that places a share-partition's state.
+"""Topic ids, share-partition keys and the hash that assigns a share-partition's state to a partition.
 
-`java_string_hash` is Java's String.hashCode, because Kafka places `group:topicId:partition` by it
+`java_string_hash` is Java's String.hashCode, because Kafka assigns `group:topicId:partition` by it
 (ShareCoordinatorService.partitionFor).
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 TOPIC_ID_LENGTH = 16
 TOPICS_OF_GROUPS_REMEMBERED = 10_000
-"""Whose names are shared and whose hash is known; the hash walks over every character of both names."""
+"""Cached pairs of group and topic, with shared names and a known hash; hashing visits every character of both names."""
 PARTITION_NUMBERS_REMEMBERED = 10_000
 
 
@@ -41,8 +41,8 @@ class SharePartitionKey(NamedTuple):
 
 
 def key_to_keep(group_id: str, topic_id: bytes, partition: int) -> SharePartitionKey:
-    """A key that shares its names with the others of its group and topic: for those that are kept, of which there may
-    be many. Comparing a name with itself does not look at its text, either."""
+    """A key that shares its name objects with other keys of its group and topic, for keys that are kept in large
+    numbers. Comparing an object with itself also skips its text."""
     names = _topic_of_group(group_id, topic_id)
     return SharePartitionKey(names.group_id, names.topic_id, partition)
 
@@ -53,7 +53,7 @@ def topic_id_text(topic_id: bytes) -> str:
 
 
 def parse_topic_id(text: str) -> bytes:
-    """The inverse of `topic_id_text`; ValueError where the text is not 22 characters of URL-safe base64."""
+    """The inverse of `topic_id_text`; ValueError if the text is not 22 characters of URL-safe base64."""
     raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     if len(raw) != TOPIC_ID_LENGTH:
         raise ValueError(f"a topic id has 16 bytes; {text!r} has {len(raw)}")
@@ -72,14 +72,14 @@ def java_string_hash(text: str) -> int:
 _UNSIGNED = 0xFFFFFFFF
 _SIGN_BIT = 0x80000000
 _POWERS_OF_31 = [1]
-"""Their lower 32 bits, as many as were needed so far."""
+"""The lower 32 bits of the powers of 31, as many as were needed so far."""
 
 
 def state_partition_of(key: SharePartitionKey, state_partition_count: int) -> int:
     """The partition of `__share_group_state` that holds the share-partition's state (Kafka's Utils.abs of the hash).
 
-    All share-partitions of a topic begin with the same text, so what is remembered are topics: with 100,000
-    share-partitions, a place of each would be further away than the few multiplications of its last digits.
+    The keys of all share-partitions of a topic have the same prefix, so hashes are cached per topic. With 100,000
+    share-partitions, a cache entry per share-partition would cost more than the few multiplications of its last digits.
     """
     group_id, topic_id, partition = key
     power, digits_hash = _digits(partition)
@@ -104,12 +104,12 @@ def _topic_of_group(group_id: str, topic_id: bytes) -> _TopicOfGroup:
 
 @lru_cache(maxsize=PARTITION_NUMBERS_REMEMBERED)
 def _digits(partition: int) -> tuple[int, int]:
-    """What the digits do to the hash of a text that they follow: the factor, and what is added."""
+    """The effect of the digits on the hash of the text before them: a factor and a summand."""
     digits = str(partition)
     return 31 ** len(digits), java_string_hash(digits)
 
 
 def group_partition_of(group_id: str, group_partition_count: int) -> int:
-    """The group partition that a group belongs to, as Kafka's GroupMetadataManager.partitionFor (Utils.abs)."""
+    """The group partition of a group, as in Kafka's GroupMetadataManager.partitionFor (Utils.abs)."""
     hashed = java_string_hash(group_id)
     return (0 if hashed == -(1 << 31) else abs(hashed)) % group_partition_count

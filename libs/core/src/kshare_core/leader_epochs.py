@@ -1,11 +1,11 @@
-"""The leader epoch history of a log: from which offset on each leader epoch wrote (Kafka's LeaderEpochFileCache).
+"""The leader epoch history of a log: the start offset of each leader epoch (Kafka's LeaderEpochFileCache).
 
 A record is identified by its leader epoch and its offset, because an epoch belongs to one leader that opened one log
-once (KIP-101, KIP-320). So two histories tell up to which offset two copies of a log have the same records:
-`common_end_offset`. The share coordinator keeps the history beside a share-partition's state, and the leader compares
+once (KIP-101, KIP-320). So two histories determine up to which offset two copies of a log have the same records:
+`common_end_offset`. The share coordinator stores the history with a share-partition's state, and the leader compares
 it with that of its log: a log whose disk was lost, or is older than the state, has other records from there on.
 
-Encoded, an entry has 12 bytes (int32 leader epoch, int64 start offset, big endian); entries ascend. Nothing: not known.
+An encoded entry has 12 bytes (int32 leader epoch, int64 start offset, big endian); entries ascend. Empty: not known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 LEADER_EPOCHS_LIMIT = 32
-"""Entries that are stored beside a share-partition's state: the newest ones."""
+"""The number of entries stored with a share-partition's state: the newest ones."""
 UNKNOWN_LEADER_EPOCH = -1
 
 _ENTRY = Struct(">iq")
@@ -35,7 +35,7 @@ def encode_leader_epochs(entries: Sequence[EpochEntry]) -> bytes:
 
 
 def decode_leader_epochs(data: bytes) -> list[EpochEntry]:
-    """The inverse; ValueError where the bytes are no history."""
+    """The inverse of `encode_leader_epochs`; ValueError if the bytes are no history."""
     if len(data) % _ENTRY.size or len(data) > LEADER_EPOCHS_LIMIT * _ENTRY.size:
         raise ValueError(f"a leader epoch history of {len(data)} bytes")
     entries = [EpochEntry(*fields) for fields in _ENTRY.iter_unpack(data)]
@@ -48,7 +48,7 @@ def decode_leader_epochs(data: bytes) -> list[EpochEntry]:
 
 
 def newest_leader_epoch(data: bytes) -> int:
-    """Of an encoded history; -1 where it is not known."""
+    """The newest leader epoch of an encoded history; -1 if it is not known."""
     if not data:
         return UNKNOWN_LEADER_EPOCH
     (leader_epoch,) = _EPOCH.unpack_from(data, len(data) - _ENTRY.size)
@@ -56,9 +56,9 @@ def newest_leader_epoch(data: bytes) -> int:
 
 
 def common_end_offset(known: Sequence[EpochEntry], log: Sequence[EpochEntry], log_end_offset: int) -> int:
-    """Behind the last offset up to which a log has the records that a copy with the history `known` had.
+    """The end offset (exclusive) of the records that a log shares with a copy whose history is `known`.
 
-    The newest epoch that both have wrote the same records in both, as far as both go. 0 where they have none in common.
+    The newest common epoch has the same records in both, as far as both go. 0 if they have no epoch in common.
     """
     known_end = log_end_offset
     in_log = {entry.leader_epoch: index for index, entry in enumerate(log)}

@@ -1,8 +1,8 @@
-"""Fields that all log lines of the running work have: which request it belongs to, which group, which partition.
+"""Log fields of the current context: its request id, group and partition, added to every log line.
 
-`current_request_id` goes along by itself like the trace (`tracing`): tasks inherit it, calls between roles carry it in
-their frames. A gateway gives every request of a client one, so a request can be followed through all roles, sampled or
-not. Fields that only some lines have are set around them by `log_fields`.
+`current_request_id` propagates like the trace (`tracing`): tasks inherit it, and calls between roles carry it in their
+frames. A gateway assigns one to every client request, so a request can be followed through all roles, sampled or not.
+`log_fields` sets the other fields around the lines that have them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from contextvars import ContextVar
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 
 current_request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the client's request that the running code works for; empty: for none."""
+"""The id of the client request that the running code works for; empty: none."""
 
 _NO_FIELDS: Mapping[str, str | int] = {}
 _current_fields: ContextVar[Mapping[str, str | int]] = ContextVar("log_fields", default=_NO_FIELDS)
 
 REQUEST_ID_LIMIT = 100
-"""Characters of a request id that is taken from a call; longer ones are cut off."""
+"""The maximum length in characters of a request id from a call; longer ones are truncated."""
 
 
 @contextmanager
 def log_fields(**fields: str | int) -> Iterator[None]:
-    """Lines that are logged within have these fields as well; Kafka's words: group, topic_id, partition, …"""
+    """Adds these fields to lines that are logged within; names are Kafka's: group, topic_id, partition, …"""
     token = _current_fields.set({**_current_fields.get(), **fields})
     try:
         yield
@@ -34,17 +34,17 @@ def log_fields(**fields: str | int) -> Iterator[None]:
 
 
 def has_log_fields() -> bool:
-    """Whether a line that is logged now has fields of its surroundings, besides the request id."""
+    """Whether the context has log fields other than the request id."""
     return bool(_current_fields.get())
 
 
 def no_log_fields() -> None:
-    """Lines that are logged from now on in this context have none."""
+    """Clears the context's log fields, except the request id."""
     _current_fields.set(_NO_FIELDS)
 
 
 def about(key: TopicPartition | SharePartitionKey, report: Callable[[str], None]) -> Callable[[str], None]:
-    """`report` for lines about one partition, or one group's share-partition: they have its fields."""
+    """Wraps `report` so that its lines have the fields of one partition, or of one share-partition."""
     fields: dict[str, str | int] = {"topic_id": topic_id_text(key.topic_id), "partition": key.partition}
     if isinstance(key, SharePartitionKey):
         fields["group"] = key.group_id

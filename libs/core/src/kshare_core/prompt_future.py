@@ -1,7 +1,7 @@
-"""Futures that tell when they end in the moment when they end.
+"""A Future with a listener that runs synchronously when the Future is done.
 
-What waits for an asyncio.Future goes on in the event loop's next turn. Where a result only has to be handed on, from a
-write that is durable to the answer of a call, each of those turns makes the caller wait for nothing.
+Waiters of an asyncio.Future resume in the event loop's next turn. Where a result is only passed on, from a durable
+write to the answer of a call, each such turn is needless latency.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ Listener = Callable[[Any], object]
 
 
 class PromptFuture(asyncio.Future[Result]):
-    """A Future with at most one listener, called by whoever ends it, before those that await it go on.
+    """A Future with at most one listener, which the completing code calls, before awaiting tasks resume.
 
-    A listener that raises is the event loop's exception handler's to report; who ended the Future does not see it.
+    An exception of the listener goes to the event loop's exception handler; the completing code does not see it.
     """
 
     _listener: Listener | None = None
 
     def listen(self, listener: Listener) -> None:
-        """Calls `listener` with this Future when it ends, at once if it has."""
+        """Calls `listener` with this Future when it is done, or at once if it already is."""
         assert self._listener is None, "a PromptFuture has one listener"
         self._listener = listener
         if self.done():
@@ -55,7 +55,7 @@ class PromptFuture(asyncio.Future[Result]):
 
 
 def when_ended(future: asyncio.Future[Any], listener: Listener) -> None:
-    """Calls `listener` with the Future when it ends, as soon as its kind allows."""
+    """Calls `listener` with the Future when it is done: synchronously for a PromptFuture, else as a callback."""
     if isinstance(future, PromptFuture):
         future.listen(listener)
     else:

@@ -1,8 +1,8 @@
-"""Small answers go to the socket when they are made, not when the event loop's turn is over.
+"""A writer that sends small answers to the socket at once, not at the end of the event loop's turn.
 
-uvloop gathers what is written in one turn and sends it at the turn's end, which is right for many answers and late for
-a single one: whoever waits for it waits for all that its maker does afterwards. The bytes go past the transport only
-while it has nothing to send itself, so their order is kept.
+uvloop collects the writes of one turn and sends them at its end. That suits many answers, but delays a single one by
+all the work that follows it in the turn. The bytes bypass the transport only while its buffer is empty, so their order
+is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 
 
 class PromptWriter:
-    """Writes to a transport, or to the socket below it where bytes go into that as they are (not with TLS)."""
+    """Writes to a transport, or directly to its socket if the connection is plain (no TLS)."""
 
     __slots__ = ("_descriptor", "_transport")
 
@@ -27,7 +27,7 @@ class PromptWriter:
         if self._descriptor is not None and not transport.is_closing() and not transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, data)
-            except OSError:  # no room, or the connection is lost: the transport knows what to do
+            except OSError:  # no room, or the connection is lost: the transport handles both
                 sent = 0
         if sent < len(data):
             transport.write(memoryview(data)[sent:])

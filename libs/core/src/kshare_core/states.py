@@ -15,12 +15,12 @@ class RecordState(IntEnum):
     ACQUIRED = 1
     ACKNOWLEDGED = 2
     ARCHIVING = 3
-    """On its way to the dead-letter topic (KIP-1191): never delivered again, but not done either."""
+    """In flight to the dead-letter topic (KIP-1191): never delivered again, but not yet terminal."""
     ARCHIVED = 4
 
     def __init__(self, number: int) -> None:
         self.is_terminal = number in (2, 4)
-        """Whether nothing happens to the record any more, so that the start offset may pass it."""
+        """Whether the state is final, so that the start offset may pass the record."""
 
 
 class AcknowledgeType(IntEnum):
@@ -36,5 +36,5 @@ class AcknowledgeType(IntEnum):
 PERSISTED_STATES = frozenset(RecordState) - {RecordState.ACQUIRED}
 
 MAX_STATE_EPOCH = 1 << 30
-"""The highest state epoch that a share coordinator stores: half of what the field can carry. A group goes on above the
-state epochs that it finds, so there must be room above them."""
+"""The highest state epoch that a share coordinator stores: half of the field's range. A group continues above the state
+epochs that it finds, so there must be room above them."""

@@ -1,8 +1,8 @@
-"""Traces (W3C trace context): the port to whoever records spans, and which trace the work under way belongs to.
+"""Tracing (W3C trace context): the port for span recorders, and the trace of the running work.
 
-`current_traceparent` goes along by itself: tasks and callbacks inherit it from the code that makes them, calls between
-roles carry it in their frames. It is empty outside of traced work, which is nearly all of it, and then nothing is
-recorded: a trace begins at a gateway, for a sampled part of the requests, or where a client's record belongs to one.
+`current_traceparent` propagates by itself: tasks and callbacks inherit it from the code that creates them, and calls
+between roles carry it in their frames. It is empty outside of traced work, which is the usual case, and then nothing
+is recorded. A trace begins at a gateway, for a sampled part of the requests, or where a client's record belongs to one.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Protocol
 Attributes = Mapping[str, str | int]
 
 current_traceparent: ContextVar[str] = ContextVar("traceparent", default="")
-"""The `traceparent` of the span that the running code is part of; empty: of none."""
+"""The `traceparent` of the current span; empty: none."""
 
 TRACEPARENT_LENGTH = 55
 _SAMPLED = 1
 
 
 class Span(Protocol):
-    """A piece of work that is recorded when it ends."""
+    """A span, recorded when it ends."""
 
     @property
     def traceparent(self) -> str:
-        """What work that it causes is given as its parent."""
+        """The `traceparent` for child spans."""
         ...
 
     def add(self, attributes: Attributes) -> None: ...
 
     def link(self, traceparents: Sequence[str]) -> None:
-        """Other traces that it has to do with."""
+        """Links the span to other traces."""
         ...
 
     def end(self, problem: str = "") -> None:
-        """`problem`: why it failed; empty when it did not."""
+        """Ends the span; `problem` says why it failed, empty: it succeeded."""
         ...
 
 
@@ -43,9 +43,9 @@ class Tracer(Protocol):
     """Records the spans of one process."""
 
     def begin(self, name: str, attributes: Attributes, *, parent: str = "", links: Sequence[str] = ()) -> Span | None:
-        """A span under `parent`, or the first one of a new trace; None where it is not sampled.
+        """A span under `parent`, or the first one of a new trace; None if it is not sampled.
 
-        `links` are the traceparents of other traces that it has to do with.
+        `links` are the traceparents of related traces.
         """
         ...
 

@@ -1,9 +1,9 @@
-"""Long work on an event loop in slices of bounded length, one slice for each turn of the loop.
+"""A scheduler for long work on an event loop: slices of bounded length, one slice per turn of the loop.
 
-A request may name 200,000 elements, and a catalog may have 100,000 partitions. Work on all of them in one piece blocks
-every connection of the process. Such work calls `next_slice` after every SLICE_ELEMENTS elements: it goes on when all
-other work that waits for a slice has had one. One slice runs in each turn of the loop, however many requests have long
-work to do, so that the sockets are served between two slices.
+A request may name 200,000 elements, and a catalog may have 100,000 partitions. Work on all of them in one piece would
+block every connection of the process. Such work calls `next_slice` after every SLICE_ELEMENTS elements, and continues
+after all other work that waits for a slice has had one. One slice runs per turn of the loop, however many requests have
+long work to do, so that the sockets are served between two slices.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
 SLICE_ELEMENTS = 500
-"""Elements of a request, an answer or the catalog in one slice; each costs a few microseconds."""
+"""Elements (of a request, an answer or the catalog) in one slice; each costs a few microseconds."""
 
 Element = TypeVar("Element")
 Result = TypeVar("Result")
 
 
 class WorkAbandoned(Exception):
-    """Nobody waits for the result of the work any more."""
+    """The result of the work is no longer needed."""
 
 
 def _is_wanted() -> bool:
@@ -31,7 +31,7 @@ def _is_wanted() -> bool:
 class WorkSlices:
     """The queue for slices of one event loop; see the module's text.
 
-    `slices` counts those that were granted.
+    `slices` counts the granted slices.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class WorkSlices:
         self.slices = 0
 
     async def next_slice(self, is_wanted: Callable[[], bool] = _is_wanted) -> None:
-        """Returns in a later turn of the loop; WorkAbandoned where the work is not wanted any more then."""
+        """Returns in a later turn of the loop; WorkAbandoned if the result is no longer wanted by then."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting.append(future)
@@ -73,7 +73,7 @@ class WorkSlices:
 
 
 class ElementCount:
-    """Counts the elements that one loop has worked on, and ends its slice when there were enough of them.
+    """A counter of the elements that one loop has processed, which ends its slice after SLICE_ELEMENTS.
 
     count = context.count_elements()
     for element in elements:
@@ -89,7 +89,7 @@ class ElementCount:
         self._elements = 0
 
     def add(self, elements: int = 1) -> bool:
-        """Whether the slice is over with these elements."""
+        """Counts elements; returns whether the slice is over."""
         self._elements += elements
         return self._elements >= SLICE_ELEMENTS
 

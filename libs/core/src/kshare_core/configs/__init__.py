@@ -1,9 +1,9 @@
 """Kafka's config names, types, defaults and ranges, for brokers, topics and groups, and kshare's own (`kshare.*`).
 
-Read first: `definition` (what one config is, and how a text becomes a value), then `broker`, `topic`, `group` and
-`kshare_own` (the tables; their rows are in `broker_*`, `topic_rows` and `group_rows`), `process` (all that a process
-may be told), `dynamic` (what administrators alter while brokers run). `Configs` is a set of values over a table; ask it
-by name: `configs.integer("num.partitions")`.
+Read first: `definition` (the type of one config and its parsing), then `broker`, `topic`, `group` and `kshare_own` (the
+tables; their rows are in `broker_*`, `topic_rows` and `group_rows`), `process` (all configs of a process), `dynamic`
+(broker configs that administrators alter at run time). `Configs` is a set of values over a table, read by name:
+`configs.integer("num.partitions")`.
 """
 
 from kshare_core.configs.broker import BROKER_CONFIGS, check_broker_configs

@@ -1,4 +1,4 @@
-"""Broker configs under Kafka's names: those of Apache Kafka 4.3.1 and 4.4's of the dead letter queue (KIP-1191).
+"""Broker configs under Kafka's names: those of Apache Kafka 4.3.1, and those of 4.4's dead letter queue (KIP-1191).
 
 The rows are in `broker_groups`, `broker_logs`, `broker_cluster` and `broker_security`. `check_broker_configs` makes the
 checks that concern several configs at once (Kafka's ShareGroupConfig and GroupCoordinatorConfig).
@@ -33,11 +33,11 @@ BOUNDED_GROUP_CONFIGS = (
     "group.streams.heartbeat.interval.ms",
     "group.streams.assignment.interval.ms",
 )
-"""Broker configs with a `min` and a `max` beside them, which bound what a group may set."""
+"""Broker configs with companion `min` and `max` configs, which bound the values of a group."""
 
 
 def bound_names(name: str) -> tuple[str, str]:
-    """The broker configs that hold the least and the most of one of BOUNDED_GROUP_CONFIGS."""
+    """The broker configs with the minimum and the maximum of one of BOUNDED_GROUP_CONFIGS."""
     group, kind, rest = name.split(".", 2)
     return f"{group}.{kind}.min.{rest}", f"{group}.{kind}.max.{rest}"
 
@@ -57,7 +57,7 @@ _GREATER = tuple(
 
 
 def check_broker_configs(broker: Configs) -> None:
-    """InvalidConfig where two values contradict each other, such as a default above its own maximum."""
+    """Raises InvalidConfig if two values contradict each other, such as a default above its own maximum."""
     for name, least in _AT_LEAST:
         if broker.integer(name) < broker.integer(least):
             raise InvalidConfig(

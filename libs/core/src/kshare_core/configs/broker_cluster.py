@@ -1,6 +1,6 @@
 """Broker configs of connections, requests, nodes, the controller and metrics, as in Apache Kafka 4.3.1.
 
-A row with a text has an effect here; the others are known and accepted, and nothing depends on them.
+A row with a text has an effect here; the others are accepted and ignored.
 """
 
 from __future__ import annotations

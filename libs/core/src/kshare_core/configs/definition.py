@@ -1,4 +1,4 @@
-"""What one config is, how its text becomes a value, and a set of values over a table of definitions.
+"""Config definitions: the type of one config, its parsing, and a set of values over a table of definitions.
 
 Texts are parsed as Kafka's ConfigDef does: surrounding blanks are dropped, booleans are `true` and `false` in any case,
 lists are separated by commas.
@@ -16,7 +16,7 @@ ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
 
 class ConfigType(IntEnum):
-    """Numbers as in DescribeConfigsResponse.ConfigType."""
+    """The type of a config, numbered as in DescribeConfigsResponse.ConfigType."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -31,7 +31,7 @@ class ConfigType(IntEnum):
 
 
 class InvalidConfig(ValueError):
-    """A config that does not exist, or a value that it cannot have; the text names both and what is allowed."""
+    """An unknown config, or an invalid value; the text names both and what is allowed."""
 
 
 _INTEGER_RANGES = {
@@ -43,7 +43,7 @@ _INTEGER_RANGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigDefinition:
-    """One config: `minimum` and `maximum` are inclusive; `check` returns what is wrong with a value, or None."""
+    """One config: `minimum` and `maximum` are inclusive; `check` returns the problem with a value, or None."""
 
     name: str
     type: ConfigType
@@ -55,16 +55,16 @@ class ConfigDefinition:
     choices_ignore_case: bool = False
     check: Callable[[ConfigValue], str | None] | None = None
     broker_synonym: str | None = None
-    """Of a topic or group config: the broker config whose value is its default."""
+    """For a topic or group config: the broker config whose value is its default."""
     has_effect: bool = True
-    """False: Kafka knows it, kshare accepts it, and nothing here depends on it."""
+    """False: a config of Kafka that kshare accepts and ignores."""
     read_only: bool = True
-    """Of a broker config: cannot be altered while the broker runs."""
+    """For a broker config: it cannot be altered while the broker runs."""
     is_internal: bool = False
-    """Kafka takes it and does not show it in DescribeConfigs."""
+    """Kafka accepts it and does not show it in DescribeConfigs."""
 
     def parse(self, text: str) -> ConfigValue:
-        """The value of a text; InvalidConfig where it is none."""
+        """The value of a text; InvalidConfig if the text has no valid value."""
         text = text.strip()
         value = self._convert(text)
         self._check_range(value, text)
@@ -122,7 +122,7 @@ ConfigTable = Mapping[str, ConfigDefinition]
 
 
 def find_config(table: ConfigTable, name: str) -> ConfigDefinition:
-    """The definition of a name; InvalidConfig names it, and known names that are like it."""
+    """The definition of a name; InvalidConfig names an unknown one, and similar known names."""
     definition = table.get(name)
     if definition is None:
         near = difflib.get_close_matches(name, table, n=3, cutoff=0.75)
@@ -132,7 +132,7 @@ def find_config(table: ConfigTable, name: str) -> ConfigDefinition:
 
 
 def config_text(value: ConfigValue) -> str | None:
-    """A value as Kafka writes it in DescribeConfigs."""
+    """The text of a value as Kafka writes it in DescribeConfigs."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -153,14 +153,14 @@ def _double_text(value: float) -> str:
 
 
 class Configs:
-    """Values over a table of definitions: those that were set, else inherited ones, else the definition's default.
+    """Values over a table of definitions: the value that was set, else the inherited one, else the default.
 
-    Immutable, but for `DynamicConfigs`. `inherited` holds values that come from elsewhere: for topics and groups, those
+    Immutable, except for `DynamicConfigs`. `inherited` holds values from another level: for topics and groups, those
     set at the broker.
     """
 
     generation = 0
-    """Grows when values change: who keeps what was worked out from them looks at it."""
+    """Grows when values change: caches of derived values compare it."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Configs:
         *,
         inherited: Mapping[str, ConfigValue] | None = None,
     ) -> None:
-        """InvalidConfig names the first key that the table does not know, or the first bad value."""
+        """Parses `texts`; InvalidConfig names the first unknown key, or the first bad value."""
         self.table = table
         self._inherited = dict(inherited or {})
         self._set = {name: find_config(table, name).parse(text) for name, text in (texts or {}).items()}
@@ -188,7 +188,7 @@ class Configs:
         return name in self._set
 
     def is_inherited(self, name: str) -> bool:
-        """Whether the value is not set here, and comes from elsewhere rather than from the default."""
+        """Whether the value is inherited: neither set here nor the default."""
         return name in self._inherited and name not in self._set
 
     def texts(self) -> dict[str, str]:

@@ -1,12 +1,12 @@
-"""Broker configs that an administrator alters while brokers run: for all of them, or for one (Kafka's dynamic configs).
+"""Dynamic broker configs: values that an administrator alters while brokers run, for all brokers or for one.
 
-A value that was given to one broker counts before one that was given to all, and both before those of the process's own
-properties. A broker of id N is everything that has node id N here: its gateway, its leader, its coordinator. Whoever
-reads a `DynamicConfigs` at the time of use sees a change at once.
+A value for one broker takes precedence over one for all brokers, and both over the process's own properties. Broker N
+is every node with id N: its gateway, its leader, its coordinator. Code that reads a `DynamicConfigs` at the time of use
+sees a change at once.
 
-What may be altered, and with which values, is as in Kafka 4.3.1 (DynamicBrokerConfig): names that Kafka does not know
-are accepted, those that it knows must be dynamic; security configs only with a listener's prefix; some only for one
-broker at a time; pools of threads change by a factor of two at most.
+The rules for names and values are those of Kafka 4.3.1 (DynamicBrokerConfig): names that Kafka does not know are
+accepted, and known ones must be dynamic; security configs need a listener's prefix; some can only be set for one broker
+at a time; thread pools change by a factor of two at most.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SECURITY_CONFIGS = frozenset(
         "ssl.truststore.type",
     }
 )
-"""SslConfigs.RECONFIGURABLE_CONFIGS: only with `listener.name.<listener>.` before the name."""
+"""SslConfigs.RECONFIGURABLE_CONFIGS: only with the prefix `listener.name.<listener>.`."""
 
 PER_BROKER_CONFIGS = frozenset(
     {
@@ -78,7 +78,7 @@ _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
 
 
 class DynamicConfigs(Configs):
-    """The configs of one broker, of which an administrator may alter some; see the module's text."""
+    """The configs of one broker with the dynamic values; see the module's text."""
 
     def __init__(self, static: Configs) -> None:
         super().__init__(static.table, static.texts())
@@ -87,9 +87,9 @@ class DynamicConfigs(Configs):
         self.of_this_broker: Mapping[str, str] = {}
 
     def alter(self, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]) -> bool:
-        """Takes all values that administrators gave so far; whether that changed anything.
+        """Replaces the dynamic values; returns whether anything changed.
 
-        What the table does not know, or cannot read, is passed over: it was accepted for somebody else.
+        Unknown or read-only names, and values that do not parse, are skipped: another broker may use them.
         """
         if (of_all_brokers, of_this_broker) == (self.of_all_brokers, self.of_this_broker):
             return False
@@ -117,7 +117,7 @@ class DynamicConfigs(Configs):
 def check_dynamic_configs(
     current: Configs, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str], *, per_broker: bool
 ) -> None:
-    """InvalidConfig where these values cannot be given to one broker (`per_broker`), or to all.
+    """Raises InvalidConfig if these values cannot be set for one broker (`per_broker`), or for all.
 
     `current` has the values in force.
     """

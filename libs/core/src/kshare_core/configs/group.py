@@ -1,7 +1,7 @@
-"""Group configs (Kafka's GroupConfig): what one group may set, within the bounds that the broker configs give.
+"""Group configs (Kafka's GroupConfig): the values of one group, within the bounds of the broker configs.
 
-A value outside the bounds is refused when it is set. When the broker's bounds change later, values stored before are
-moved to the nearest bound (GroupConfig.evaluate).
+A value outside the bounds is refused when it is set. When the broker's bounds change later, stored values are moved to
+the nearest bound (GroupConfig.evaluate).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MORE_BOUNDS = {"streams.num.standby.replicas": (None, "group.streams.max.standb
 
 
 def _bounds(name: str) -> tuple[str | None, str | None]:
-    """The broker configs that hold the least and the most of a group config; None for none."""
+    """The broker configs with the minimum and the maximum of a group config; None for none."""
     synonym = GROUP_CONFIGS[name].broker_synonym
     if synonym in BOUNDED_GROUP_CONFIGS:
         return bound_names(synonym)
@@ -28,7 +28,7 @@ def _bounds(name: str) -> tuple[str | None, str | None]:
 
 
 def check_group_config(broker: Configs, name: str, text: str) -> ConfigValue:
-    """The value of a group config; InvalidConfig where it does not exist or the broker does not allow the value."""
+    """The value of a group config; InvalidConfig if it does not exist or the broker does not allow the value."""
     value = find_config(GROUP_CONFIGS, name).parse(text)
     least, most = _bounds(name)
     if isinstance(value, int):
@@ -44,7 +44,7 @@ def check_group_config(broker: Configs, name: str, text: str) -> ConfigValue:
 
 
 def check_group_configs(broker: Configs, texts: Mapping[str, str]) -> Configs:
-    """All configs that a group shall have; InvalidConfig also where two of them contradict each other."""
+    """The checked configs of a group; InvalidConfig also if two of them contradict each other."""
     for name, text in texts.items():
         check_group_config(broker, name, text)
     configs = effective_group_config(broker, texts)

@@ -1,6 +1,6 @@
 """Group configs of Apache Kafka 4.3.1, with the broker config that gives each its default.
 
-A row with a text has an effect here; the others are known and accepted, and nothing depends on them.
+A row with a text has an effect here; the others are accepted and ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""kshare's own configs (`kshare.*`), for what Kafka has no name for."""
+"""kshare's own configs (`kshare.*`), for settings without a Kafka config."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kshare_core.configs.definition import ConfigDefinition, ConfigTable
 from kshare_core.configs.rows import MAX_INT, MAX_LONG, boolean, integer, listing, long, password, string
 
 DEFAULT_QUEUED_BYTES = 512 * 1024 * 1024
-"""What kshare.queued.max.bytes means where nobody looked how much memory there is."""
+"""The value of kshare.queued.max.bytes if the usable memory was not determined."""
 
 _ROWS: tuple[ConfigDefinition, ...] = (
     integer(

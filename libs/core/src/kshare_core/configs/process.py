@@ -1,4 +1,4 @@
-"""The configs of a process: broker configs under Kafka's names and kshare's own, as its property file gives them.
+"""The configs of a process, from its property file: broker configs under Kafka's names, and kshare's own.
 
 As in Kafka, TLS configs may be given for one listener: `listener.name.<name in small letters>.ssl.client.auth`.
 """
@@ -27,12 +27,12 @@ def process_configs(texts: Mapping[str, str]) -> tuple[Configs, list[str]]:
 
 
 def listener_config_name(listener: str, name: str) -> str:
-    """What a config is called where it is given for one listener."""
+    """The name of a config with a listener's prefix."""
     return f"listener.name.{listener.lower()}.{name}"
 
 
 def _listener_configs(texts: Mapping[str, str]) -> ConfigTable:
-    """The configs that can be given for one of the listeners that `listeners` names."""
+    """The table of configs that can be set per listener, for each listener in `listeners`."""
     found = {}
     for part in texts.get("listeners", "").split(","):
         listener, has_name, _ = part.strip().partition("://")

@@ -1,6 +1,6 @@
-"""How the tables write one config in a line; a row with a text has an effect here.
+"""Constructors for table rows, one config per line; a row with a text has an effect here.
 
-Also the checks of single values that Kafka's own validators make beyond a range or a choice.
+The module also has the checks of single values in Kafka's validators that go beyond a range or a choice.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ password = _text_row(ConfigType.PASSWORD)
 
 
 def compression_level_or_default(value: ConfigValue) -> str | None:
-    """gzip's levels are 1 to 9; -1 leaves the choice to the codec."""
+    """A check of gzip's level: 1 to 9, or -1 for the codec's default."""
     if isinstance(value, int) and (value == -1 or 1 <= value <= 9):
         return None
     return "Value must be from 1 to 9, or -1"
@@ -106,7 +106,7 @@ def empty_list_problem(value: ConfigValue) -> str | None:
 
 
 def throttled_replicas_problem(value: ConfigValue) -> str | None:
-    """`*`, or partitions and brokers as `partition:broker` (DynamicConfig's throttled replica lists)."""
+    """A check for `*`, or a list of `partition:broker` (DynamicConfig's throttled replica lists)."""
     assert isinstance(value, tuple)
     if value in ((), ("*",)) or all(re.fullmatch(r"[0-9]+:[0-9]+", part) for part in value):
         return None
@@ -122,7 +122,7 @@ BY_DURATION = "by_duration:"
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 duration as Java's Duration.parse reads it; ValueError where it is none."""
+    """The milliseconds of an ISO 8601 duration as Java's Duration.parse reads it; ValueError if it is none."""
     match = _DURATION.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise ValueError(f"{text!r} is not an ISO 8601 duration such as PT1H30M")
@@ -134,7 +134,7 @@ def duration_ms(text: str) -> int:
 
 
 def auto_offset_reset_problem(value: ConfigValue) -> str | None:
-    """`latest`, `earliest` or `by_duration:` with a duration that is not negative (KIP-932)."""
+    """A check for `latest`, `earliest`, or `by_duration:` with a non-negative duration (KIP-932)."""
     assert isinstance(value, str)
     if value in ("latest", "earliest"):
         return None

@@ -1,4 +1,4 @@
-"""Topic configs (Kafka's LogConfig), and what a topic's values are once the broker's are looked at."""
+"""Topic configs (Kafka's LogConfig), and a topic's effective values with those of the broker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SYNONYMS_IN_LARGER_UNITS = {
     "segment.jitter.ms": (("log.roll.jitter.hours", 3_600_000),),
     "flush.ms": (("log.flush.scheduler.interval.ms", 1),),
 }
-"""Broker configs that count where the first synonym is not set, and how many milliseconds their unit has."""
+"""Fallback broker configs for when the first synonym is not set, and their unit in milliseconds."""
 
 
 def inherited_topic_configs(broker: Configs) -> dict[str, ConfigValue]:
-    """The values that topics take from configs that are set at the broker."""
+    """The values that topics inherit from configs set at the broker."""
     inherited: dict[str, ConfigValue] = {}
     for name, definition in TOPIC_CONFIGS.items():
         if definition.broker_synonym is None:
@@ -42,7 +42,7 @@ def effective_topic_config(broker: Configs, texts: Mapping[str, str]) -> Configs
 
 
 def check_topic_configs(broker: Configs, texts: Mapping[str, str]) -> Configs:
-    """The effective values of `texts`; InvalidConfig also where two of them contradict each other."""
+    """The effective values of `texts`; InvalidConfig also if two of them contradict each other."""
     configs = effective_topic_config(broker, texts)
     for least, most in (("min.compaction.lag.ms", "max.compaction.lag.ms"),):
         if configs.integer(least) > configs.integer(most):
