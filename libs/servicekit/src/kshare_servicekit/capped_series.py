@@ -1,9 +1,9 @@
-"""A limit on how many things have samples of their own; the others are summed up, and counters stay counters.
+"""A cap on the series of a metric: the highest-ranked entries have their own row, all others share one.
 
-A scrape names what ranks highest now, at most `limit` of them. All others share one row, under labels that say so. What
-is in that row changes from one scrape to the next, so of what a thing counted, each part is shown in one place only:
-what was counted while it had its own row is in its own row, and the rest in the common one. Then neither ever falls,
-and a rate over both is right.
+At most `limit` entries have their own row at a scrape: those that rank highest then. All others share one row, under
+labels that say so. An entry may change between the two from one scrape to the next, so each part of its counts is shown
+in one place only: counts from the time of its own row are in its own row, the rest in the common one. Then neither row
+ever falls, counters stay counters, and a rate over both is right.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 OTHERS = "(others)"
-"""The label value of the row that sums up what has no row of its own."""
+"""The label value of the common row, the sum of all entries without their own row."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Entry(NamedTuple, Generic[Key]):
-    """One thing: the higher it ranks, the sooner it has a row of its own; `numbers` never fall while it lives."""
+    """One entry: those with the highest rank have their own rows; `numbers` never fall while the entry exists."""
 
     key: Key
     rank: float
@@ -26,12 +26,12 @@ class Entry(NamedTuple, Generic[Key]):
 
 
 class Shown(NamedTuple, Generic[Key]):
-    """Which things have a row of their own, with their numbers, and the numbers of all others together."""
+    """The rows of one scrape: the entries with their own row, and the sums of all others."""
 
     named: dict[Key, list[float]]
     others: list[float]
     has_others: bool
-    """Whether anything was ever counted among the others, or is now."""
+    """Whether any entry was ever in the common row."""
 
 
 class CappedSeries(Generic[Key]):
@@ -40,16 +40,16 @@ class CappedSeries(Generic[Key]):
     def __init__(self, limit: Callable[[], int], width: int) -> None:
         self._limit = limit
         self._own: dict[Key, list[float]] = {}
-        """What was shown of each thing in its own row."""
+        """The part of each entry's numbers that was shown in its own row."""
         self._given: dict[Key, list[float]] = {}
-        """What was shown of each thing in the common row."""
+        """The part of each entry's numbers that was shown in the common row."""
         self._newest: dict[Key, Sequence[float]] = {}
-        """The numbers with which a thing was last added to the common row: mostly nothing has come since."""
+        """The numbers of each entry when it was last added to the common row: mostly they have not changed since."""
         self._others = [0.0] * width
         self._has_others = False
 
     def show(self, entries: Iterable[Entry[Key]]) -> Shown[Key]:
-        """Decides who is named in this scrape."""
+        """The rows of this scrape."""
         ranked = sorted(entries, key=lambda entry: -entry.rank)
         limit = self._limit()
         alive = {entry.key for entry in ranked}

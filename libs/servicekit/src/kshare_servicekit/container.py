@@ -1,15 +1,15 @@
-"""The first process of a container: `python -m kshare_servicekit.container ROLE [flags]` becomes that role's process.
+"""The entry point of a container: `python -m kshare_servicekit.container ROLE [flags]` becomes that role's process.
 
-It fills in what only the running container knows, where neither a flag nor a variable says it:
+It sets the values that only the running container knows, unless a flag or a variable gives them:
 
-- KSHARE_DATA_DIR, where KSHARE_SHARED_VOLUME names a volume that all replicas of a role mount, as Docker Compose gives
-  them: the first directory of it (replica-1, replica-2, …) that no running container has. A lock on a file in the
-  directory, held until the process ends, keeps other containers out. So containers that are removed and made anew take
-  over what the former ones wrote, and a replica more begins with an empty directory.
-- KSHARE_NODE_ID. In a StatefulSet the pod's ordinal plus one ("kshare-leader-0" is node 1). Else what the data
-  directory's file `node-id` says, which is drawn once, at the first start, so that a replica that Docker Compose
-  scales up keeps its id together with its data. A gateway has no volume; its id comes from its IPv4 address, of which
-  the last three bytes differ within any one network of containers.
+- KSHARE_DATA_DIR, if KSHARE_SHARED_VOLUME names a volume that all replicas of a role mount, as in Docker Compose: the
+  first directory of it (replica-1, replica-2, …) that no running container uses. A lock on a file in the directory,
+  held until the process ends, keeps other containers out. So recreated containers take over the data of the former
+  ones, and an additional replica begins with an empty directory.
+- KSHARE_NODE_ID. In a StatefulSet, the pod's ordinal plus one ("kshare-leader-0" is node 1). Else the content of the
+  data directory's file `node-id`, which is drawn once, at the first start, so that a replica that Docker Compose scales
+  up keeps its id together with its data. A gateway has no volume; its id comes from its IPv4 address, whose last three
+  bytes differ within any one network of containers.
 - KSHARE_ADVERTISED_ADDRESS. The container's own address, with the port of KSHARE_LISTEN.
 """
 
@@ -31,19 +31,19 @@ REPLICA_DIRECTORY = "replica-"
 LOCK_FILE = "lock"
 REPLICA_LIMIT = 1_000
 FIRST_DRAWN_NODE_ID = 1_000
-"""Below are those that people give."""
+"""The lowest drawn id; lower ids are for people to assign."""
 LARGEST_NODE_ID = 2**31 - 1
 _ORDINAL = re.compile(r"-(\d{1,6})$")
 
 
 class CannotStart(Exception):
-    """The text says what is missing."""
+    """The role cannot be started; the text says what is missing."""
 
 
 def claimed_directory(volume: Path) -> Path:
-    """The lowest-numbered directory of a shared volume that no process has; CannotStart, OSError.
+    """The lowest-numbered directory of a shared volume that no process has locked; CannotStart, OSError.
 
-    This process has it until it ends, also after an exec.
+    This process holds the lock until it ends, also after an exec.
     """
     for number in range(1, REPLICA_LIMIT + 1):
         directory = volume / f"{REPLICA_DIRECTORY}{number}"
@@ -110,7 +110,7 @@ def _kept_node_id(path: Path, draw_node_id: Callable[[], int]) -> int:
 
 
 def _write_durably(path: Path, text: str) -> None:
-    """As a whole or not at all."""
+    """Writes a file atomically and durably."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.new")
     with draft.open("w", encoding="ascii") as file:
@@ -134,7 +134,7 @@ def _draw_node_id() -> int:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Ends the process with exit code 2 where the role cannot be started."""
+    """Becomes the role's process; exit code 2 if the role cannot be started."""
     if not arguments:
         sys.stderr.write("usage: python -m kshare_servicekit.container ROLE [flags of the role]\n")
         sys.exit(2)

@@ -1,7 +1,7 @@
-"""Log lines on standard error, as JSON or for a person; role and node id are in each, and libraries' lines too.
+"""The log configuration: lines on standard error, as JSON or for a person, with role and node id, also of libraries.
 
-Lines about work for a client's request have its `request_id`, by which it is followed through all roles; those of
-traced work its trace id and span id, too. Lines about a group or a partition have `group`, `topic_id`, `partition`
+Lines about work for a client's request have its `request_id`, which follows the request through all roles. Lines of
+traced work also have the trace id and span id. Lines about a group or a partition have `group`, `topic_id`, `partition`
 (kshare_core.log_fields). At level debug every request and every call between roles has a line.
 """
 

@@ -1,8 +1,8 @@
-"""Metrics that are read when somebody asks: families with their meaning, and what a look at a node's counts found.
+"""Metric families with their descriptions, and the samples of one scrape.
 
-Roles count in plain numbers (integers, `kshare_core.distribution`), a few for each call or batch and never one for each
-record. A `Source` is one node's view of them: `read` is called for each scrape and adds what it sees to `Readings`.
-The families are tables in the roles' `measures` modules; `describe` makes the document of all of them.
+Roles count in plain numbers (integers, `kshare_core.distribution`), a few per call or batch and never one per record.
+A `Source` reads the numbers of one node: `read` is called at each scrape and adds its samples to `Readings`. The
+families are tables in the roles' `measures` modules; `describe` generates the document of all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """As it is shown to people and asked for in queries."""
+        """The full name in the text format and in queries."""
         return f"{NAMESPACE}_{self.name}" + ("_total" if self.kind is Kind.COUNTER else "")
 
 
@@ -57,18 +57,18 @@ Row = tuple[tuple[str, ...], float | Distribution]
 
 
 class Readings:
-    """What one look found, by family in the order in which they were added."""
+    """The samples of one scrape, by family in the order in which they were added."""
 
     def __init__(self) -> None:
         self.rows: dict[Family, list[Row]] = {}
 
     def add(self, family: Family, value: float | Distribution, *labels: str) -> None:
-        """One sample; a Distribution for a histogram."""
+        """Adds one sample; a Distribution for a histogram."""
         assert len(labels) == len(family.labels), f"{family.name} has the labels {family.labels}, not {labels}"
         self.rows.setdefault(family, []).append((labels, value))
 
     def value(self, name: str, **labels: str) -> float:
-        """One sample by its name without the prefix; KeyError where there is none."""
+        """The value of one sample by its name without the prefix; KeyError if there is none."""
         for family, rows in self.rows.items():
             found = {
                 family.full_name.removeprefix(f"{NAMESPACE}_"): 0,
@@ -90,24 +90,24 @@ def _part(value: float | Distribution, part: int) -> float:
 
 
 class Source(Protocol):
-    """One node's counts, or a process' own."""
+    """A source of samples: one node, or the process itself."""
 
     def read(self, readings: Readings) -> None:
-        """Adds all samples as they are now; called on the event loop, and must not wait."""
+        """Adds all current samples; called on the event loop, and must not block."""
         ...
 
 
 @runtime_checkable
 class PreparedSource(Protocol):
-    """A source that looks at so much that it does so before a scrape, in turns of the event loop."""
+    """A source with so much data that it collects it before a scrape, over several turns of the event loop."""
 
     async def prepare(self) -> None:
-        """Called before `read`; what it found may be a little older then."""
+        """Collects data before `read`, which may then return slightly older values."""
         ...
 
 
 def lines_of(family: Family, rows: Iterable[tuple[Mapping[str, str], Row]]) -> Iterator[str]:
-    """A family in Prometheus' text format, a line at a time; each row comes with labels that are put before its own."""
+    """The lines of a family in Prometheus' text format; each row comes with outer labels, which precede its own."""
     name = family.full_name
     yield f"# HELP {name} {_escaped(family.help)}\n"
     yield f"# TYPE {name} {family.kind}\n"
@@ -142,7 +142,7 @@ def _escaped(text: str, *, quotes: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """Families that are described together."""
+    """A chapter of the metrics document."""
 
     title: str
     text: str

@@ -1,12 +1,12 @@
-"""How a process treats its memory: large buffers stay with it, and the cycle collector looks at all of it rarely.
+"""The memory settings of a process: large buffers stay on the heap, and full garbage collections are rare.
 
-Record batches travel in buffers of a megabyte or so. By default glibc maps each of them from the kernel and unmaps it
-again, and every page of it is a fault: a tenth of a gateway's time. So buffers up to LARGE_BUFFER_BYTES come from the
-heap, and the heap's end is given back only when KEPT_BYTES of it are free. On other C libraries nothing happens.
+Record batches use buffers of about a megabyte. By default glibc maps each one from the kernel and unmaps it again, and
+each of its pages is a fault: a tenth of a gateway's time. So buffers up to LARGE_BUFFER_BYTES come from the heap, and
+the end of the heap is returned only when KEPT_BYTES of it are free. Other C libraries are left as they are.
 
-Python's cycle collector walks every container that lives, and by default it does so often: a share coordinator with
-100,000 share-partitions spent a third of its time there. Hardly anything here is cyclic, and what is dies young, so the
-young are looked at every YOUNG_OBJECTS allocations and all of them a hundred times more rarely than by default.
+Python's cycle collector visits every live container, and by default does so often: a share coordinator with 100,000
+share-partitions spent a third of its time there. Cyclic objects are rare here and die young. So the young generation is
+collected every YOUNG_OBJECTS allocations, and full collections are a hundred times rarer than by default.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _M_MMAP_THRESHOLD = -3
 
 
 def keep_large_buffers() -> bool:
-    """Sets both limits; whether the C library took them."""
+    """Sets both limits; returns whether the C library accepted them."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
@@ -35,7 +35,7 @@ def keep_large_buffers() -> bool:
 
 
 def collect_garbage_rarely() -> None:
-    """To be called when everything is imported: what is there by then is never looked at again."""
+    """Makes collections rare; to be called after all imports: objects that exist by then are never visited again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, MIDDLE_AGED_COLLECTIONS, OLD_COLLECTIONS)

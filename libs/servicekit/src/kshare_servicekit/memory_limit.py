@@ -1,4 +1,4 @@
-"""How much memory this process may use: the machine's, or less where its container has a limit."""
+"""The memory limit of this process: the machine's memory, or less if its container has a limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_QUEUED_BYTES = 512 * 1024 * 1024
 
 
 def queued_bytes(configs: Configs, memory_bytes: int | None = None) -> int:
-    """What kshare.queued.max.bytes means in this process; `memory_bytes`: what it may use, None: as found here."""
+    """The value of kshare.queued.max.bytes in this process; `memory_bytes`: its memory limit, None: determined here."""
     given = configs.integer("kshare.queued.max.bytes")
     if given >= 0:
         return given
@@ -24,7 +24,7 @@ def queued_bytes(configs: Configs, memory_bytes: int | None = None) -> int:
 
 
 def usable_memory_bytes(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
-    """The least of the machine's memory and the limits of the process's cgroup and its parents, of either version."""
+    """The minimum of the machine's memory and the limits of the process's cgroup and its parents, cgroup v1 or v2."""
     files = [folder / "memory.max" for folder in _folders(cgroups, own_cgroup)]
     limits = [_limit(file) for file in [*files, cgroups / "memory" / "memory.limit_in_bytes"]]
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

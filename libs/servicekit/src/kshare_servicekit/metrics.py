@@ -1,11 +1,10 @@
-"""Metrics in Prometheus' text format, and the small HTTP server that shows them; no threads.
+"""Metrics in Prometheus' text format, and a small HTTP server for them; without threads.
 
-A scrape reads all nodes' counts at once (`measures.Source`) and writes some hundred lines in a turn of the event loop,
-so that thousands of samples keep no request waiting.
+A scrape reads all nodes' counts at once (`measures.Source`) and writes some hundred lines per turn of the event loop,
+so that thousands of samples do not delay requests.
 
-Every process has the operating system's view of it and the garbage collector's (prometheus-client), and how late the
-event loop is: what runs in the loop for long (an fsync, a large answer) makes everything else wait, and this is where
-it shows.
+Every process exports the metrics of the operating system and the garbage collector (prometheus-client), and the lag of
+the event loop: long work in the loop (an fsync, a large answer) delays everything else, and the lag shows it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kshare_servicekit.process_measures import MeasuredHealth, ProcessSource
 LAG_INTERVAL_MS = 250
 REQUEST_TIMEOUT_MS = 5_000
 CONNECTIONS_LIMIT = 32
-"""Connections that read /metrics at the same time; another one is closed at once."""
+"""The maximum of concurrent connections to /metrics; another one is closed at once."""
 LINES_PER_TURN = 1_000
 NO_LABELS: Mapping[str, str] = {}
 
@@ -53,13 +52,13 @@ class Metrics:
         self._connections = 0
 
     def add_node(self, role: str, node_id: int, source: Source, problems: Callable[[], list[str]]) -> None:
-        """Shows a node's counts and its health; `problems` is asked for each scrape."""
+        """Adds a node's metrics and its health; `problems` is called at each scrape."""
         labels = {"node_id": str(node_id)} if self._has_several_nodes else {}
         self._sources.append((labels, source))
         self._process.nodes.append(MeasuredHealth(role, node_id, problems))
 
     def add_network(self, statistics: CallStatistics) -> None:
-        """Shows the calls of a network, whose durations are taken with this clock from now on."""
+        """Adds the calls of a network; from now on this clock measures their durations."""
         statistics.now = self.now
         self._process.networks.append(statistics)
 
@@ -95,7 +94,7 @@ class Metrics:
                     writer.write(await self._response(head.split(b"\r\n", 1)[0]))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asked has gone, or does not speak HTTP
+            pass  # the client has disconnected, or does not speak HTTP
         finally:
             self._connections -= 1
             writer.close()
@@ -117,13 +116,13 @@ class Metrics:
         return b"".join([*parts, "".join(lines).encode()])
 
     def _read(self) -> dict[Family, list[tuple[Mapping[str, str], Row]]]:
-        """What all sources show now; a family of several nodes is one."""
+        """The samples of all sources; the rows of all nodes are in one family."""
         found: dict[Family, list[tuple[Mapping[str, str], Row]]] = {}
         for labels, source in [*self._sources, (NO_LABELS, self._process)]:
             readings = Readings()
             try:
                 source.read(readings)
-            except Exception:  # what the others count must be seen all the more
+            except Exception:  # one failing source must not hide the others
                 self._process.read_failures += 1
                 _logger.exception("metrics could not be read")
             for family, rows in readings.rows.items():
@@ -133,7 +132,7 @@ class Metrics:
     async def _prepare(self, source: PreparedSource) -> None:
         try:
             await source.prepare()
-        except Exception:  # what can be read must be seen all the more
+        except Exception:  # one failing source must not hide the others
             self._process.read_failures += 1
             _logger.exception("metrics could not be prepared")
 

@@ -1,4 +1,4 @@
-"""What this machine is called, for whoever is told to connect to it."""
+"""The default host name of this machine, as advertised to clients and other nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def own_host() -> str:
-    """The machine's name, or localhost where the name means nothing even here."""
+    """The machine's name, or localhost if the machine itself cannot resolve the name."""
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)

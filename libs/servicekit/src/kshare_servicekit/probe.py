@@ -1,9 +1,9 @@
-"""`python -m kshare_servicekit.probe [--cluster] [HOST:PORT]`: exit code 0 where a role is healthy, for containers.
+"""A container's health probe: `python -m kshare_servicekit.probe [--cluster] [HOST:PORT]`; exit code 0: healthy.
 
-Asks gRPC health at the operations address (default: KSHARE_OPERATIONS_LISTEN on this machine). What it says is what
-the role's `problems()` say: SERVING only while it has started and can do its work. With --cluster a gateway or a
-coordinator must also see that the whole cluster can serve; what is wrong is written to standard error. That is for
-people who look at containers, not for deciding who gets traffic.
+The probe calls gRPC health at the operations address (default: KSHARE_OPERATIONS_LISTEN on this machine). The answer
+reflects the role's `problems()`: SERVING only while it has started and can do its work. With --cluster, a gateway or a
+coordinator must also see that the whole cluster can serve; problems are written to standard error. --cluster is for
+people who look at containers, not for routing traffic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WILDCARD_HOSTS = frozenset({"0.0.0.0", "[::]", ""})
 
 
 def probe(address: str, service: str = "") -> str | None:
-    """What is wrong with the role, None: it is healthy."""
+    """The problem of the role; None: it is healthy."""
     with grpc.insecure_channel(address) as channel:
         try:
             request = health_pb2.HealthCheckRequest(service=service)
@@ -49,7 +49,7 @@ def address_to_probe(arguments: Sequence[str], listen: str) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0 healthy, 1 not, 2 where it was not said what to ask."""
+    """Runs the probe; returns the exit code: 0 healthy, 1 not healthy, 2 no address given."""
     is_cluster = "--cluster" in arguments
     arguments = [argument for argument in arguments if argument != "--cluster"]
     address = address_to_probe(arguments, os.environ.get("KSHARE_OPERATIONS_LISTEN", ""))

@@ -1,8 +1,8 @@
-"""Runs one role's node in a process of its own, from its flags to its exit code.
+"""The process of one role's node, from its flags to its exit code.
 
 The process builds the event loop, the environment (RocksDB below the data directory) and the gRPC network, starts the
-node, writes the ready file, and waits for SIGTERM or SIGINT, or for its parent's end when it was told to. Then it stops
-the node with grace. Exit codes: 0 after a stop that was asked for, 1 when the node could not start, 2 for bad settings.
+node, writes the ready file, and waits for SIGTERM or SIGINT, or, if configured, for its parent's end. Then it stops the
+node with grace. Exit codes: 0 after a requested stop, 1 when the node could not start, 2 for bad settings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 
 STOP_GRACE_MS = 5_000
 ORPHAN_GRACE_MS = 500
-"""The grace of a stop because the parent is gone: whoever starts the role anew is waiting for its directory."""
+"""The grace of a stop because the parent is gone: a new process of the role already waits for the data directory."""
 PARENT_INTERVAL_MS = 200
 PROBLEMS_INTERVAL_MS = 1_000
 
@@ -43,7 +43,7 @@ STARTED, FAILED, BAD_SETTINGS = 0, 1, 2
 
 
 class Node(Protocol):
-    """A whole role; docs/architecture.md."""
+    """A node of one role; see docs/architecture.md."""
 
     async def start(self) -> None: ...
 
@@ -51,24 +51,24 @@ class Node(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it serves, with the port that was really bound: gRPC, or Kafka's protocol at a gateway."""
+        """The serving address with the port that was really bound: gRPC, or Kafka's protocol at a gateway."""
         ...
 
     def problems(self) -> list[str]:
-        """What keeps it from its work now, in words; empty: healthy."""
+        """The problems that keep the node from its work now, in words; empty: healthy."""
         ...
 
 
 @runtime_checkable
 class ClusterNode(Protocol):
-    """A node that follows the catalog and can say what keeps the whole cluster from serving."""
+    """A node that follows the catalog and knows the problems of the whole cluster."""
 
     def cluster_problems(self) -> list[str]: ...
 
 
 @runtime_checkable
 class MeasuredNode(Protocol):
-    """A node that counts something; it is asked once, before its start."""
+    """A node with metrics; `register_metrics` is called once, before its start."""
 
     def register_metrics(self, metrics: Metrics) -> None: ...
 
@@ -82,9 +82,9 @@ def role_main(
     is_called: bool = True,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """The whole of a role's `__main__`: reads the flags and runs the node; returns the exit code.
+    """The main function of a role: reads the flags and runs the node; returns the exit code.
 
-    `is_called` is false of a role that no other role calls, so that its node serves no gRPC.
+    `is_called` is false for a role that no other role calls: its node serves no gRPC.
     """
     try:
         given = sys.argv[1:] if arguments is None else arguments
@@ -109,7 +109,7 @@ def run_role(
     use_uvloop: bool = False,
     is_called: bool = True,
 ) -> int:
-    """Runs the node that `build` makes until it is told to stop; returns the exit code."""
+    """Runs the node from `build` until a stop is requested; returns the exit code."""
     keep_large_buffers()
     collect_garbage_rarely()
     logs.configure(role=role, node_id=settings.node_id, log_format=settings.log_format, log_level=settings.log_level)
@@ -175,7 +175,7 @@ class _Process:
             node = self._build(replace(system_environment(self._settings.data_dir), tracer=self._tracer), network)
             if isinstance(node, MeasuredNode):
                 node.register_metrics(self._metrics)
-            if not self._is_called:  # before the start, which may wait for other roles: a probe sees that it is alive
+            if not self._is_called:  # before the start, which may wait for other roles: probes must see a live process
                 self._health_server = await self._serve_health(network, node)
             if await self._start(node):
                 addresses = {
@@ -216,7 +216,7 @@ class _Process:
         return await network.serve_health(name, lambda: not node.problems(), cluster_problems)
 
     async def _start(self, node: Node) -> bool:
-        """Whether the node started before somebody asked to stop; a start may wait for other roles without end."""
+        """Whether the node started before a stop was requested; a start may wait for other roles indefinitely."""
         loop = asyncio.get_running_loop()
         start = loop.create_task(node.start(), name="start")
         stop = loop.create_task(self._stop.wait(), name="stop")
@@ -258,7 +258,7 @@ class _Process:
 
 
 def write_ready_file(path: Path, content: Mapping[str, str]) -> None:
-    """Writes `key=value` lines so that whoever sees the file sees all of it."""
+    """Writes `key=value` lines atomically: a reader never sees a part of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text("".join(f"{key}={value}\n" for key, value in content.items()), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What every process shows, whichever role it has: health, its build, the event loop, and calls between roles."""
+"""The metrics of every process, whatever its role: health, its build, the event loop, and calls between roles."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FAMILIES = (
 
 
 class MeasuredHealth(NamedTuple):
-    """A node whose health is shown."""
+    """A node whose health is exported."""
 
     role: str
     node_id: int

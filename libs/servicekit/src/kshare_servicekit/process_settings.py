@@ -1,7 +1,7 @@
-"""Flags of a role's process, each of which may also come as an environment variable KSHARE_<NAME>.
+"""The flags of a role's process; each may also be an environment variable KSHARE_<NAME>.
 
-What users configure (retention, limits, ...) is not here: that is in the file named by `config`, under Kafka's names.
-A flag goes before its variable.
+User configs (retention, limits, ...) are not here but in the file named by `config`, under Kafka's names. A flag takes
+precedence over its variable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _hosts_and_ports(value: str) -> str:
 
 HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
 HostsAndPorts = Annotated[str, AfterValidator(_hosts_and_ports)]
-"""One or several, with commas between them."""
+"""One or several, separated by commas."""
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -128,7 +128,7 @@ def read_settings(kind: type[AnySettings], arguments: Sequence[str], *, program:
 
 
 def read_trace_settings() -> TraceSettings:
-    """From the environment alone; SettingsError for a bad value."""
+    """Trace settings from the environment alone; SettingsError for a bad value."""
     return read_settings(TraceSettings, [], program="kshare up")
 
 

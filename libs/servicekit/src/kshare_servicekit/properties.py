@@ -1,6 +1,6 @@
-"""Reads files of `key=value` lines in the syntax of Java's Properties.load, which is that of Kafka's server.properties.
+"""A parser of `key=value` files in the syntax of Java's Properties.load, which is that of Kafka's server.properties.
 
-Blank lines and lines that start with # or ! say nothing. A key ends at the first =, : or white space that no backslash
+Blank lines and lines that start with # or ! are ignored. A key ends at the first =, : or white space that no backslash
 precedes. A line that ends with an odd number of backslashes goes on with the next one, whose leading white space is
 dropped. Escapes: \\t \\n \\r \\f \\uXXXX; before anything else a backslash only protects it. Of a key that comes
 twice the last value counts.
@@ -35,7 +35,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, continuations joined, each with the number of its first natural line."""
+    """Logical lines, with continuations joined, each with the number of its first natural line."""
     joined = ""
     first_number = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):

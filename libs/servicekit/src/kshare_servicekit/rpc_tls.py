@@ -1,8 +1,8 @@
 """Mutual TLS between roles from the configs `kshare.rpc.ssl.*`.
 
-With a keystore every stream between roles is TLS 1.3, and both ends show a certificate that the other's truststore
-vouches for; who has none gets no further. All roles, and the commands that call them, need the same configs. Files are
-looked at again for each new connection, so that renewed certificates are in use from then on.
+With a keystore every stream between roles is TLS 1.3, and each end must show a certificate that the other's truststore
+accepts; peers without one are rejected. All roles, and the commands that call them, need the same configs. Files are
+checked again at each new connection, so renewed certificates are used from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_servicekit.properties import parse_properties
 
 CONFIG_VARIABLES = ("KSHARE_CONFIG", "KSHARE_CONFIG_SECRET")
-"""Name the files that commands of other processes read, as the roles' own flags do."""
+"""Variables with the config files of commands in other processes, like the roles' own flags."""
 _STORE_CONFIGS = (
     "kshare.rpc.ssl.keystore.location",
     "kshare.rpc.ssl.keystore.type",
@@ -34,7 +34,7 @@ _log = structlog.stdlib.get_logger("kshare")
 
 
 class _NewestContext(ssl.SSLContext):
-    """Stands for whatever context is the newest when a connection begins."""
+    """A proxy for the newest context at the start of a connection."""
 
     newest: Callable[[], ssl.SSLContext]
 
@@ -50,7 +50,7 @@ class _NewestContext(ssl.SSLContext):
 
 
 def exchange_tls(configs: Configs) -> ExchangeTls | None:
-    """What the configs ask for; None without a keystore. InvalidConfig where it cannot be used."""
+    """The TLS contexts from the configs; None without a keystore. InvalidConfig if it cannot be used."""
     if not configs.text("kshare.rpc.ssl.keystore.location"):
         given = [name for name in _STORE_CONFIGS if configs.is_set(name)]
         if given:
@@ -64,7 +64,7 @@ def exchange_tls(configs: Configs) -> ExchangeTls | None:
 
 
 def exchange_tls_of_variables(environment: Mapping[str, str] = os.environ) -> ExchangeTls | None:
-    """As the files that CONFIG_VARIABLES name say; OSError or ValueError (InvalidConfig is one)."""
+    """The TLS contexts from the files in CONFIG_VARIABLES; OSError or ValueError (InvalidConfig is one)."""
     properties: dict[str, str] = {}
     for name in CONFIG_VARIABLES:
         if environment.get(name):
@@ -79,10 +79,10 @@ def _standing_for(protocol: int, newest: Callable[[], ssl.SSLContext]) -> ssl.SS
 
 
 class _RenewedPair:
-    """The contexts of both sides; InvalidConfig where they cannot be made the first time."""
+    """The contexts of both sides, renewed at use; InvalidConfig if they cannot be made the first time."""
 
     def __init__(self, configs: Configs) -> None:
-        from kshare_servicekit.tls import MutualTls  # loads a library that few need
+        from kshare_servicekit.tls import MutualTls  # loads a library that is rarely needed
         from kshare_servicekit.tls_material import TlsConfigs
 
         checks_names = configs.text("kshare.rpc.ssl.endpoint.identification.algorithm") == "https"

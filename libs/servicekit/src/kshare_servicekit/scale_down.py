@@ -1,11 +1,12 @@
 """A pod's preStop hook: `python -m kshare_servicekit.scale_down share-coordinator|leader`.
 
-A pod that is restarted comes back to its volume, so nothing moves. One that is scaled away (`kubectl scale`, a smaller
-value) does not come back: what it has goes to the other nodes first. Which of the two it is, the StatefulSet says: the
-pod's ordinal is beyond its replicas, or it is being deleted itself, which is the end of all of them and drains nothing.
+A restarted pod comes back to its volume, so nothing is reassigned. A pod that is scaled away (`kubectl scale`, a
+smaller value) does not come back: its partitions are first reassigned to the other nodes. The StatefulSet tells the two
+apart: the pod is scaled away if its ordinal is beyond the replicas. If the StatefulSet itself is being deleted, all
+pods end and nothing is drained.
 
-The hook ends when the node is empty or its time is over (KSHARE_SCALE_DOWN_TIMEOUT_S); Kubernetes stops the pod then in
-either case, and what is left stays on the volume until the node is back.
+The hook ends when the node is empty or its timeout is over (KSHARE_SCALE_DOWN_TIMEOUT_S). Kubernetes then stops the pod
+in either case; remaining partitions stay on the volume until the node is back.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ POLL_INTERVAL_S = 0.2
 
 
 class HookFailed(Exception):
-    """The text says why the node could not be emptied."""
+    """The node could not be drained; the text says why."""
 
 
 def is_scaled_away(ordinal: int, stateful_set: dict[str, Any]) -> bool:
-    """Whether a pod with this ordinal does not come back; `stateful_set` as Kubernetes shows it."""
+    """Whether a pod with this ordinal does not come back; `stateful_set` as in Kubernetes' API."""
     if "deletionTimestamp" in stateful_set.get("metadata", {}):
         return False
     spec = stateful_set["spec"]
@@ -57,7 +58,7 @@ def pod_place(pod_name: str) -> tuple[str, int]:
 
 
 def read_stateful_set(name: str, account: Path = ACCOUNT, server: str | None = None) -> dict[str, Any]:
-    """From Kubernetes, with the rights of the pod's service account; HookFailed."""
+    """The StatefulSet from Kubernetes' API, read with the pod's service account; HookFailed."""
     try:
         server = server or f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
         namespace = (account / "namespace").read_text(encoding="ascii")
@@ -73,7 +74,7 @@ def read_stateful_set(name: str, account: Path = ACCOUNT, server: str | None = N
 
 
 async def drain(role: str, node_id: int, coordinators: Sequence[str], timeout_s: float) -> None:
-    """Returns when the node is empty; HookFailed where it is not in time."""
+    """Drains the node; returns when it is empty, HookFailed if it is not in time."""
     network = GrpcNetwork(tls=_exchange_tls())
     channels = [network.connect(address) for address in coordinators]
     deadline = time.monotonic() + timeout_s
@@ -101,7 +102,7 @@ async def drain(role: str, node_id: int, coordinators: Sequence[str], timeout_s:
 
 
 def _exchange_tls() -> ExchangeTls | None:
-    """As the role itself is told (KSHARE_CONFIG)."""
+    """The TLS contexts of the role itself (KSHARE_CONFIG)."""
     try:
         return exchange_tls_of_variables()
     except (OSError, ValueError) as error:
@@ -109,7 +110,7 @@ def _exchange_tls() -> ExchangeTls | None:
 
 
 async def _ask(role: str, node_id: int, channel: Channel) -> tuple[int, str]:
-    """How many partitions the node has left, and why the coordinator refuses."""
+    """The number of partitions left on the node, and the coordinator's error message."""
     if role == "leader":
         leader, _ = await channel.call(DRAIN_LEADER, pb.DrainLeaderRequest(node_id=node_id), timeout_ms=CALL_TIMEOUT_MS)
         return leader.partitions_left, leader.error_message if leader.error_code else ""
@@ -119,7 +120,7 @@ async def _ask(role: str, node_id: int, channel: Channel) -> tuple[int, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code; 1: the node is not empty, and the text on standard error says why."""
+    """Runs the hook; exit code 1: the node is not empty, and standard error says why."""
     if list(arguments) not in (["share-coordinator"], ["leader"]):
         sys.stderr.write("usage: python -m kshare_servicekit.scale_down share-coordinator|leader\n")
         return 2

@@ -1,4 +1,4 @@
-"""RocksDB's own figures of a role's store."""
+"""RocksDB's own metrics of a role's store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kshare_servicekit.measures import Family, Readings, counter, gauge
 
 
 class StoreFamilies:
-    """The families of one role's store; `role` as in metric names. A store in memory shows nothing."""
+    """The metric families of one role's store; `role` as in metric names. A store in memory has no samples."""
 
     def __init__(self, role: str) -> None:
         self.memtable_bytes = gauge(
@@ -33,7 +33,7 @@ class StoreFamilies:
         )
 
     def read(self, readings: Readings, store: KeyValueStore | FiguredStore | None) -> None:
-        """Adds the figures of an open store."""
+        """Adds the samples of an open store."""
         figures = store.figures() if isinstance(store, FiguredStore) else None
         if figures is not None:
             for family, value in zip(self.families, figures, strict=True):

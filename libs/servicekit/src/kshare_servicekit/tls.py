@@ -1,11 +1,11 @@
 """TLS contexts from Kafka's `ssl.*` configs, and their renewal when certificates change.
 
-A `TlsServer` has the context for new connections. `renew` looks whether files or configs changed and makes the next
-context then; connections that are open keep theirs. A store that cannot be read, such as a key that is there before its
-certificate, leaves the former context in place, and is looked at again at the next change.
+A `TlsServer` has the context for new connections. `renew` makes the next context if files or configs changed; open
+connections keep theirs. A store that cannot be read, such as a key that was written before its certificate, leaves the
+former context in place, and is read again at the next change.
 
-TLS 1.3 has three cipher suites here, which Python cannot choose among; a list that leaves one of them out is refused
-while TLSv1.3 is enabled, rather than passed over.
+TLS 1.3 has three cipher suites here, and Python cannot select among them. A list that leaves one of them out is refused
+while TLSv1.3 is enabled, rather than ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Stamp = tuple[object, ...]
 
 
 class HandshakeFailed(ssl.SSLError):
-    """A handshake that failed with the SSLError that is its cause; `alert` is what the other side should be told."""
+    """A failed handshake, with the SSLError as its cause; `alert` has the bytes of the TLS alert for the peer."""
 
     def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
         super().__init__(*error.args)
@@ -49,7 +49,7 @@ class _Engine(ssl.SSLObject):
 
 
 class ServerContext(ssl.SSLContext):
-    """A context whose handshakes fail with HandshakeFailed: asyncio and uvloop would drop the alert."""
+    """A context whose handshakes fail with HandshakeFailed, because asyncio and uvloop would drop the alert."""
 
     sslobject_class = _Engine
 
@@ -68,16 +68,16 @@ class ServerContext(ssl.SSLContext):
 
 
 class TlsServer:
-    """The context of one listener; InvalidConfig where its configs cannot be used."""
+    """The context of one listener; InvalidConfig if its configs cannot be used."""
 
     def __init__(self, configs: TlsConfigs) -> None:
         self._configs = configs
         self._stamp = _stamp(configs)
         self.context, self.expires_at_s = server_context(configs)
-        """For new connections; and when its first certificate expires, in seconds since 1970."""
+        """The context for new connections, and the earliest expiry of its certificates, in seconds since 1970."""
 
     def renew(self) -> bool:
-        """Whether there is a new context; InvalidConfig, once for each change, where there should be and cannot."""
+        """Makes a new context after a change; returns whether it did. InvalidConfig, once per change, if it fails."""
         stamp = _stamp(self._configs)
         if stamp == self._stamp:
             return False
@@ -87,9 +87,9 @@ class TlsServer:
 
 
 class MutualTls:
-    """Contexts of both sides where each shows a certificate: TLS 1.3, with one keystore and one truststore.
+    """The contexts of both sides of mutual TLS: TLS 1.3, with one keystore and one truststore.
 
-    InvalidConfig where they cannot be used. Where names are not checked, any certificate of the truststore's will do.
+    InvalidConfig if they cannot be used. If names are not checked, any certificate that the truststore accepts will do.
     """
 
     def __init__(self, configs: TlsConfigs, *, checks_names: bool) -> None:
@@ -124,7 +124,7 @@ class MutualTls:
 
 
 def server_context(configs: TlsConfigs) -> tuple[ssl.SSLContext, float]:
-    """A server's context, and when its first certificate expires, in seconds since 1970; InvalidConfig."""
+    """A server's context, and the earliest expiry of its certificates, in seconds since 1970; InvalidConfig."""
     store = read_key_store(configs)
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -144,7 +144,7 @@ def _set_client_auth(context: ssl.SSLContext, configs: TlsConfigs) -> None:
         wanted = "ssl.truststore.location or ssl.truststore.certificates must name the authorities that it is about"
         raise InvalidConfig(f"{name} is {client_auth}, and {wanted}")
     context.load_verify_locations(cadata=trusted)
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, what is in the truststore needs no issuer
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, truststore certificates need no issuer
     context.verify_mode = CLIENT_AUTH[client_auth]
 
 
@@ -194,7 +194,7 @@ def _choose_suites(
 
 
 def openssl_suite(name: str) -> str:
-    """OpenSSL's name of a TLS 1.2 suite by its IANA name, which Java uses; any other name as it is."""
+    """OpenSSL's name of a TLS 1.2 suite for its IANA name, which Java uses; any other name is returned as it is."""
     if not name.startswith("TLS_") or "_WITH_" not in name:
         return name
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
@@ -206,14 +206,14 @@ def openssl_suite(name: str) -> str:
 
 
 def _openssl_suites() -> list[str]:
-    """Those of TLS 1.2 that OpenSSL takes for safe, as far as servers with a certificate can use them."""
+    """The suites of TLS 1.2 that OpenSSL enables by default for servers with a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     names = [suite["name"] for suite in context.get_ciphers()]
     return [name for name in names if name not in TLS_1_3_SUITES]
 
 
 def _stamp(configs: TlsConfigs) -> _Stamp:
-    """Differs when the files do, or where configs say they are."""
+    """A stamp that changes when the files or their configured locations change."""
     found: list[object] = [
         configs.text(name)
         for name in (
@@ -236,7 +236,7 @@ def _stamp(configs: TlsConfigs) -> _Stamp:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path with this content, for OpenSSL, which takes keys from files only; it is in memory and never on a disk."""
+    """A path to this content in memory, never on a disk, for OpenSSL, which reads keys only from files."""
     descriptor = os.memfd_create("kshare-tls")
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:

@@ -1,11 +1,11 @@
-"""Private keys and certificates as Kafka's `ssl.*` configs name them: where they lie, and what is in them.
+"""Keystores and truststores from Kafka's `ssl.*` configs: their locations, private keys and certificates.
 
 Types are PEM and PKCS12. A store in PEM is a text in a config (`ssl.keystore.key` with
 `ssl.keystore.certificate.chain`; `ssl.truststore.certificates`), a file with key and certificates, or, beyond Kafka, a
 directory with the files tls.crt and tls.key, as a Kubernetes Secret of type kubernetes.io/tls is mounted. Java's JKS is
 refused.
 
-What is wrong with a store is an InvalidConfig that names the config as the user wrote it.
+A problem with a store is an InvalidConfig that names the config as the user wrote it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from kshare_core.configs import Configs, ConfigValue, InvalidConfig
 PEM, PKCS12 = "PEM", "PKCS12"
 DIRECTORY_CERTIFICATE, DIRECTORY_KEY = "tls.crt", "tls.key"
 STORE_SIZE_LIMIT = 1 << 20
-"""Bytes of one file; no keystore of sense is larger."""
+"""The maximum size of one file in bytes; no reasonable keystore is larger."""
 
 Loaded = TypeVar("Loaded")
 
 
 class TlsConfigs:
-    """The `ssl.*` configs of one listener: those with its prefix go before the plain ones.
+    """The `ssl.*` configs of one listener: those with its prefix take precedence over the plain ones.
 
-    `prefix` is "listener.name.<listener>.", or empty for none. Where it does not fall back, there are only those with
-    the prefix, and what the table does not have is empty.
+    `prefix` is "listener.name.<listener>.", or empty for none. With `falls_back` false, only configs with the prefix
+    count, and those that the table does not have are empty.
     """
 
     def __init__(self, configs: Configs, prefix: str = "", *, falls_back: bool = True) -> None:
@@ -49,14 +49,14 @@ class TlsConfigs:
         self._falls_back = falls_back
 
     def name(self, name: str) -> str:
-        """What the user called the config that counts."""
+        """The full name of the config that is in effect."""
         own_name = self._prefix + name
         if not self._falls_back:
             return own_name
         return own_name if own_name in self._configs.table and self._configs.is_set(own_name) else name
 
     def text(self, name: str) -> str:
-        """The value; empty where there is none."""
+        """The value; empty if there is none."""
         value = self._value(name)
         return value if isinstance(value, str) else ""
 
@@ -75,16 +75,16 @@ class TlsConfigs:
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """A private key, unencrypted in PEM, and its certificates in PEM, its own first."""
+    """A private key, unencrypted in PEM, and its certificate chain in PEM, its own certificate first."""
 
     key: bytes
     certificates: bytes
     expires_at_s: float
-    """When the first of the certificates to expire does, in seconds since 1970."""
+    """The earliest expiry of the certificates, in seconds since 1970."""
 
 
 def read_key_store(configs: TlsConfigs) -> KeyStore:
-    """What `ssl.keystore.*` says; InvalidConfig."""
+    """The keystore from `ssl.keystore.*`; InvalidConfig."""
     if configs.text("ssl.keystore.key") or configs.text("ssl.keystore.certificate.chain"):
         key, certificates = _inline_key(configs)
     else:
@@ -100,7 +100,7 @@ def read_key_store(configs: TlsConfigs) -> KeyStore:
 
 
 def read_trust_store(configs: TlsConfigs) -> str | None:
-    """The certificates that `ssl.truststore.*` names, in PEM; None where it names nothing. InvalidConfig."""
+    """The certificates from `ssl.truststore.*`, in PEM; None if none are configured. InvalidConfig."""
     location = configs.path("ssl.truststore.location")
     inline = configs.text("ssl.truststore.certificates")
     if location is None and not inline:
@@ -218,7 +218,7 @@ def _pkcs12(configs: TlsConfigs, name: str, content: bytes, password_name: str) 
 
 
 def _parsed(parse: Callable[[], Loaded], problem: str) -> Loaded:
-    """InvalidConfig with this problem where the library cannot read it; its own words never have the content."""
+    """The result of `parse`; InvalidConfig if the library fails. The library's messages never contain the content."""
     try:
         return parse()
     except (ValueError, TypeError) as error:

@@ -1,9 +1,9 @@
-"""Spans by OpenTelemetry, sent to a collector by OTLP over gRPC; implements kshare_core.tracing.
+"""OpenTelemetry spans, sent to a collector by OTLP over gRPC; implements kshare_core.tracing.
 
-Nothing is loaded or recorded unless a process is told where to send (`--trace-endpoint`). Of traces that begin here the
-part `--trace-ratio` is recorded, chosen by trace id, so that every role and every other service chooses the same ones;
-a trace that begins elsewhere is recorded when its `traceparent` says so. Spans wait in memory for the collector, 2,048
-at most, on a thread of the SDK's own; what does not fit is dropped, and no request ever waits for it.
+Nothing is loaded or recorded unless a process has an endpoint (`--trace-endpoint`). Of traces that begin here, the
+share `--trace-ratio` is recorded, sampled by trace id, so that every role and every other service samples the same
+ones. A trace that begins elsewhere is recorded if its `traceparent` is sampled. The SDK's own thread sends the spans;
+at most 2,048 wait in memory for the collector. Further spans are dropped, and no request ever waits for the collector.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCOPE = "kshare"
 LINKS_LIMIT = 128
-"""Of one span; as the SDK's own."""
+"""The maximum of links per span; the SDK's own default."""
 
 
 class RecordedSpan:
@@ -84,7 +84,7 @@ class OpenTelemetryTracer:
         return RecordedSpan(span) if span.is_recording() else None
 
     def shutdown(self) -> None:
-        """Sends what waits; takes no longer than the exporter's time limit."""
+        """Sends the waiting spans; takes no longer than the exporter's time limit."""
         self._provider.shutdown()
 
 
@@ -96,7 +96,7 @@ def _context_of(traceparent: str) -> SpanContext:
 
 
 def collector_tracer(*, role: str, node_id: int, endpoint: str, ratio: float) -> OpenTelemetryTracer:
-    """Sends to the OTLP receiver at "host:port"."""
+    """A tracer that sends its spans to the OTLP receiver at "host:port"."""
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
