@@ -40,26 +40,27 @@ HISTORY_TOPIC = "__share_delivery_history"
 HISTORY_VERSION = 1
 
 REASON_SESSION_ENDED = "session_ended"
-"""Of `released`: the member's share session, its gateway, or its connection is gone. The delivery counts."""
+"""A reason of `released`: the member's share session, its gateway, or its connection is gone. The delivery counts."""
 REASON_NOT_DELIVERED = "not_delivered"
-"""Of `released`: the answer with the records did not reach the member. The delivery does not count: the next one has
-the same number."""
+"""A reason of `released`: the answer with the records did not reach the member. The delivery does not count: the next
+one has the same number."""
 REASON_REJECTED = "rejected"
-"""Of `archived` and `dead_lettered`: the member rejected it; `rejected` came before."""
+"""A reason of `archived` and `dead_lettered`: the member rejected it; `rejected` came before."""
 REASON_DELIVERY_COUNT_LIMIT = "delivery_count_limit"
-"""Of `archived` and `dead_lettered`: share.delivery.count.limit is reached; `released` or `expired` came before."""
+"""A reason of `archived` and `dead_lettered`: share.delivery.count.limit is reached, after `released` or `expired`."""
 REASON_GAP = "gap"
-"""Of `archived`: the member acknowledged the offset as a gap."""
+"""A reason of `archived`: the member acknowledged the offset as a gap."""
 REASON_MISSING_IN_LOG = "missing_in_log"
-"""Of `archived`: the log has no record there that the group may see (a control record, compaction, an abort)."""
+"""A reason of `archived`: the log has no record there that the group may see (a control record, compaction, an abort).
+"""
 REASON_BELOW_LOG_START = "below_log_start"
-"""Of `archived` and `start_offset_moved`: retention or DeleteRecords moved the log's start."""
+"""A reason of `archived` and `start_offset_moved`: retention or DeleteRecords moved the log's start."""
 REASON_LOG_TRUNCATED = "log_truncated:"
-"""Of `loaded`, followed by a leader epoch: the leader with that epoch truncated the durable state, because its log
-lacks records of the state (its disk was lost, or is older). Every later `loaded` of the state epoch repeats it.
+"""A reason of `loaded`, followed by a leader epoch: the leader with that epoch truncated the durable state, because its
+log lacks records of the state (its disk was lost, or is older). Every later `loaded` of the state epoch repeats it.
 If the number is larger than before, earlier events of these offsets were about other records."""
 REASON_DELIVERIES_ENDED = "deliveries_ended"
-"""Of `start_offset_moved`: all offsets below are acknowledged or archived."""
+"""A reason of `start_offset_moved`: all offsets below are acknowledged or archived."""
 
 
 class EventType(StrEnum):

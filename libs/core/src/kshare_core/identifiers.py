@@ -93,7 +93,7 @@ class _TopicOfGroup(NamedTuple):
     group_id: str
     topic_id: bytes
     hash_before_partition: int
-    """Of "group:topicId:", as an unsigned number."""
+    """The hash of "group:topicId:", as an unsigned number."""
 
 
 @lru_cache(maxsize=TOPICS_OF_GROUPS_REMEMBERED)

@@ -71,7 +71,7 @@ class CatalogView:
         return None
 
     def gateways(self, listener: str | None = None) -> list[coordinator_pb2.Node]:
-        """The brokers that clients see, by node id: all, or those that have a listener of this name."""
+        """The brokers that clients see, sorted by node id: all gateways, or those with a listener of this name."""
         found = [
             node
             for node in self.nodes

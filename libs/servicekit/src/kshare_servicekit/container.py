@@ -5,7 +5,7 @@ It sets the values that only the running container knows, unless a flag or a var
 - KSHARE_DATA_DIR, if KSHARE_SHARED_VOLUME names a volume that all replicas of a role mount, as in Docker Compose: the
   first directory of it (replica-1, replica-2, …) that no running container uses. A lock on a file in the directory,
   held until the process ends, keeps other containers out. So recreated containers take over the data of the former
-  ones, and an additional replica begins with an empty directory.
+  ones, and an additional replica begins with an empty directory. This directory replaces a given KSHARE_DATA_DIR.
 - KSHARE_NODE_ID. In a StatefulSet, the pod's ordinal plus one ("kshare-leader-0" is node 1). Else the content of the
   data directory's file `node-id`, which is drawn once, at the first start, so that a replica that Docker Compose scales
   up keeps its id together with its data. A gateway has no volume; its id comes from its IPv4 address, whose last three
@@ -67,7 +67,7 @@ def completed_environment(
     own_address: Callable[[], str],
     draw_node_id: Callable[[], int],
 ) -> dict[str, str]:
-    """The environment of the role's process; CannotStart where the node id cannot be kept."""
+    """The environment of the role's process; CannotStart if the node id cannot be stored."""
     found = dict(environment)
     if volume := environment.get("KSHARE_SHARED_VOLUME"):
         found["KSHARE_DATA_DIR"] = str(claimed_directory(Path(volume)))

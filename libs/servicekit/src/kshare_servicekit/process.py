@@ -242,7 +242,7 @@ class _Process:
         self._ask_to_stop(f"the parent process {self._settings.parent_pid} is gone")
 
     async def _watch_problems(self, node: Node) -> None:
-        """Logs what the health check shows, whenever that changes."""
+        """Logs the node's problems, as the health check reports them, whenever they change."""
         known: list[str] = []
         while True:
             problems = node.problems()

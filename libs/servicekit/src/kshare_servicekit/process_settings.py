@@ -57,7 +57,7 @@ class TraceSettings(BaseSettings):
 
 
 class ProcessSettings(TraceSettings):
-    """What every role's process is told when it is started."""
+    """The settings of every role's process."""
 
     model_config = SettingsConfigDict(
         env_prefix="KSHARE_",
@@ -91,7 +91,7 @@ class ProcessSettings(TraceSettings):
     parent_pid: int = Field(0, description="End when this process is no longer the parent; 0: live on without it.")
 
     def properties(self) -> dict[str, str]:
-        """The content of the config files, empty without one; SettingsError where one cannot be read."""
+        """The content of the config files, empty without one; SettingsError if one cannot be read."""
         found: dict[str, str] = {}
         for path in (self.config, self.config_secret):
             if path is None:
@@ -104,7 +104,7 @@ class ProcessSettings(TraceSettings):
 
 
 class GatewayProcessSettings(ProcessSettings):
-    """What a gateway's process is told as well; it keeps nothing on disk."""
+    """The settings of a gateway's process, which stores nothing on disk."""
 
     data_dir: Path = Field(Path(), description="Not used by a gateway.")
     client_listen: HostAndPort = Field("127.0.0.1:9092", description="Where Kafka clients connect.")

@@ -145,7 +145,7 @@ def config_text(value: ConfigValue) -> str | None:
 
 
 def _double_text(value: float) -> str:
-    """As Java's Double.toString writes it: 0.5, but 1.0E7 from ten million on and 5.0E-4 below a thousandth."""
+    """Java's Double.toString of a value: 0.5, but 1.0E7 from ten million on and 5.0E-4 below a thousandth."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     digits, exponent = f"{Decimal(repr(value)).normalize():E}".split("E")

@@ -37,7 +37,7 @@ def inherited_topic_configs(broker: Configs) -> dict[str, ConfigValue]:
 
 
 def effective_topic_config(broker: Configs, texts: Mapping[str, str]) -> Configs:
-    """A topic's values: its own `texts`, else what is set at the broker, else the defaults; InvalidConfig."""
+    """A topic's values: its own `texts`, else the values set at the broker, else the defaults; InvalidConfig."""
     return Configs(TOPIC_CONFIGS, texts, inherited=inherited_topic_configs(broker))
 
 
