@@ -229,7 +229,7 @@ class CoordinatorCalls:
                 raise NoCoordinator(f"{method.path}: no coordinator answers for group partitions {missing}")
 
     def stop_waiting(self) -> None:
-        """Ends all retries, for a node that stops: calls are made once, and calls in back-off end soon."""
+        """Ends the retries of `call_active` and `call_owner`, for a node that stops: calls in back-off end soon."""
         self._is_stopping = True
 
     def owners_changed(self) -> None:

@@ -29,7 +29,7 @@ _NO_PAYLOAD = memoryview(b"")
 
 
 class FrameError(Exception):
-    """The bytes are not a frame; the text says at which byte."""
+    """The bytes are not a frame; the text says what is wrong, and where."""
 
 
 def encode_frame(header: FrameHeader, payload: Sequence[bytes | memoryview] = ()) -> bytes:
