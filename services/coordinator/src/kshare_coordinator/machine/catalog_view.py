@@ -1,7 +1,7 @@
-"""WatchCatalog's answers: the whole catalog, or what changed since a version; and who leads which partition.
+"""The answers of WatchCatalog (the whole catalog, or its changes since a version) and of DescribePartitions.
 
-An answer may be longer than a frame between roles may be, and takes the event loop too long to make at once, so it is
-made in pieces (`CatalogPieces`).
+An answer may exceed the frame limit between roles, and building it at once would block the event loop for too long. It
+is therefore built in pieces (`CatalogPieces`).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _topic_view(numbers: Mapping[str, int], topic: records_pb.TopicRecord) -> pb
 
 
 def describe_partitions(state: CoordinatorState, topic_names: Sequence[str]) -> pb.DescribePartitionsResponse:
-    """Who leads what of some topics, or (without names) of all; KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+    """The partition leaders of some topics, or (without names) of all topics; KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
     answer = pb.DescribePartitionsResponse()
     for name in topic_names or sorted(state.topic_ids):
         topic = state.topic_named(name)

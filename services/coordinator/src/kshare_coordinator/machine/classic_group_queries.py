@@ -1,4 +1,4 @@
-"""What is said about classic groups and simple groups (ids with nothing but committed offsets), and their deletion."""
+"""ListGroups, DescribeGroups and DeleteGroups for classic and simple groups (ids with committed offsets only)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def listed(state: CoordinatorState, group_id: str) -> pb.ListGroupsResponse.List
 
 
 def describe(state: CoordinatorState, request: pb.DescribeGroupsRequest) -> pb.DescribeGroupsResponse:
-    """What is no classic group is Dead, with GROUP_ID_NOT_FOUND."""
+    """An id that is not a classic group is Dead, with GROUP_ID_NOT_FOUND."""
     return pb.DescribeGroupsResponse(groups=[_described(state, group_id) for group_id in request.group_ids])
 
 

@@ -1,8 +1,8 @@
-"""What the machine asks of the shell for classic groups: timers, and answers to calls that wait.
+"""Effects of classic groups that the shell runs: timers, and answers to waiting calls.
 
 A timer is known by its kind and what it belongs to; setting it again moves it. When it runs out, the shell hands its
-ClassicTimer back in a command. JOIN and SYNC name the generation in which they were set, so that one that comes too
-late does nothing.
+ClassicTimer back in a command. JOIN and SYNC carry the generation in which they were set, so that a late timer does
+nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of consumer groups: making them, and what replay does with them."""
+"""Constructors and replay functions for the records of consumer groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def metadata(group_id: str, epoch: int, metadata_hash: int) -> Record:
 
 
 def metadata_gone(group_id: str) -> Record:
-    """The group is no more; its other rows must be gone before."""
+    """The tombstone of the group; its other rows must be deleted before."""
     return Record(key=Key(consumer_group=group_id))
 
 

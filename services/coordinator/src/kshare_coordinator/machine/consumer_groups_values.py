@@ -1,11 +1,11 @@
-"""A consumer group of KIP-848 as the coordinator remembers it (ConsumerGroup and ConsumerGroupMember of Kafka 4.3.1).
+"""The in-memory values of a consumer group of KIP-848 (ConsumerGroup and ConsumerGroupMember of Kafka 4.3.1).
 
-What is written of a group, one record for each row:
+The records of a group, one for each row:
 - ConsumerGroupMetadata: the group epoch, and a hash of the subscribed topics' ids and sizes.
-- ConsumerGroupMemberMetadata: what a member said about itself (`Member`).
+- ConsumerGroupMemberMetadata: the properties that a member reported (`Member`).
 - ConsumerGroupRegularExpression: the topics that match an expression that members subscribe to.
-- ConsumerGroupTargetAssignmentMetadata and -Member: what everybody shall have, and which group epoch that is for.
-- ConsumerGroupCurrentMemberAssignment: how far a member is on its way there (`CurrentAssignment`).
+- ConsumerGroupTargetAssignmentMetadata and -Member: the target of each member, and its group epoch.
+- ConsumerGroupCurrentMemberAssignment: a member's progress towards its target (`CurrentAssignment`).
 
 Values are immutable. A ConsumerGroup changes in place, and only by replay, so that a record costs the same however many
 members there are; it counts subscribers and knows each partition's owner, which derives from its rows.
@@ -77,7 +77,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignment:
-    """ConsumerGroupCurrentMemberAssignment: nobody else may own what is in one of the two tables."""
+    """ConsumerGroupCurrentMemberAssignment; no other member may own a partition in either of the two tables."""
 
     member_epoch: int = 0
     previous_member_epoch: int = -1
@@ -104,7 +104,7 @@ class ResolvedExpression:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroup:
-    """See the module's text; only replay calls the `put_…` methods, where None takes the row away."""
+    """See the module docstring; only replay calls the `put_…` methods, where None removes the row."""
 
     group_id: str
     epoch: int = INITIAL_EPOCH

@@ -29,7 +29,7 @@ DescribedMember = pb.ConsumerGroupDescribeResponse.Member
 def describe(
     state: CoordinatorState, settings: ConsumerGroupSettings, request: pb.ConsumerGroupDescribeRequest
 ) -> pb.ConsumerGroupDescribeResponse:
-    """What is no consumer group of KIP-848 gets GROUP_ID_NOT_FOUND, an empty id INVALID_GROUP_ID."""
+    """An id that is not a consumer group of KIP-848 gets GROUP_ID_NOT_FOUND, an empty id INVALID_GROUP_ID."""
     groups = [_described(state, settings, group_id) for group_id in request.group_ids]
     return pb.ConsumerGroupDescribeResponse(groups=groups)
 

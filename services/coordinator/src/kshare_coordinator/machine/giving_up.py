@@ -1,14 +1,15 @@
 """Giving up a leader or a share coordinator that will not come back: its disk is lost, or its volume was removed.
 
-In the embedded engine a node's rows are on its disk only, so what belongs to a node that is gone stays there and waits
-for it. An administrator who knows that it never returns gives it up, and says `unsafe`, because this loses data:
+In the embedded engine a node's rows are on its disk only, so the partitions of an expired node stay assigned to it. If
+the node will never return, an administrator gives it up with `unsafe`, because this loses data:
 - Topic partitions of a leader get a live leader, which begins them with an empty log.
 - State partitions of a share coordinator get a live one, which begins them without state. The share-partitions in them
   start again at the first record of their logs: records may be delivered again, and none is skipped.
-Without `unsafe` nothing changes, and the answer has what would be lost.
+Without `unsafe` nothing changes, and the answer lists the data that would be lost.
 
-A node with a lease cannot be given up. One that comes back later is fenced: it finds in the catalog that others have
-what it had, under higher epochs. A leader keeps its old rows on its disk, for nothing says that they moved.
+A node with a lease cannot be given up. A node that comes back later is fenced: in the catalog its
+partitions belong to other nodes, under higher epochs. A returned leader keeps its old rows on disk, because no record
+says that they moved.
 """
 
 from __future__ import annotations

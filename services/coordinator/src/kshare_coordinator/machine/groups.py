@@ -1,4 +1,4 @@
-"""A share group as values: its members, their targets, and how far the state of its share-partitions is.
+"""A share group as values: its members, their targets, and the initialization of its share-partitions.
 
 Immutable; a change of a group is a new value (see `share_group_draft`).
 """
@@ -41,7 +41,7 @@ class InitializingPartitions:
     state_epoch: int
     start_offset: int
     is_alteration: bool = False
-    """An administrator chose the start offset: it replaces whatever state there is."""
+    """An administrator chose the start offset: it replaces any existing state."""
     known_partition_count: int = 0
 
 
@@ -115,7 +115,7 @@ class ShareGroup:
 
     @property
     def state_epoch(self) -> int:
-        """What share coordinators and leaders fence writes with; clients see `epoch`."""
+        """The epoch with which share coordinators and leaders fence writes; clients see `epoch`."""
         return self.state_epoch_base + self.epoch
 
     @property

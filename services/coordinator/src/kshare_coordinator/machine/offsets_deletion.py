@@ -47,7 +47,7 @@ def _refusal(topic: records_pb.TopicRecord | None, partition: int, subscribed: b
 
 
 def records_of_deletion(offsets: OffsetTable, group_id: str, partition: TopicPartition) -> list[Record]:
-    """What is committed of the partition, and what open transactions hold of it."""
+    """Tombstones for the partition's committed offset and its offsets in open transactions."""
     found: list[Record] = []
     if offsets.get(group_id, partition) is not None:
         found.append(records.committed_offset(group_id, *partition, None))

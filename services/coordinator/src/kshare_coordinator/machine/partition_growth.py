@@ -31,7 +31,7 @@ Result = pb.CreatePartitionsResponse.Result
 def decide_create_partitions(
     state: CoordinatorState, command: CreatePartitions, configs: Configs, groups: GroupSettings, now_ms: int
 ) -> Decision[Record, pb.CreatePartitionsResponse, Effect]:
-    """Each topic of the request gets a result of its own; those that are right grow in one batch."""
+    """Each topic of the request gets a result of its own; the valid ones grow in one batch."""
     request = command.request
     names = [topic.name for topic in request.topics]
     answer = pb.CreatePartitionsResponse(version=state.version)

@@ -1,12 +1,12 @@
-"""DescribeShareGroupOffsets: which share-partitions it is about, where their figures are, and what is answered.
+"""DescribeShareGroupOffsets: selects the share-partitions, finds the nodes to query, and builds the answer.
 
 Rules (GroupCoordinatorService of Kafka 4.3.1, KIP-1226):
-- Without topics it is about all share-partitions of the group that are initialized and whose topics exist; a group that
-  has none, or does not exist, has an empty answer.
+- Without topics it describes all share-partitions of the group that are initialized and whose topics exist. A group
+  that has none, or does not exist, has an empty answer.
 - lag = end offset of the log - start offset - records from there on that are delivered to their end. It is -1, not
   known, while the start offset or that number of records is -1. Where the start offset lies beyond the log's end (an
   administrator set it there, or the log lost records, and no member came since) it is 0; Kafka's is below 0 then.
-- What was never initialized, and a topic that does not exist, has the start offset -1, and that is no error.
+- A share-partition that was never initialized, or whose topic does not exist, has start offset -1 and no error.
 - Where Kafka answers -1 because it could not reach the share coordinator, the share-partition gets that error here.
 """
 
@@ -29,7 +29,7 @@ NO_STATE_CODES = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.GROUP_ID_NOT_FOUND,
 )
-"""What a share coordinator answers where there is nothing to know."""
+"""Error codes with which a share coordinator answers if the share-partition has no state."""
 
 Result = pb.DescribeShareGroupOffsetsResponse.Result
 
@@ -42,7 +42,7 @@ class Described(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a share coordinator knows of a share-partition, or why it could not be asked."""
+    """A share coordinator's summary of a share-partition, or the error of the call."""
 
     start_offset: int
     leader_epoch: int
@@ -58,7 +58,7 @@ class Summary(NamedTuple):
 
 
 class EndOffset(NamedTuple):
-    """The end of a partition's log, or why its leader could not be asked."""
+    """The end offset of a partition's log, or the error of the call to its leader."""
 
     offset: int
     error_code: int = ErrorCode.NONE
@@ -69,7 +69,7 @@ NO_STATE = Summary(UNKNOWN_START_OFFSET, NO_LEADER_EPOCH, UNKNOWN_COUNT)
 
 
 def described(state: CoordinatorState, request: pb.DescribeShareGroupOffsetsRequest) -> list[Described]:
-    """What the answer is about, in its order: as asked, or by topic name."""
+    """The share-partitions of the answer, in its order: as requested, or by topic name."""
     if not request.all_topics:
         return [
             Described(asked.topic_name, TopicPartition(_id_of(state, asked.topic_name), partition))
@@ -92,7 +92,7 @@ def _id_of(state: CoordinatorState, topic_name: str) -> bytes:
 
 
 def share_coordinator_address(state: CoordinatorState, group_id: str, key: TopicPartition) -> str | None:
-    """Of the owner of the share-partition's state; None while nobody owns it."""
+    """The RPC address of the owner of the share-partition's state; None while it has no owner."""
     state_partition = state_partition_of(SharePartitionKey(group_id, *key), state.state_partition_count)
     owner = state.state_partition_owners.get(state_partition)
     node = None if owner is None else state.nodes.get((pb.ROLE_SHARE_COORDINATOR, owner))
@@ -100,7 +100,7 @@ def share_coordinator_address(state: CoordinatorState, group_id: str, key: Topic
 
 
 def leader_address(state: CoordinatorState, key: TopicPartition) -> str | None:
-    """Of the partition's leader; None while it has none, or does not exist."""
+    """The RPC address of the partition's leader; None if it has no leader or does not exist."""
     placement = _placement(state, key)
     node = placement and state.nodes.get((pb.ROLE_LEADER, placement.leader_node_id))
     return node.rpc_address if node else None

@@ -1,6 +1,6 @@
-"""Parts of the state that come and go as a whole, where several coordinators share the work; and copies of the state.
+"""Removal of one group partition's state, used when several coordinators share the work; and copies of the state.
 
-What derives from the rows of one group belongs to the group's partition; everything else to the catalog.
+State derived from the rows of one group belongs to the group's partition; everything else to the catalog.
 """
 
 from __future__ import annotations

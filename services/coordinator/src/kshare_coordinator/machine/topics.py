@@ -1,7 +1,7 @@
 """CreateTopics and DeleteTopics, with Kafka's validation (ControllerApis and ReplicationControlManager of 4.3.1).
 
-Each topic of a request gets a result of its own; the topics that are right are made in one batch, together with what
-they mean for the share groups that wait for them.
+Each topic of a request gets a result of its own; the valid topics are created in one batch, together with the
+resulting changes of the share groups that subscribe to them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DeleteResult = pb.DeleteTopicsResponse.Result
 
 @dataclass(slots=True)
 class _Creation:
-    """Topics that a request has got right so far."""
+    """The valid topics of a request so far."""
 
     leaders: LeastLoaded
     placement_epoch: int

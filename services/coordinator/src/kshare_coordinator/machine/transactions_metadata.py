@@ -1,6 +1,6 @@
 """A transactional id as a value, and its transitions (Kafka's TransactionMetadata of 4.3.1).
 
-Immutable; each transition is a function that gives the next value, and `VALID_PREVIOUS_STATES` says which there are. A
+Immutable; each transition is a function that gives the next value, and `VALID_PREVIOUS_STATES` lists them. A
 transition is one record, so there is none of Kafka's "pending" transitions: where Kafka passes through
 PrepareEpochFence, one decision goes from Ongoing to PrepareAbort.
 
