@@ -1,4 +1,4 @@
-"""What the machine can be asked: one operation for one share-partition, and its result.
+"""The operations of the machine, each for one share-partition, and their results.
 
 A request that names many share-partitions is as many operations; the runner makes all of one turn durable at once.
 `key_problem` and the machine's own checks together are the validation of a request.
@@ -45,7 +45,7 @@ class ReadState(NamedTuple):
 class WriteState(NamedTuple):
     """WriteShareGroupState (key 85) of one share-partition; a `start_offset` of -1 leaves it as it is.
 
-    `leader_epochs` is the log's leader epoch history as the writing leader has it; empty: nobody vouches for it."""
+    `leader_epochs` is the log's leader epoch history as the writing leader has it; empty: no leader vouches for it."""
 
     key: SharePartitionKey
     state_epoch: int

@@ -1,8 +1,8 @@
 """The pure machine of the share coordinator (KIP-932, "Managing durable share-partition state").
 
 States are loaded on demand: `load` gives the stored records of one share-partition (it must always give what was made
-durable last), and they are replayed exactly like live ones. What was loaded or changed is kept, up to a limit
-(`state_cache`); only states that are durable are dropped, which changes nothing but the time of the next look-up. The
+durable last), and they are replayed exactly like live ones. Loaded and changed states are cached, up to a limit
+(`state_cache`); only durable states are evicted, which costs nothing but the time of the next look-up. The
 shell calls `records_are_durable` after each append.
 
 The rules, where they go beyond Kafka 4.3.1's ShareCoordinatorShard:
@@ -16,12 +16,12 @@ The rules, where they go beyond Kafka 4.3.1's ShareCoordinatorShard:
   does so once, before it writes anything: where the state's leader epoch history names its epoch already, the
   truncation is one that arrives late, and nothing happens.
 - The leader epoch history of a state is that of the newest write; a write without one leaves the state without.
-- Reading or writing what was never initialized is UNKNOWN_TOPIC_OR_PARTITION (the KIP's answer; Kafka 4.3.1 says
+- Reading or writing an uninitialized share-partition is UNKNOWN_TOPIC_OR_PARTITION (the KIP's answer; Kafka 4.3.1 says
   INVALID_REQUEST, which would be the same as for a malformed request).
-- Whether the topic exists is not asked: what this node sees of the catalog may be older than what its caller saw.
+- The topic's existence is not checked: this node's view of the catalog may be older than its caller's.
 
 A write is an update where that is smaller. It is a snapshot where the state that is left is small, which also saves the
-next look-up a few rows; where it says again all that the state has; and after so many updates.
+next look-up a few rows; where the write covers the whole state; and after so many updates.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ShareCoordinatorMachine:
         self._states.drop_beyond_limit(self._not_durable)
 
     def forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
-        """Drops states whose records were or will be changed by somebody else; all of them must be durable."""
+        """Drops states whose records were or will be changed elsewhere; all of them must be durable."""
         self._states.forget_where(is_forgotten)
 
     def _state(self, key: SharePartitionKey) -> ShareGroupOffset | None:

@@ -4,7 +4,7 @@ A state of a few runs is kept packed, as one piece of bytes: of 100,000 states n
 and a state in objects lies in a dozen places, each of which a write must fetch to read it and again to free it. Packing
 and unpacking cost less than two of those.
 
-The least recently used ones are dropped first. What was used when is only kept track of while more than half of the
+The least recently used ones are dropped first. The order of use is tracked only while more than half of the
 limit is in use: moving an entry in a large table costs as much as all the rest of a look-up.
 """
 
