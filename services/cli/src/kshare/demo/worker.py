@@ -28,6 +28,9 @@ STEADY, RELEASING, REJECTING, CRASHING = BEHAVIOURS = ("steady", "releasing", "r
 CRASH_BATCHES = range(2, 5)
 """How many batches the crashing worker finishes: until it gets CRASH_ORDERS at once, and at most all these."""
 CRASH_ORDERS = 20
+REJECTED = (5, 7)
+"""Of twenty orders, one that the releasing worker may have released and one that it never does: the rejecting worker
+may get nothing but released orders."""
 WORK_S = 0.001
 """How long a worker thinks about one order."""
 TYPES = {
@@ -41,7 +44,7 @@ def answer_to(behaviour: str, order: int, delivery_count: int) -> str:
     """What a worker does with an order that it gets for the `delivery_count`-th time."""
     if behaviour == RELEASING and delivery_count == 1 and order % 5 == 0:
         return RELEASE
-    if behaviour == REJECTING and order % 20 == 7:
+    if behaviour == REJECTING and order % 20 in REJECTED:
         return REJECT
     return ACCEPT
 
