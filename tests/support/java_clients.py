@@ -14,9 +14,11 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import signal
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Timer
 from types import TracebackType
@@ -92,6 +94,15 @@ class JavaClients:
         if "error" in answer:
             raise JavaError(answer["error"], answer["message"])
         return answer
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Meanwhile the Java process stands still (SIGSTOP): no client of it sends or reads anything."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def member(self, bootstrap: str, group: str, topics: Sequence[str], **settings: Any) -> JavaMember:
         """A KafkaShareConsumer in explicit mode, or as `settings` say (underscores for dots)."""
