@@ -76,6 +76,7 @@ def test_after_a_lost_disk_all_new_records_come_and_what_was_released_comes_agai
         rest = reader.accept(400 - len(came))
     assert sorted([*values_of(came), *values_of(rest)]) == sorted(more)
     assert "was cut at offset 0" in cluster.log_text()
+    cluster.kill_role("leader")  # it is started again, and asked until it answers
     code, text = verified(cluster)
     assert code == 0, text
     assert "was cut at offset 0 in leader epoch" in text

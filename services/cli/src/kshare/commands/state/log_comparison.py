@@ -6,6 +6,7 @@ two disagree. Metadata (key 3) names the topics, ListOffsets (key 2) says where 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 
@@ -25,16 +26,25 @@ from kshare_share_coordinator.maintenance.verification import VerifiedState
 
 LATEST = i64(-1)
 PARTITIONS_ASKED_AT_ONCE = 1_000
+LEADERS_AWAITED_S = 30.0
+"""How long a partition without a leader is asked for again: a leader that is starting again serves it soon."""
+POLL_INTERVAL_S = 0.2
 
 
 def beyond_the_logs(
     bootstrap: str, states: Sequence[VerifiedState], properties: Properties = NO_PROPERTIES
 ) -> list[str]:
-    """One sentence for each state that knows offsets beyond its log's end, or whose log cannot be asked."""
+    """One sentence for each state that knows offsets beyond its log's end, or whose leader did not answer in time."""
     with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
         names = _topic_names(connection)
         found = dict.fromkeys(state.key.topic_partition for state in states if state.key.topic_id in names)
         log_ends = _log_ends(connection, list(found), names)
+        deadline = time.monotonic() + LEADERS_AWAITED_S
+        while missing := [key for key in found if key not in log_ends]:
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_INTERVAL_S)
+            log_ends |= _log_ends(connection, missing, names)
     return [text for state in states if (text := _disagreement(state, names, log_ends))]
 
 
@@ -45,7 +55,7 @@ def _disagreement(state: VerifiedState, names: dict[bytes, str], log_ends: dict[
     name = f"group {key.group_id}, {names[key.topic_id]}-{key.partition}"
     log_end = log_ends.get(key.topic_partition, -1)
     if log_end < 0:
-        return f"{name}: nobody says where the log ends"
+        return f"{name}: no leader said within {LEADERS_AWAITED_S:g} s where the log ends, so it was not compared"
     if state.end_offset <= log_end:
         return None
     return (

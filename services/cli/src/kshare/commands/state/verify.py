@@ -36,7 +36,7 @@ def verify_state(
     if bootstrap is not None and not disagreements:
         show("no state knows offsets beyond the end of its log")
     if disagreements and not problems:
-        raise CommandFailed(f"{len(disagreements)} states disagree with their logs")
+        raise CommandFailed(f"{len(disagreements)} states disagree with their logs, or could not be compared")
     if problems:
         raise CommandFailed(
             f"{problems} problems. A share-partition can be deleted (its group's state begins anew); a whole state "
