@@ -14,9 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
 
-ASKED_AGAIN_AFTER_MS = (500, 1_500, 3_000)
-"""How long each query is awaited before the next one starts; after the last wait the look-up fails."""
-QUESTIONS_LIMIT = 32
+ASKED_AGAIN_AFTER_MS = (500, 500, 1_000, 1_000, 1_000, 1_000)
+"""How long each query is awaited before the next one starts; after the last wait the look-up fails.
+
+A name that could not be found while its container was away is found at most a second after the container is back.
+"""
+QUESTIONS_LIMIT = 64
 """Queries in flight at a time, for all names; above it no query is started."""
 
 LookUp = Callable[[str, int], Sequence[str]]
