@@ -1,6 +1,7 @@
 """docker-compose.yml as a project of its own, with clients outside of the containers, for tests.
 
-Compose is driven by testcontainers. The images are built from this working tree.
+Compose is driven by testcontainers. The images are built from this working tree. Where the Docker daemon is the tests'
+own, the data of the roles lies in memory, because tests measure pauses in seconds (see `support.memory_folder`).
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from testcontainers.compose import DockerCompose
 
 from support.delivery import wait_for
-from support.docker import ROOT, debian_image, docker, images
+from support.docker import ROOT, debian_image, docker, has_own_daemon, images
 from support.free_ports import free_port
+from support.memory_folder import memory_folder
 
 START_TIMEOUT_S = 180
+VOLUMES_OF_ROLES = ("coordinator", "share-coordinators", "leaders")
 
 
 class Stack:
@@ -97,15 +101,37 @@ def rows(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if "│" in line]
 
 
+def volumes_in(folder: Path) -> str:
+    """The path of a compose file that puts the volumes of the roles into folders there."""
+    volumes = {}
+    for name in VOLUMES_OF_ROLES:
+        place = folder / name
+        place.mkdir()
+        place.chmod(0o777)  # the roles do not run as root
+        volumes[name] = {"driver_opts": {"type": "none", "o": "bind", "device": str(place)}}
+    file = folder / "volumes.json"
+    file.write_text(json.dumps({"volumes": volumes}))
+    return str(file)
+
+
 @contextmanager
 def running_stack(
     files: Sequence[str] = ("docker-compose.yml",), variables: Mapping[str, str] | None = None
 ) -> Iterator[Stack]:
     """Started from these files; `variables` are what they take from the environment."""
     environment, tag = images()
+    with ExitStack() as entered:
+        if has_own_daemon(environment):
+            files = [*files, volumes_in(entered.enter_context(memory_folder()))]
+        yield from _running_stack(files, environment, tag, variables or {})
+
+
+def _running_stack(
+    files: Sequence[str], environment: Mapping[str, str], tag: str, variables: Mapping[str, str]
+) -> Iterator[Stack]:
     environment = {
         **environment,
-        **(variables or {}),
+        **variables,
         "COMPOSE_FILE": ":".join(files),
         "COMPOSE_PROJECT_NAME": f"kshare-test-{os.getpid()}",
         "KSHARE_TAG": tag,

@@ -52,12 +52,22 @@ def docker_environment() -> dict[str, str]:
         return _own_daemon(environment)
 
 
+def own_daemon_address() -> str:
+    """Where the daemon of ../shared/docker listens."""
+    return f"unix://{user_cache()}/kshare-docker/docker.sock"
+
+
+def has_own_daemon(environment: Mapping[str, str]) -> bool:
+    """Whether this environment's daemon was started by the tests, and so has their files."""
+    return environment.get("DOCKER_HOST") == own_daemon_address()
+
+
 def _own_daemon(environment: dict[str, str]) -> dict[str, str]:
     if not SHARED.exists() or os.geteuid() != 0:
         unavailable("no Docker daemon answers (DOCKER_HOST), and ../shared/docker with root to start one is not here")
     for command in ([str(SHARED / "build")], [str(SHARED / "dockerd.sh"), "start"]):
         _run_to_the_end(command)
-    environment["DOCKER_HOST"] = f"unix://{user_cache()}/kshare-docker/docker.sock"
+    environment["DOCKER_HOST"] = own_daemon_address()
     environment["BASE_IMAGE"] = LOCAL_BASE_IMAGE
     environment["KSHARE_CA_FILE"] = str(CA_BUNDLE)
     if not _works(environment):
