@@ -9,6 +9,7 @@ import gc
 import os
 import uuid
 from collections.abc import Generator
+from threading import Thread
 
 import pytest
 from hypothesis import settings
@@ -18,6 +19,8 @@ from support.turns import forget, turn
 # The processes that tests start keep their compiled code, as a user's do: without it half a second of each start is
 # compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+COLLECTED_WITHIN_S = 10.0
 
 # Hypothesis draws the same examples in each run where CI is set; here every run looks for others.
 settings.register_profile("plain", deadline=None, derandomize=False)
@@ -36,6 +39,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     with turn(quiet=item.get_closest_marker("quiet") is not None):
         result = yield
     if nextitem is not None and nextitem.path != item.path:
+        if not item.session.testsfailed:
+            _collect_garbage()
         _leave_out_of_collections()
     return result
 
@@ -50,10 +55,19 @@ def pytest_collection_finish() -> None:
     _leave_out_of_collections()
 
 
+def _collect_garbage() -> None:
+    """In a thread of its own, since the end of a client may wait: pytest's timeouts do not cover what is between tests."""
+    collecting = Thread(target=gc.collect, name="collect-garbage", daemon=True)
+    collecting.start()
+    collecting.join(COLLECTED_WITHIN_S)
+
+
 def _leave_out_of_collections() -> None:
     """What is there now stays to the end, most of it: collecting garbage after each test does not look at it again.
 
-    Nothing is collected here: a client of a test that failed may wait for its cluster, which is gone, when it is.
+    Garbage must be collected before: a Kafka client within it would try to reach its cluster, which is gone, to the end
+    of the run, and take processor time from the tests that measure. Only after a failure nothing is collected, because
+    the client of a test that failed may wait for its cluster for long.
     """
     gc.freeze()
 
