@@ -56,7 +56,10 @@ def pytest_collection_finish() -> None:
 
 
 def _collect_garbage() -> None:
-    """In a thread of its own, since the end of a client may wait: pytest's timeouts do not cover what is between tests."""
+    """In a thread of its own: the end of a client may wait, and pytest's timeouts do not cover what is between tests.
+
+    After COLLECTED_WITHIN_S the next test begins beside it.
+    """
     collecting = Thread(target=gc.collect, name="collect-garbage", daemon=True)
     collecting.start()
     collecting.join(COLLECTED_WITHIN_S)
