@@ -58,7 +58,7 @@ def own_daemon_address() -> str:
 
 
 def has_own_daemon(environment: Mapping[str, str]) -> bool:
-    """Whether this environment's daemon was started by the tests, and so has their files."""
+    """Whether this environment's daemon was started by the tests; its containers can then mount the tests' folders."""
     return environment.get("DOCKER_HOST") == own_daemon_address()
 
 

@@ -17,7 +17,7 @@ from threading import Thread
 ASKED_AGAIN_AFTER_MS = (500, 500, 1_000, 1_000, 1_000, 1_000)
 """How long each query is awaited before the next one starts; after the last wait the look-up fails.
 
-A name that could not be found while its container was away is found at most a second after the container is back.
+While a look-up lasts, a container whose name servers were silent is found at most a second after they answer again.
 """
 QUESTIONS_LIMIT = 64
 """Queries in flight at a time, for all names; above it no query is started."""
