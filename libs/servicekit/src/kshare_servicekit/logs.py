@@ -68,4 +68,6 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
 def _renderers(log_format: LogFormat) -> Sequence[Processor]:
     if log_format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    # Structlog's own choice, where rich is installed, prints local variables with a traceback: passwords among them.
+    traceback = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=traceback)]

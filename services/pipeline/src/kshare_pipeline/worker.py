@@ -13,6 +13,7 @@ import logging
 from datetime import UTC, date, datetime, timedelta
 from typing import IO
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from kshare_pipeline.log_source import LogDataSource
@@ -34,6 +35,10 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 class FolderInUse(OSError):
     """Another process works on the data folder."""
+
+
+class SparkNotStarted(OSError):
+    """Spark's Java process ended before it could be reached; what it printed is on standard error."""
 
 
 class PipelineWorker:
@@ -58,7 +63,7 @@ class PipelineWorker:
         return self._ingest.counts if self._ingest is not None else ReadCounts()
 
     def open(self) -> None:
-        """Takes the folder and starts Spark; FolderInUse, or what Spark says."""
+        """Takes the folder and starts Spark; FolderInUse, SparkNotStarted, or what Spark says."""
         layout = self._layout
         layout.folder.mkdir(parents=True, exist_ok=True)
         self._lock = layout.lock.open("w")
@@ -80,19 +85,24 @@ class PipelineWorker:
         logging.getLogger("py4j").setLevel(logging.WARNING)
         temporary = self._layout.temporary
         given = self._settings.spark_options()
-        # Spark walks through long expressions, and with regular expressions through their code, by recursion.
-        java = f"-Xss4m -Djava.io.tmpdir={temporary} {given.pop(JAVA_OPTIONS, '')}".strip()
-        spark = spark_session(
-            "kshare pipeline",
-            options={
-                "spark.local.dir": str(temporary),
-                JAVA_OPTIONS: java,
-                "spark.sql.warehouse.dir": str(temporary / "warehouse"),
-                "spark.ui.showConsoleProgress": "false",
-                **given,
-                "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-            },
-        )
+        # Spark walks through long expressions, and with regular expressions through their code, by recursion. A report
+        # of a crash would otherwise go to the working directory, where a container loses it.
+        java = f"-Xss4m -XX:+ErrorFileToStderr -Djava.io.tmpdir={temporary} {given.pop(JAVA_OPTIONS, '')}".strip()
+        options = {
+            "spark.local.dir": str(temporary),
+            JAVA_OPTIONS: java,
+            "spark.sql.warehouse.dir": str(temporary / "warehouse"),
+            "spark.ui.showConsoleProgress": "false",
+            **given,
+            "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        }
+        try:
+            spark = spark_session("kshare pipeline", options=options)
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            reason = f"Spark's Java process ended at its start; what it printed is above (java options: {java})"
+            raise SparkNotStarted(reason) from None
         spark.sparkContext.setLogLevel("ERROR")
         spark.dataSource.register(LogDataSource)
         return spark

@@ -1,0 +1,34 @@
+"""What a line about an exception shows, and what it does not."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kshare_servicekit import logs
+from kshare_servicekit.logs import LogFormat
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_local_variables_are_not_printed(log_format: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        logs.configure(role="gateway", node_id=1, log_format=log_format)
+        _fail_beside("kept" + "-secret")
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+    printed = capsys.readouterr().err
+    assert "ValueError: broken" in printed
+    assert "_fail_beside" in printed
+    assert "kept-secret" not in printed
+
+
+def _fail_beside(password: str) -> None:
+    environment = {"PASSWORD": password}
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("kshare").exception("failed beside %d variables", len(environment))
