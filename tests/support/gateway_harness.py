@@ -22,7 +22,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import classify_field, is_optional
 
 from kshare_core.configs import Configs, process_configs
-from kshare_gateway.connection import ClientConnection
+from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc import methods

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kshare_core.identifiers import TopicPartition
-from kshare_gateway.batch_cache import NAMED_RUNS, BatchCache, CachedBatch, OffsetRun, split_batches
+from kshare_gateway.records.batch_cache import NAMED_RUNS, BatchCache, CachedBatch, OffsetRun, split_batches
 
 P0, P1 = TopicPartition(bytes(16), 0), TopicPartition(bytes(16), 1)
 BATCH_OFFSETS = 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway import awaited_batches
+from kshare_gateway.records import awaited_batches
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.record_batches import read_header

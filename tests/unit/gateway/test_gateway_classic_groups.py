@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode as E
-from kshare_gateway.handlers.join_group import call_timeout_ms
+from kshare_gateway.handlers.groups.join_group import call_timeout_ms
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_wire.api_versions import ApiKey
 from support.gateway_harness import GatewayHarness, run, versions_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway.connection import REQUESTS_UNDER_WAY_LIMIT
+from kshare_gateway.connections.connection import REQUESTS_UNDER_WAY_LIMIT
 from kshare_gateway.dispatch import HANDLERS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey

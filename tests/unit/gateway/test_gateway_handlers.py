@@ -9,7 +9,7 @@ import pytest
 
 from kshare_core.configs import TOPIC_CONFIGS
 from kshare_core.errors import ErrorCode
-from kshare_gateway.handlers.describe_configs import NO_EFFECT
+from kshare_gateway.handlers.admin.describe_configs import NO_EFFECT
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey
 from support.gateway_harness import (

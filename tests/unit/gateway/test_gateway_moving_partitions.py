@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway import moving_partitions
+from kshare_gateway.records import reassignment
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.api_versions import ApiKey
 from support.gateway_harness import MEMBER, TOPIC_ID, GatewayClient, GatewayHarness, run, topic
@@ -161,7 +161,7 @@ def test_a_topic_that_is_gone_again_is_not_asked_for(monkeypatch: pytest.MonkeyP
         assert await code_of(answer) == ErrorCode.UNKNOWN_TOPIC_ID
         assert leader.payloads == [b"a", b"b"]
 
-    monkeypatch.setattr(moving_partitions, "MOVE_WAIT_MS", 60_000)
+    monkeypatch.setattr(reassignment, "MOVE_WAIT_MS", 60_000)
     run(scenario)
 
 
@@ -174,7 +174,7 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         await sees(harness, moving_to=2, fenced=True)
         assert await code_of(produce(harness.client(), b"b")) == NOT_LEADER
 
-    monkeypatch.setattr(moving_partitions, "MOVE_WAIT_MS", 60)
+    monkeypatch.setattr(reassignment, "MOVE_WAIT_MS", 60)
     run(scenario)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway.handlers.offset_fetch import CALLS_AT_ONCE
+from kshare_gateway.handlers.offsets.offset_fetch import CALLS_AT_ONCE
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import ChannelUnavailable
 from kshare_wire.api_versions import ApiKey

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway import session_releases
+from kshare_gateway.share import releases
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.network import CallFailed
 from support.gateway_harness import MEMBER, OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness, topic
@@ -103,7 +103,7 @@ def test_a_leader_that_left_the_catalog_is_not_told_again() -> None:
 
 
 def test_what_is_told_late_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_releases, "LOST_FETCHES_LIMIT", 3)
+    monkeypatch.setattr(releases, "LOST_FETCHES_LIMIT", 3)
 
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         role = harness.leaders[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from kshare_gateway.peer_state import peer_has_gone
+from kshare_gateway.connections.peer_state import peer_has_gone
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

@@ -11,9 +11,9 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.work_slices import SLICE_ELEMENTS, ElementCount, WorkSlices
+from kshare_gateway.connections.request_elements import WORKED_ON_IN_SLICES, element_count
+from kshare_gateway.connections.request_parts import is_splittable, parts_of, repeated_together
 from kshare_gateway.dispatch import HANDLERS
-from kshare_gateway.request_elements import WORKED_ON_IN_SLICES, element_count
-from kshare_gateway.request_parts import is_splittable, parts_of, repeated_together
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.messages import Message

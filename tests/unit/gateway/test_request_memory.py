@@ -7,7 +7,7 @@ import struct
 from collections.abc import Coroutine
 from typing import Any
 
-from kshare_gateway.request_memory import (
+from kshare_gateway.connections.request_memory import (
     FIRST_ANSWER_BYTES,
     LEAST_ANSWER_BYTES,
     SMALL_HOLDING_BYTES,

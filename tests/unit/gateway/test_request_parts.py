@@ -7,7 +7,7 @@ from typing import Any
 
 from kshare_core.errors import ErrorCode
 from kshare_core.work_slices import SLICE_ELEMENTS
-from kshare_gateway.request_parts import JoinedBody, parts_of
+from kshare_gateway.connections.request_parts import JoinedBody, parts_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.messages import Message

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_gateway.sessions import (
+from kshare_gateway.share.sessions import (
     MAXIMUM_EPOCH,
     ListedPartition,
     ShareSessionKey,

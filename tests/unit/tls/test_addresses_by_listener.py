@@ -8,13 +8,13 @@ from kshare_coordinator.machine import commands
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC
+from kshare_gateway.catalog.internal_topics import internal_topic_broker, topic_named
 from kshare_gateway.gateway import ClientBrokers
-from kshare_gateway.handlers import describe_cluster, describe_log_dirs, describe_topic_partitions
-from kshare_gateway.handlers import find_coordinator as finding
-from kshare_gateway.handlers.internal_topics import internal_topic_broker, topic_named
-from kshare_gateway.handlers.metadata import handle as metadata
-from kshare_gateway.handlers.share_requests import LeaderHints
+from kshare_gateway.handlers.admin import describe_cluster, describe_log_dirs, describe_topic_partitions
+from kshare_gateway.handlers.admin.metadata import handle as metadata
+from kshare_gateway.handlers.groups import find_coordinator as finding
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.share.requests import LeaderHints
 from kshare_rpc.catalog import CatalogView, client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_wire.messages import ZERO_ID

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kshare_core.configs import InvalidConfig, process_configs
-from kshare_gateway.listeners import configured_listeners, joined
+from kshare_gateway.connections.listeners import configured_listeners, joined
 from kshare_gateway.settings import GatewaySettings
 
 MAP = "listener.security.protocol.map"

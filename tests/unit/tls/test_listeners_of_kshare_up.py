@@ -14,7 +14,7 @@ from kshare.up.data_directory import DataDirectory
 from kshare.up.plan import node_command, plan_cluster
 from kshare_core.configs import process_configs
 from kshare_gateway.__main__ import build
-from kshare_gateway.listeners import configured_listeners
+from kshare_gateway.connections.listeners import configured_listeners
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_servicekit.process_settings import GatewayProcessSettings, SettingsError, read_settings
 from support.certificates import Authority

@@ -15,8 +15,8 @@ import pytest
 import uvloop
 
 from kshare_core.configs import process_configs
-from kshare_gateway import tls_listener
-from kshare_gateway.listeners import configured_listeners
+from kshare_gateway.connections import tls_listener
+from kshare_gateway.connections.listeners import configured_listeners
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from kshare_core.configs import InvalidConfig, process_configs
+from kshare_gateway.connections.listeners import configured_listeners
 from kshare_gateway.gateway import log
-from kshare_gateway.listeners import configured_listeners
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.network import Network

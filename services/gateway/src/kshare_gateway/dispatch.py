@@ -6,64 +6,64 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kshare_core.errors import KafkaError
-from kshare_gateway.handlers import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
+from kshare_gateway.handlers.admin import (
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
-    alter_share_group_offsets,
     api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
     create_partitions,
     create_topics,
-    delete_groups,
-    delete_records,
-    delete_share_group_offsets,
-    delete_share_group_state,
     delete_topics,
-    describe_client_quotas,
     describe_cluster,
     describe_configs,
-    describe_groups,
     describe_log_dirs,
-    describe_producers,
-    describe_share_group_offsets,
     describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
     elect_leaders,
-    end_txn,
-    fetch,
+    incremental_alter_configs,
+    list_config_resources,
+    list_partition_reassignments,
+    metadata,
+)
+from kshare_gateway.handlers.groups import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
     find_coordinator,
     heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    initialize_share_group_state,
     join_group,
     leave_group,
-    list_config_resources,
     list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    produce,
-    read_share_group_state,
-    read_share_group_state_summary,
-    security_disabled,
+    streams_group_describe,
+    sync_group,
+)
+from kshare_gateway.handlers.offsets import offset_commit, offset_delete, offset_fetch
+from kshare_gateway.handlers.records import delete_records, describe_producers, fetch, list_offsets, produce
+from kshare_gateway.handlers.security import describe_client_quotas, describe_user_scram_credentials, security_disabled
+from kshare_gateway.handlers.share import (
+    alter_share_group_offsets,
+    delete_share_group_offsets,
+    describe_share_group_offsets,
     share_acknowledge,
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
-    streams_group_describe,
-    sync_group,
-    txn_offset_commit,
+)
+from kshare_gateway.handlers.state import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
     write_share_group_state,
+)
+from kshare_gateway.handlers.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+    txn_offset_commit,
 )
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.api_versions import ApiKey

@@ -18,15 +18,15 @@ from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.work_slices import WorkSlices
-from kshare_gateway.awaited_batches import AwaitedBatches
-from kshare_gateway.batch_cache import BatchCache
+from kshare_gateway.catalog.metadata_fragments import MetadataFragments
+from kshare_gateway.connections.produce_order import ProduceOrder
+from kshare_gateway.connections.request_memory import RequestMemory
 from kshare_gateway.measures import GatewayMeasures
-from kshare_gateway.metadata_fragments import MetadataFragments
-from kshare_gateway.moving_partitions import MovingPartitions
-from kshare_gateway.produce_order import ProduceOrder
-from kshare_gateway.request_memory import RequestMemory
-from kshare_gateway.sessions import ShareSessionTable
+from kshare_gateway.records.awaited_batches import AwaitedBatches
+from kshare_gateway.records.batch_cache import BatchCache
+from kshare_gateway.records.reassignment import MovingPartitions
 from kshare_gateway.settings import GatewaySettings
+from kshare_gateway.share.sessions import ShareSessionTable
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.coordinator_calls import NotCoordinator

@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kshare_core.configs import DynamicConfigs
-from kshare_gateway.connection import ClientConnection, ConnectionEnvironment
+from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment
+from kshare_gateway.connections.listeners import GatewayListener, joined
+from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.gateway import Gateway, log
-from kshare_gateway.listeners import GatewayListener, joined
 from kshare_gateway.measures import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
-from kshare_gateway.request_traces import RequestTraces
 from kshare_gateway.settings import GatewaySettings
-from kshare_gateway.share_fetching import ShareFetcher
+from kshare_gateway.share.fetching import ShareFetcher
 from kshare_rpc.catalog import PLAINTEXT_LISTENER, CatalogView, alter_configs, logs_begun_anew
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.cluster_health import problems_of_view
@@ -32,7 +32,7 @@ from kshare_servicekit.metrics import Metrics
 from kshare_wire.framing import RequestHeader
 
 if TYPE_CHECKING:
-    from kshare_gateway.tls_listener import TlsListener
+    from kshare_gateway.connections.tls_listener import TlsListener
 
 RELEASE_GRACE_MS = 2_000
 """How long a stopping process waits for leaders to release the records that its clients held."""
@@ -111,7 +111,7 @@ class GatewayNode:
         self._is_started = True
 
     def _tls_listener(self, listener: GatewayListener) -> TlsListener:
-        from kshare_gateway.tls_listener import (
+        from kshare_gateway.connections.tls_listener import (
             TlsListener,
             TlsListenerEnvironment,
         )  # loads a library that few gateways need

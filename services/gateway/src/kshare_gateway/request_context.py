@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kshare_core.work_slices import ElementCount, WorkAbandoned
+from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES, MemoryAccount
 from kshare_gateway.gateway import Gateway
-from kshare_gateway.request_memory import LEAST_ANSWER_BYTES, MemoryAccount
-from kshare_gateway.share_fetching import ShareFetcher
+from kshare_gateway.share.fetching import ShareFetcher
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kshare_core.configs import DEFAULT_QUEUED_BYTES, Configs
-from kshare_gateway.listeners import PLAINTEXT, GatewayListener
+from kshare_gateway.connections.listeners import PLAINTEXT, GatewayListener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from kshare.up.plan import (
 )
 from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, InvalidConfig, process_configs
-from kshare_gateway.listeners import GatewayListener, configured_listeners
+from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
 from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties

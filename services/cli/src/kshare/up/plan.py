@@ -19,7 +19,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import DataDirectory
 from kshare.up.supervisor import ProcessPlan
 from kshare_core.configs import Configs
-from kshare_gateway.listeners import GatewayListener, joined
+from kshare_gateway.connections.listeners import GatewayListener, joined
 from kshare_servicekit.own_host import own_host
 
 COORDINATOR, SHARE_COORDINATOR, LEADER, GATEWAY = "coordinator", "share-coordinator", "leader", "gateway"

@@ -1,0 +1,1 @@
+"""Connections of clients: listeners, frames, order of responses, and limits on memory and elements."""

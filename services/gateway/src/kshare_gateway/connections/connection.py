@@ -1,0 +1,566 @@
+"""One client's connection: it reads request frames and writes responses in the order of the requests.
+
+Requests of a connection run concurrently, each in its own task. A response waits for the responses before it, but a
+slow request delays only its own connection. At most one Fetch or ShareFetch runs at a time, so a connection has at most
+one response full of records in memory. The same holds for requests whose responses may be much longer than they are.
+REQUESTS_UNDER_WAY_LIMIT bounds the others. The connection is not read beyond that limit, while the client does not read
+its responses, or while the connection holds more than its part of the memory budget (`request_memory`).
+
+No connection monopolizes the event loop. At most REQUESTS_PER_TURN requests of a connection start in one turn of the
+loop, and long requests are decoded, handled and encoded in slices (`kshare_core.work_slices`). Requests of a client
+that has disconnected are dropped: queued ones never start, running ones stop at their next slice. Only a Produce that
+was received whole is always carried out, because a client with acks = 0 may close its connection right after it.
+
+A request that cannot be parsed, is longer than socket.request.max.bytes, or has an unknown API or version closes the
+connection with a log line, as in Kafka. ApiVersions of an unknown version is answered in version 0 with
+UNSUPPORTED_VERSION and its own versions, so that the client can retry. A handler that fails is logged and answered with
+UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass, field
+from logging import DEBUG
+from typing import Any, cast
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.log_fields import current_request_id, log_fields
+from kshare_core.prompt_writing import PromptWriter
+from kshare_core.tracing import current_traceparent
+from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned, WorkSlices
+from kshare_gateway.connections.peer_state import peer_has_gone
+from kshare_gateway.connections.request_elements import is_limited, too_many_elements
+from kshare_gateway.connections.request_memory import MemoryAccount, RequestMemory, unlimited_memory
+from kshare_gateway.connections.request_parts import (
+    JoinedBody,
+    is_refused_in_parts,
+    is_splittable,
+    parts_of,
+    repeated_together,
+)
+from kshare_gateway.connections.request_traces import RequestTraces
+from kshare_gateway.dispatch import HANDLERS, LONG_ANSWER_APIS, RECORD_BEARING_APIS
+from kshare_gateway.gateway import log
+from kshare_gateway.handlers.admin.api_versions import unsupported_version_body
+from kshare_gateway.measures import GatewayMeasures
+from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_rpc.catalog import PLAINTEXT_LISTENER
+from kshare_wire.api_versions import ApiKey, is_supported
+from kshare_wire.error_codes import error_codes_in_slices
+from kshare_wire.framing import LENGTH_SIZE, FrameReader, RequestHeader, parse_header, peek_request
+from kshare_wire.messages import Body, Buffer, MalformedRequest, Message, decode_request, encode_response, is_flexible
+from kshare_wire.sliced_messages import (
+    SLICED_REQUEST_BYTES,
+    decode_request_in_slices,
+    encode_response_in_slices,
+)
+
+REQUESTS_UNDER_WAY_LIMIT = 64
+REQUESTS_PER_TURN = 16
+LONG_REQUESTS_LIMIT = 1
+"""Limit of requests with more elements than a slice that a gateway decodes and answers concurrently.
+
+A decoded element takes half a kilobyte, and almost one kilobyte with its result. Requests that wait for records or for
+other group members count only while they are decoded.
+"""
+_RECORDS, _LONG_ANSWER = 1, 2
+"""Lanes: at most one request of each lane is in flight on a connection. Lane 0 has no such limit."""
+_LANES = {
+    **dict.fromkeys(map(int, LONG_ANSWER_APIS), _LONG_ANSWER),
+    **dict.fromkeys(map(int, RECORD_BEARING_APIS), _RECORDS),
+}
+
+_HANDLERS = {int(api_key): handler for api_key, handler in HANDLERS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionEnvironment:
+    """The callbacks, limits and shared objects that a node gives to its connections.
+
+    `admit` counts a new connection and returns the reason for a refusal, or None. `lost` is called once for each
+    admitted connection. `context` makes a handler's context; `spawn` runs a task.
+    """
+
+    maximum_frame_length: int
+    maximum_idle_ms: int
+    maximum_elements: int
+    """kshare.request.max.elements; see `request_elements`."""
+    admit: Callable[[ClientConnection], str | None]
+    lost: Callable[[ClientConnection], None]
+    context: Callable[[ClientConnection, RequestHeader], RequestContext]
+    spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
+    measures: GatewayMeasures = field(default_factory=GatewayMeasures)
+    traces: RequestTraces | None = None
+    memory: RequestMemory = field(default_factory=unlimited_memory)
+    slices: WorkSlices = field(default_factory=WorkSlices)
+    long_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LONG_REQUESTS_LIMIT))
+    request_id_prefix: str = "gateway"
+    """Prefix of the request ids of this gateway; connection id and correlation id follow."""
+
+
+class _Slot:
+    """A response's place in the response order. Empty `buffers`: the request has no response."""
+
+    __slots__ = ("api_key", "buffers", "elements", "is_done", "lane", "request_bytes", "started_at", "version")
+
+    def __init__(self, api_key: int, version: int, request_bytes: int, started_at: float) -> None:
+        self.elements = 0
+        """Elements of a request of SLICED_REQUEST_BYTES or more; shorter ones have so few that they are not counted."""
+        self.api_key = api_key
+        self.version = version
+        self.started_at = started_at
+        self.request_bytes = request_bytes
+        self.buffers: list[Buffer] = []
+        self.is_done = False
+        self.lane = _LANES.get(api_key, 0)
+
+
+class ClientConnection(asyncio.Protocol):
+    """A client connection as an asyncio protocol; rules in the module docstring.
+
+    `connection_id` is unique in the process and `client_host` is "/ip". `listener` is the name of the listener that
+    accepted the connection.
+    """
+
+    def __init__(
+        self, connection_id: int, environment: ConnectionEnvironment, listener: str = PLAINTEXT_LISTENER
+    ) -> None:
+        self.connection_id = connection_id
+        self.listener = listener
+        self.client_host = "/unknown"
+        self._environment = environment
+        self._frames = FrameReader(environment.maximum_frame_length)
+        self._slots: deque[_Slot] = deque()
+        self._held_frame: memoryview | None = None
+        self._lanes_in_use = [False, False, False]
+        self._is_decoding = False
+        self._serving: asyncio.Handle | None = None
+        self.account = MemoryAccount(environment.memory, self)
+        self._writing_is_paused = False
+        self._reading_is_paused = False
+        self._is_admitted = False
+        self._is_closed = False
+        self._is_stopping = False
+        self._last_active = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self._writer: PromptWriter | None = None
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._environment.memory.open(self.account)
+        self._writer = PromptWriter(transport)
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.client_host = f"/{peer[0]}"
+        refusal = self._environment.admit(self)
+        if refusal is not None:
+            self._close(refusal)
+            return
+        self._is_admitted = True
+        self._last_active = asyncio.get_running_loop().time()
+        if self._environment.maximum_idle_ms >= 0:
+            self._watch_idle()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closed:
+            return
+        self._last_active = asyncio.get_running_loop().time()
+        self._environment.measures.received_bytes += len(data)
+        self._frames.feed(data)
+        self.account.add_request(len(data))
+        self.account.progressed_at = self._last_active
+        self._serve()
+
+    def pause_writing(self) -> None:
+        self._writing_is_paused = True
+        self.account.progressed_at = asyncio.get_running_loop().time()
+        self.account.set_unsent(self.unsent_bytes())
+        self._adjust_reading()
+
+    def resume_writing(self) -> None:
+        self._writing_is_paused = False
+        self.account.set_unsent(0)
+        self._serve()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closed = True
+        self.account.close()
+        self._slots.clear()
+        self._held_frame = None
+        self._frames = FrameReader(0)
+        if self._serving is not None:
+            self._serving.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if self._is_admitted:
+            self._environment.lost(self)
+
+    def stop_reading(self) -> None:
+        """Stops reading requests; requests in flight are still answered."""
+        self._is_stopping = True
+        self._adjust_reading()
+
+    def close(self) -> None:
+        """Closes the connection after the responses that are already written."""
+        if self._transport is not None and not self._is_closed:
+            self._is_closed = True
+            self._transport.close()
+
+    @property
+    def requests_under_way(self) -> int:
+        """Number of requests whose responses are not written yet."""
+        return len(self._slots)
+
+    # MemoryHolder
+
+    def room_changed(self) -> None:
+        self._adjust_reading()
+
+    def missing_frame_bytes(self) -> int:
+        return self._frames.missing_bytes
+
+    def unsent_bytes(self) -> int:
+        return 0 if self._transport is None or self._is_closed else self._transport.get_write_buffer_size()
+
+    def close_slow(self, held_bytes: int) -> None:
+        self._close(
+            f"it held {held_bytes} bytes and made no progress while other clients waited for memory "
+            "(kshare.gateway.stalled.connection.ms)"
+        )
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Requests
+
+    def _serve(self) -> None:
+        """Starts received requests, up to the limits of this connection and of one turn of the loop."""
+        started = 0
+        try:
+            while self._may_start():
+                frame = self._held_frame or self._frames.next_frame()
+                if frame is None:
+                    break
+                self._held_frame = None
+                if started == REQUESTS_PER_TURN or self._must_wait(frame):
+                    self._held_frame = frame
+                    break
+                self._start(frame)
+                started += 1
+        except (MalformedRequest, ConnectionMustClose) as problem:
+            self._close(str(problem))
+            return
+        if started:
+            self.account.frame_is_whole()
+        if started == REQUESTS_PER_TURN and self._serving is None:
+            self._serving = asyncio.get_running_loop().call_soon(self._serve_on)
+        self._adjust_reading()
+
+    def _serve_on(self) -> None:
+        self._serving = None
+        self._serve()
+
+    def _may_start(self) -> bool:
+        stopped = self._is_closed or self._is_stopping or self._writing_is_paused or self._is_decoding
+        return not stopped and len(self._slots) < REQUESTS_UNDER_WAY_LIMIT
+
+    def _must_wait(self, frame: memoryview) -> bool:
+        """Whether a request of the frame's lane is in flight."""
+        lane = _LANES.get(peek_request(frame)[0], 0)
+        return bool(lane) and self._lanes_in_use[lane]
+
+    def _adjust_reading(self) -> None:
+        if self._is_closed or self._transport is None:
+            return
+        is_at_long_work = self._is_decoding or self._lanes_in_use[_LONG_ANSWER]
+        takes_more = (self._may_start() and self._held_frame is None) or (
+            # Keep reading: the end of the connection is seen only after the data that was sent before it.
+            is_at_long_work and not (self._is_stopping or self._writing_is_paused)
+        )
+        wanted = takes_more and self.account.may_receive()
+        if wanted and self._reading_is_paused:
+            self._reading_is_paused = False
+            self._transport.resume_reading()
+        elif not wanted and not self._reading_is_paused:
+            self._reading_is_paused = True
+            self._transport.pause_reading()
+
+    def _start(self, frame: memoryview) -> None:
+        api_key, version, correlation_id = peek_request(frame)
+        size = LENGTH_SIZE + len(frame)
+        if not is_supported(api_key, version):
+            if api_key != ApiKey.API_VERSIONS:
+                raise MalformedRequest(f"API {api_key} version {version} is not supported")
+            body = unsupported_version_body()
+            buffers = encode_response(api_key, 0, correlation_id, body)
+            self._finish(self._new_slot(api_key, 0, size), buffers, body)
+            return
+        header = parse_header(frame, flexible=is_flexible(api_key, version))
+        if len(frame) < SLICED_REQUEST_BYTES:
+            request = decode_request(api_key, version, frame, header.body_offset)
+            self._begin(header, request, size)
+            return
+        steps = decode_request_in_slices(api_key, version, frame, header.body_offset)
+        try:
+            next(steps)
+        except StopIteration as end:
+            request, elements = end.value
+            self._begin(header, request, size, elements)
+            return
+        self._is_decoding = True
+        self._environment.spawn(self._decode_on(steps, header, size), "decoding")
+
+    async def _decode_on(
+        self, steps: Generator[None, None, tuple[Message, int]], header: RequestHeader, size: int
+    ) -> None:
+        """Decodes the rest of a long request after its first slice; the connection starts no other meanwhile."""
+        async with self._environment.long_requests:
+            try:
+                await self._environment.slices.next_slice(self.is_wanted)
+                request, elements = await self._environment.slices.run(steps, self.is_wanted)
+                self._is_decoding = False
+                answering = self._begin(header, request, size, elements)
+            except WorkAbandoned:
+                return
+            except (MalformedRequest, ConnectionMustClose) as problem:
+                self._close(str(problem))
+                return
+            self._serve()
+            is_bounded = is_splittable(header.api_key) or header.api_key in LONG_ANSWER_APIS
+            if answering is not None and is_bounded:
+                await asyncio.wait([answering])
+
+    def _begin(self, header: RequestHeader, request: Message, size: int, elements: int = 0) -> asyncio.Task[Any] | None:
+        """Starts a decoded request.
+
+        `size` is that of its frame; `elements` are those of its arrays if it may be long.
+        """
+        slot = self._new_slot(header.api_key, header.version, size)
+        slot.elements = elements
+        context = self._environment.context(self, header)
+        handler = _HANDLERS[header.api_key]
+        if handler.answer_now is not None and elements <= SLICE_ELEMENTS:
+            body = handler.answer_now(context, request)
+            self._finish(slot, encode_response(header.api_key, header.version, header.correlation_id, body), body)
+            return None
+        run = self._run if self._environment.traces is None else self._run_traced
+        return self._environment.spawn(run(slot, header, context, request), handler.name)
+
+    def is_wanted(self) -> bool:
+        """Whether the client is still connected, so that responses are of use.
+
+        While a connection is not read, its transport does not notice a disconnect, so the socket's state is queried.
+        """
+        if not self._is_closed and self._reading_is_paused and self._transport is not None:
+            plain = self._transport.get_extra_info("socket")
+            if plain is not None and peer_has_gone(plain.fileno()):
+                self._is_closed = True
+                self._transport.abort()
+        return not self._is_closed
+
+    def _new_slot(self, api_key: int, version: int, request_bytes: int) -> _Slot:
+        slot = _Slot(api_key, version, request_bytes, self._environment.measures.now())
+        self._slots.append(slot)
+        self._lanes_in_use[slot.lane] = True
+        return slot
+
+    async def _run_traced(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> None:
+        """Runs a request in a span if it is sampled; calls made by the request's task inherit the span."""
+        traces = self._environment.traces
+        assert traces is not None
+        span = traces.begin(header, context, request)
+        if span is not None:
+            current_traceparent.set(span.traceparent)
+        body = await self._run(slot, header, context, request)
+        if span is None:
+            return
+        if body is not None:
+            traces.answered(span, header, context, request, body)
+        span.end("" if body is not None or self._is_closed else "no answer")
+
+    async def _run(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
+        """Runs the handler and sends the response; returns the response, or None without one."""
+        is_costly = slot.lane == _LONG_ANSWER or slot.request_bytes >= SLICED_REQUEST_BYTES
+        is_wanted = self.is_wanted() if is_costly else not self._is_closed
+        if not is_wanted and header.api_key != ApiKey.PRODUCE:
+            return None
+        buffers: list[Buffer] = []
+        body: Body | None = None
+        prefix = self._environment.request_id_prefix
+        current_request_id.set(f"{prefix}-{self.connection_id}-{header.correlation_id}")
+        try:
+            body = await self._answer_in_parts(slot, header, context, request)
+            if body is not None and not self._is_closed:
+                buffers = await self._encoded(slot, header, body)
+        except WorkAbandoned:
+            return None
+        except ConnectionMustClose as reason:
+            self._close(str(reason))
+            return None
+        except Exception:
+            log.exception("%s: an answer could not be made", _HANDLERS[header.api_key].name)
+            self._close("an answer could not be made")
+            return None
+        if not self._is_closed:
+            self._finish(slot, buffers, None if is_costly else body)
+            if self._held_frame is not None or self._reading_is_paused or self._frames.is_ready:
+                self._serve()
+        if log.isEnabledFor(DEBUG):
+            self._log_request(header, request)
+        return body
+
+    def _log_request(self, header: RequestHeader, request: Message) -> None:
+        name = _HANDLERS[header.api_key].name
+        with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
+            log.debug("%s version %d of %s was answered", name, header.version, self.client_host)
+
+    async def _answer_in_parts(
+        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message
+    ) -> Body | None:
+        """Like `_answer`, but a long request whose elements are independent is answered part by part."""
+        api_key, limit = header.api_key, self._environment.maximum_elements
+        if slot.elements <= SLICE_ELEMENTS:
+            return await self._answer(header, context, request)
+        if not is_splittable(api_key):
+            if slot.elements <= limit or not is_limited(api_key) or _HANDLERS[api_key].failed is None:
+                return await self._answer(header, context, request)
+            return await self._refuse(header, context, request, too_many_elements(slot.elements, limit))
+        request = await repeated_together(api_key, request, context.count_elements())
+        joined = JoinedBody(api_key)
+        error: KafkaError | None = None
+        for number, (part, elements) in enumerate(parts_of(api_key, request, limit)):
+            if number:
+                await self._environment.slices.next_slice(self.is_wanted)
+            if elements > limit and is_limited(api_key):
+                problem = too_many_elements(elements, limit, "An element of the request")
+                body = await self._refuse(header, context, part, problem)
+            elif error is None:
+                body, error = await self._answer_or_fail(header, context, part)
+            else:  # after a failed part the other parts are not tried
+                body = self._failed(header, context, part, error)
+            assert body is not None, "every part of a request that is split has an answer"
+            joined.add(body)
+        return joined.body()
+
+    def _failed(
+        self, header: RequestHeader, context: RequestContext, request: Message, error: KafkaError
+    ) -> Body | None:
+        handler = _HANDLERS[header.api_key]
+        assert handler.failed is not None
+        return handler.failed(context, request, error)
+
+    async def _refuse(
+        self, header: RequestHeader, context: RequestContext, request: Message, error: KafkaError
+    ) -> Body | None:
+        """The response to a request of too many elements; a response that names each element is made part by part."""
+        log.info("%s of %s: %s", _HANDLERS[header.api_key].name, self.client_host, error)
+        if not is_refused_in_parts(header.api_key):
+            return self._failed(header, context, request, error)
+        joined = JoinedBody(header.api_key)
+        for part, _ in parts_of(header.api_key, request, self._environment.maximum_elements):
+            await self._environment.slices.next_slice(self.is_wanted)
+            body = self._failed(header, context, part, error)
+            if body is None:
+                return None
+            joined.add(body)
+        return joined.body()
+
+    async def _answer(self, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
+        body, _ = await self._answer_or_fail(header, context, request)
+        return body
+
+    async def _answer_or_fail(
+        self, header: RequestHeader, context: RequestContext, request: Message
+    ) -> tuple[Body | None, KafkaError | None]:
+        """The response, and the error if it applies to the whole request."""
+        handler = _HANDLERS[header.api_key]
+        if handler.answer_now is not None:
+            return handler.answer_now(context, request), None
+        assert handler.handle is not None and handler.failed is not None
+        try:
+            return await handler.handle(context, request), None
+        except KafkaError as failure:
+            error = failure
+            with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
+                log.info("%s of %s: %s", handler.name, self.client_host, error)
+        except (ConnectionMustClose, WorkAbandoned):
+            raise
+        except Exception:
+            log.exception("%s failed unexpectedly", handler.name)
+            text = "The gateway could not process the request; see its log"
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+        return handler.failed(context, request, error), error
+
+    async def _encoded(self, slot: _Slot, header: RequestHeader, body: Body) -> list[Buffer]:
+        """The encoded response.
+
+        A response that may have many elements is encoded, and its errors are counted, in slices.
+        """
+        if slot.lane != _LONG_ANSWER and slot.request_bytes < SLICED_REQUEST_BYTES:
+            return encode_response(header.api_key, header.version, header.correlation_id, body)
+        steps = encode_response_in_slices(header.api_key, header.version, header.correlation_id, body)
+        buffers = await self._environment.slices.run(steps, self.is_wanted)
+        codes = await self._environment.slices.run(error_codes_in_slices(header.api_key, body), self.is_wanted)
+        self._environment.measures.note_codes(header.api_key, codes)
+        return buffers
+
+    def _finish(self, slot: _Slot, buffers: list[Buffer], body: Body | None) -> None:
+        measures, account = self._environment.measures, self.account
+        slot.buffers = buffers
+        slot.is_done = True
+        self._lanes_in_use[slot.lane] = False
+        account.end_request(slot.request_bytes)
+        if slot.lane == _RECORDS:
+            account.fetch_was_answered(sum(map(len, buffers)))
+        slots = self._slots
+        if len(slots) == 1:
+            self._send(buffers, at_once=True)
+            slots.clear()
+        else:
+            account.add_answer(sum(map(len, buffers)))
+            while slots and slots[0].is_done:
+                sent = slots.popleft().buffers
+                account.end_answer(sum(map(len, sent)))
+                self._send(sent)
+        measures.answered(slot.api_key, slot.version, measures.now() - slot.started_at)
+        if body is not None:
+            measures.note_errors(slot.api_key, body)
+
+    def _send(self, buffers: list[Buffer], *, at_once: bool = False) -> None:
+        """Writes a response. `at_once`: no other response follows soon, so one without records is sent immediately."""
+        if not buffers:
+            return
+        transport, writer = self._transport, self._writer
+        assert transport is not None and writer is not None
+        self._last_active = asyncio.get_running_loop().time()
+        self._environment.measures.sent_bytes += sum(map(len, buffers))
+        if at_once and len(buffers) == 1:
+            writer.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+        if self._writing_is_paused:
+            self.account.set_unsent(self.unsent_bytes())
+
+    # The end
+
+    def _watch_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        limit = self._environment.maximum_idle_ms / 1000
+        if self._slots:
+            self._last_active = loop.time()
+        if loop.time() - self._last_active >= limit:
+            self._close(f"nothing was sent for {self._environment.maximum_idle_ms} ms (connections.max.idle.ms)")
+            return
+        self._idle_timer = loop.call_at(self._last_active + limit, self._watch_idle)
+
+    def _close(self, reason: str) -> None:
+        if not self._is_closed:
+            log.warning("connection %d of %s is closed: %s", self.connection_id, self.client_host, reason)
+            if self._is_admitted:
+                self._environment.measures.connections_closed += 1
+            self.close()

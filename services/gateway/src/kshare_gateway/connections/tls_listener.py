@@ -1,0 +1,219 @@
+"""A TLS listener: it accepts TCP connections and does the handshake; then they are ordinary client connections.
+
+A handshake counts against max.connections from its accept on, and has HANDSHAKE_TIMEOUT_MS. Each handshake uses the
+newest certificates: the files are checked every CERTIFICATE_CHECK_INTERVAL_MS, and open connections keep their
+certificates. A connection without TLS, or without a required client certificate, is closed with a log line. A client
+that only connects and disconnects, as probes do, is not logged.
+
+Connections are accepted here, and not by `loop.create_server`: this makes the start and failure of a handshake visible,
+and gives each connection its own context. (`loop.start_tls` would do as well, except that uvloop goes on reading before
+it.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kshare_core.configs import Configs, InvalidConfig
+from kshare_gateway.connections.connection import ClientConnection
+from kshare_gateway.connections.listeners import GatewayListener
+from kshare_gateway.gateway import log
+from kshare_gateway.measures import GatewayMeasures
+from kshare_servicekit.tls import HandshakeFailed, TlsServer
+from kshare_servicekit.tls_material import TlsConfigs
+
+HANDSHAKE_TIMEOUT_MS = 10_000
+SHUTDOWN_TIMEOUT_MS = 5_000
+"""How long a closing connection waits for the client's TLS close."""
+CERTIFICATE_CHECK_INTERVAL_MS = 1_000
+ALERT_TIMEOUT_MS = 1_000
+"""How long a rejected client may take to read the alert."""
+ACCEPT_RETRY_MS = 1_000
+"""Back-off after a failed accept, as without a free file descriptor."""
+BACKLOG = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsListenerEnvironment:
+    """The callbacks of a TLS listener; `refusal` returns why a further connection is refused now, or None."""
+
+    refusal: Callable[[], str | None]
+    new_connection: Callable[[], ClientConnection]
+    measures: GatewayMeasures
+
+
+class TlsListener:
+    """One TLS listener; InvalidConfig if its certificates cannot be used."""
+
+    def __init__(self, listener: GatewayListener, configs: Configs, environment: TlsListenerEnvironment) -> None:
+        self.name = listener.name
+        self._tls = TlsServer(TlsConfigs(configs, listener.config_prefix))
+        self._environment = environment
+        self._sockets: Sequence[socket.socket] = ()
+        self._accepting: list[asyncio.Task[None]] = []
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._not_clients_yet: dict[int, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def expires_at_s(self) -> float:
+        """When the first of its certificates expires, in seconds since 1970."""
+        return self._tls.expires_at_s
+
+    @property
+    def handshakes(self) -> int:
+        """Number of connections in their handshake."""
+        return len(self._not_clients_yet)
+
+    def became_client(self, connection_id: int) -> None:
+        """Notes that a connection completed its handshake and is counted elsewhere."""
+        self._not_clients_yet.pop(connection_id, None)
+
+    async def bind(self, host: str, port: int) -> int:
+        """Binds the sockets, which accept no connections yet; returns the first one's port. OSError."""
+        self._sockets = await _bound_sockets(host, port)
+        return int(self._sockets[0].getsockname()[1])
+
+    def start(self) -> None:
+        """Starts accepting connections and checking for renewed certificates."""
+        loop = asyncio.get_running_loop()
+        for each in self._sockets:
+            each.listen(BACKLOG)
+            self._accepting.append(loop.create_task(self._accept(each), name=f"accept of listener {self.name}"))
+        self._look_later()
+
+    async def close(self) -> None:
+        """Closes the listener and its handshakes; client connections stay."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [*self._accepting, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in self._sockets:
+            each.close()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(CERTIFICATE_CHECK_INTERVAL_MS / 1000, self._look)
+
+    def _look(self) -> None:
+        try:
+            if self._tls.renew():
+                log.info("listener %s has new certificates, for connections from now on", self.name)
+        except InvalidConfig as problem:
+            log.error("listener %s keeps its former certificates: %s", self.name, problem)
+        self._look_later()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError as error:
+                log.error("listener %s cannot take a connection: %s", self.name, error)
+                await asyncio.sleep(ACCEPT_RETRY_MS / 1000)
+                continue
+            self._begin(accepted, f"/{address[0]}")
+
+    def _begin(self, accepted: socket.socket, client_host: str) -> None:
+        refusal = self._environment.refusal()
+        if refusal is not None:
+            self._environment.measures.connections_refused += 1
+            log.warning("a connection of %s to listener %s is refused: %s", client_host, self.name, refusal)
+            accepted.close()
+            return
+        try:
+            spare = accepted.dup()
+        except OSError as error:
+            log.error("listener %s cannot take a connection: %s", self.name, error)
+            accepted.close()
+            return
+        connection = self._environment.new_connection()
+        self._not_clients_yet[connection.connection_id] = None
+        work = self._shake_hands(accepted, spare, client_host, connection)
+        task = asyncio.get_running_loop().create_task(work, name="TLS handshake")
+        self._tasks[task] = None
+        task.add_done_callback(self._handshake_done)
+
+    def _handshake_done(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a handshake at listener %s failed unexpectedly: %s", self.name, error, exc_info=error)
+
+    async def _shake_hands(
+        self, accepted: socket.socket, spare: socket.socket, client_host: str, connection: ClientConnection
+    ) -> None:
+        """Does the handshake; afterwards the connection lives on its own.
+
+        `spare` is a duplicate of the socket: a failed handshake closes its own before the client is sent the alert.
+        """
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._tls.context,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_MS / 1000,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000,
+            )
+        except OSError as error:
+            self._environment.measures.handshakes_failed += 1
+            if isinstance(error, HandshakeFailed) and error.alert:
+                await _tell(spare, error.alert)
+            if not isinstance(error, ConnectionResetError | BrokenPipeError):  # the client did not just go away
+                log.warning("no TLS with %s at listener %s: %s", client_host, self.name, _reason(error))
+        finally:
+            spare.close()
+            self.became_client(connection.connection_id)
+
+
+async def _tell(connection: socket.socket, alert: bytes) -> None:
+    """Sends the alert and waits until the client has read it; an earlier close would discard it."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(ALERT_TIMEOUT_MS / 1000):
+            await loop.sock_sendall(connection, alert)
+            connection.shutdown(socket.SHUT_WR)
+            while await loop.sock_recv(connection, 65_536):
+                pass
+    except OSError:  # the time is over, or the client has gone
+        return
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, HandshakeFailed) and isinstance(error.__cause__, OSError):
+        return _reason(error.__cause__)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    return error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
+
+
+async def _bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets at every address of the host, or at every interface; OSError."""
+    found: list[socket.socket] = []
+    addresses: dict[tuple[int, Any], None] = {}
+    loop = asyncio.get_running_loop()
+    for family, _, _, _, address in await loop.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    ):
+        addresses[family, address] = None
+    try:
+        for kind, address in addresses:
+            each = socket.socket(kind, socket.SOCK_STREAM)
+            found.append(each)
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if kind == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind(address)
+    except OSError as error:
+        for each in found:
+            each.close()
+        text = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise OSError(error.errno, text) from error
+    return found

@@ -1,0 +1,1 @@
+"""What the handlers of all kinds of groups share."""

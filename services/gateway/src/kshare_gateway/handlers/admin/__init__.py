@@ -1,0 +1,1 @@
+"""The APIs of topics, configs, brokers and the cluster."""

@@ -1,0 +1,62 @@
+"""CreatePartitions (key 37), versions 0 to 3: done by the coordinator, answered when this gateway knows the partitions.
+
+The brokers of a manual assignment do not matter, since every gateway serves every partition, but each must be one live
+broker. If the coordinator does not answer, the topics get REQUEST_TIMED_OUT, because they may have grown.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.catalog.changes import change_catalog
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import CREATE_PARTITIONS
+from kshare_wire.messages import Body, Message
+
+NO_ASSIGNMENT = -1
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    gateway = context.gateway
+    refused = [body for topic in request.topics if (body := _problem(gateway, topic)) is not None]
+    refused_names = {body["name"] for body in refused}
+    wanted = coordinator_pb2.CreatePartitionsRequest(
+        topics=[_growing(topic) for topic in request.topics if topic.name not in refused_names],
+        validate_only=request.validate_only,
+    )
+    results: list[Body] = []
+    if wanted.topics:
+        timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
+        answer = await change_catalog(gateway, CREATE_PARTITIONS, wanted, timeout_ms=timeout_ms)
+        results = [_result(result.name, result.error_code, result.error_message) for result in answer.results]
+        if not request.validate_only:
+            await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
+    return {"results": [*results, *refused]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"results": [_result(topic.name, error.code, error.message) for topic in request.topics]}
+
+
+def _problem(gateway: Gateway, topic: Message) -> Body | None:
+    """The problem with the brokers of a manual assignment; the coordinator checks all else."""
+    live = {node.node_id for node in gateway.view.gateways()}
+    for assignment in topic.assignments or ():
+        brokers = list(assignment.broker_ids)
+        if len(brokers) != 1 or brokers[0] not in live:
+            text = f"Each new partition must be assigned to one live broker; {brokers} is given, {sorted(live)} live"
+            return _result(topic.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    return None
+
+
+def _growing(topic: Message) -> coordinator_pb2.CreatePartitionsRequest.Topic:
+    return coordinator_pb2.CreatePartitionsRequest.Topic(
+        name=topic.name,
+        count=topic.count,
+        assigned_count=NO_ASSIGNMENT if topic.assignments is None else len(topic.assignments),
+    )
+
+
+def _result(name: str, code: int, message: str) -> Body:
+    return {"name": name, "error_code": code, "error_message": message or None}

@@ -1,0 +1,114 @@
+"""CreateTopics (key 19), versions 2 to 7: done by the coordinator, answered when this gateway knows the topics.
+
+A manual assignment determines the number of partitions. Its brokers do not matter, since every gateway serves every
+partition, but each must be live. The response's replication factor is 1. If the coordinator does not answer, the topics
+get REQUEST_TIMED_OUT, because they may have been created.
+"""
+
+from __future__ import annotations
+
+from kshare_core.configs import InvalidConfig, config_text, effective_topic_config
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.internal_topics import INTERNAL_TOPICS
+from kshare_gateway.catalog.changes import change_catalog
+from kshare_gateway.catalog.internal_topics import topic_named
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import CREATE_TOPICS
+from kshare_wire.messages import Body, Message
+
+_TOPIC_CONFIG, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    gateway = context.gateway
+    refused = [body for topic in request.topics if (body := _problem(gateway, topic)) is not None]
+    refused_names = {body["name"] for body in refused}
+    wanted = coordinator_pb2.CreateTopicsRequest(
+        topics=[_creatable(topic) for topic in request.topics if topic.name not in refused_names],
+        validate_only=request.validate_only,
+    )
+    results: list[Body] = []
+    if wanted.topics:
+        timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
+        answer = await change_catalog(gateway, CREATE_TOPICS, wanted, timeout_ms=timeout_ms)
+        results = [_result(gateway, result) for result in answer.topics]
+        if not request.validate_only:
+            await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
+    return {"topics": [*results, *refused]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"topics": [_refusal(topic.name, error.code, error.message) for topic in request.topics]}
+
+
+def _problem(gateway: Gateway, topic: Message) -> Body | None:
+    """The problem with a manual assignment or an internal topic; the coordinator checks all else."""
+    if topic.name in INTERNAL_TOPICS and topic_named(gateway, topic.name) is not None:
+        return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        return _refusal(topic.name, ErrorCode.INVALID_CONFIG, f"These configs have no value: {', '.join(nulls)}")
+    if not topic.assignments:
+        return None
+    live = {node.node_id for node in gateway.view.gateways()}
+    indexes = sorted(assignment.partition_index for assignment in topic.assignments)
+    brokers = [broker for assignment in topic.assignments for broker in assignment.broker_ids]
+    code, text = ErrorCode.INVALID_REPLICA_ASSIGNMENT, ""
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        code, text = ErrorCode.INVALID_REQUEST, "Partitions and replication factor must be -1 with an assignment"
+    elif indexes != list(range(len(indexes))):
+        text = f"Partitions {indexes} are not numbered from 0 without a gap"
+    elif any(len(assignment.broker_ids) != 1 for assignment in topic.assignments):
+        text = "Each partition must have exactly one replica"
+    elif unknown := sorted(set(brokers) - live):
+        text = f"Brokers {unknown} are not alive; {sorted(live)} are"
+    return _refusal(topic.name, code, text) if text else None
+
+
+def _creatable(topic: Message) -> coordinator_pb2.CreateTopicsRequest.CreatableTopic:
+    return coordinator_pb2.CreateTopicsRequest.CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs=[coordinator_pb2.ConfigEntry(name=config.name, value=config.value) for config in topic.configs],
+        assigned_partitions=[assignment.partition_index for assignment in topic.assignments],
+    )
+
+
+def _result(gateway: Gateway, result: coordinator_pb2.CreateTopicsResponse.CreatableTopicResult) -> Body:
+    if result.error_code:
+        return _refusal(result.name, result.error_code, result.error_message)
+    return {
+        "name": result.name,
+        "topic_id": result.topic_id,
+        "num_partitions": result.num_partitions,
+        "replication_factor": 1,
+        "configs": _configs(gateway, {entry.name: entry.value for entry in result.configs}),
+    }
+
+
+def _configs(gateway: Gateway, texts: dict[str, str]) -> list[Body] | None:
+    """All config values of the topic; None (not given) if this gateway cannot read one that the coordinator took."""
+    try:
+        configs = effective_topic_config(gateway.configs, texts)
+    except InvalidConfig:
+        return None
+    return [
+        {
+            "name": name,
+            "value": config_text(configs[name]),
+            "config_source": _TOPIC_CONFIG
+            if name in texts
+            else _STATIC_BROKER_CONFIG
+            if configs.is_inherited(name)
+            else _DEFAULT_CONFIG,
+        }
+        for name in configs
+        if name in texts or not configs.table[name].is_internal
+    ]
+
+
+def _refusal(name: str, code: int, message: str) -> Body:
+    return {"name": name, "error_code": code, "error_message": message, "num_partitions": -1, "replication_factor": -1}

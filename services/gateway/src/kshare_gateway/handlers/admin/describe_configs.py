@@ -1,0 +1,264 @@
+"""DescribeConfigs (key 32), versions 1 to 4: topics, groups and this broker (gateway), from tables and the catalog.
+
+Where a value comes from (ConfigHelper of Kafka 4.3.1): its own resource (1 topic, 8 group), what an administrator gave
+to this broker (2) or to all brokers (3), the process's properties (4), or the default (5). Synonyms give the whole
+chain, nearest first, beginning with the first one that has the config's own name; the source is that of the first one.
+
+A broker is named by its id, which must be this one's (clients ask each broker for itself), or by an empty name: that
+has only what was given to all brokers. Broker loggers and client metrics are INVALID_REQUEST.
+
+One config of a broker is no config of Kafka's and is shown only where it is asked for by name: the address of the
+coordinator, from which administrators' commands go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from kshare_core.configs import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigDefinition,
+    Configs,
+    ConfigTable,
+    ConfigType,
+    DynamicConfigs,
+    InvalidConfig,
+    config_text,
+    effective_group_config,
+    effective_topic_config,
+)
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.catalog.internal_topics import topic_named
+from kshare_gateway.gateway import Gateway
+from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
+from kshare_gateway.request_context import RequestContext
+from kshare_wire.messages import Body, Message
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = range(1, 6)
+GROUP_CONFIG = 8
+LARGER_UNITS = {
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+    "log.retention.hours": ("log.retention.ms", "log.retention.minutes"),
+    "log.retention.minutes": ("log.retention.ms", "log.retention.hours"),
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.hours": ("log.roll.ms",),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+    "log.roll.ms": ("log.roll.hours",),
+}
+"""Broker configs with the same meaning in another unit (DynamicBrokerConfig.brokerConfigSynonyms)."""
+COORDINATOR_ADDRESS = "kshare.coordinator.address"
+NO_EFFECT = "Known to Kafka and accepted; nothing here depends on it."
+
+
+class Synonym(NamedTuple):
+    """A place that a config's value may come from."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    return {"results": [_result(context.gateway, resource, request) for resource in request.resources]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"results": [_refusal(resource, error) for resource in request.resources]}
+
+
+def _result(gateway: Gateway, resource: Message, request: Message) -> Body:
+    describe = _DESCRIBERS.get(resource.resource_type)
+    try:
+        if describe is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Resource type {resource.resource_type} is not supported; "
+                "allowed are 2 (topic), 4 (broker) and 32 (group)",
+            )
+        entries = describe(gateway, resource.resource_name)
+        if resource.resource_type == BROKER and COORDINATOR_ADDRESS in (resource.configuration_keys or ()):
+            entries.append(_coordinator_entry(gateway))
+    except KafkaError as error:
+        return _refusal(resource, error)
+    names = resource.configuration_keys
+    if names:  # no names at all are all, as in Kafka
+        wanted = set(names)
+        entries = [entry for entry in entries if entry["name"] in wanted]
+    if not request.include_synonyms:
+        entries = [{**entry, "synonyms": []} for entry in entries]
+    if not request.include_documentation:
+        entries = [{**entry, "documentation": None} for entry in entries]
+    return {
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": entries,
+    }
+
+
+def _refusal(resource: Message, error: KafkaError) -> Body:
+    return {
+        "error_code": error.code,
+        "error_message": error.message,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+
+
+def _visible(table: ConfigTable) -> list[ConfigDefinition]:
+    """All configs except those that Kafka defines as internal and never shows."""
+    return [definition for definition in table.values() if not definition.is_internal]
+
+
+def _describe_topic(gateway: Gateway, name: str) -> list[Body]:
+    topic = topic_named(gateway, name)
+    if not is_valid_topic_name(name):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"No topic can have the name {name[:300]!r}")
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {name}")
+    texts = {entry.name: entry.value for entry in topic.configs}
+    configs = effective_topic_config(gateway.configs, texts)
+    return [_entry(gateway, definition, configs, texts, TOPIC_CONFIG) for definition in _visible(TOPIC_CONFIGS)]
+
+
+def _describe_group(gateway: Gateway, group_id: str) -> list[Body]:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A group needs a name")
+    texts = dict(gateway.view.group_configs.get(group_id, {}))
+    configs = effective_group_config(gateway.configs, texts)
+    return [_entry(gateway, definition, configs, texts, GROUP_CONFIG) for definition in _visible(GROUP_CONFIGS)]
+
+
+def _describe_broker(gateway: Gateway, name: str) -> list[Body]:
+    if not name:
+        of_all, _ = _altered(gateway.configs)
+        return [
+            _altered_entry(name, text, [Synonym(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG)]) for name, text in of_all
+        ]
+    if name != str(gateway.node_id):
+        text = f"This is broker {gateway.node_id}; configs of broker {name[:300]!r} are described by that one"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    entries = [_broker_entry(gateway.configs, definition) for definition in _visible(BROKER_CONFIGS)]
+    of_all, of_one = _altered(gateway.configs)
+    for name in sorted({name for name, _ in (*of_all, *of_one)} - BROKER_CONFIGS.keys()):
+        synonyms = _broker_synonyms(gateway.configs, name)
+        entries.append(_altered_entry(name, synonyms[0].value, synonyms))
+    return entries
+
+
+_DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[Body]]] = {
+    TOPIC: _describe_topic,
+    BROKER: _describe_broker,
+    GROUP: _describe_group,
+}
+
+
+def _coordinator_entry(gateway: Gateway) -> Body:
+    address = gateway.settings.coordinator_address
+    return {
+        "name": COORDINATOR_ADDRESS,
+        "value": address,
+        "read_only": True,
+        "config_source": STATIC_BROKER_CONFIG,
+        "is_sensitive": False,
+        "synonyms": [{"name": COORDINATOR_ADDRESS, "value": address, "source": STATIC_BROKER_CONFIG}],
+        "config_type": ConfigType.STRING,
+        "documentation": "Where roles and administrators' commands reach the coordinator; of several all, with commas.",
+    }
+
+
+def _altered(configs: Configs) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The configs that administrators set for all brokers, and for this one."""
+    if not isinstance(configs, DynamicConfigs):
+        return [], []
+    return sorted(configs.of_all_brokers.items()), sorted(configs.of_this_broker.items())
+
+
+def _broker_synonyms(configs: Configs, name: str) -> list[Synonym]:
+    """The places that a broker config's value comes from, nearest first; see the module docstring."""
+    of_all, of_one = map(dict, _altered(configs))
+    static = configs.static if isinstance(configs, DynamicConfigs) else configs
+    names = _in_kafkas_order(name)
+    found = [
+        *(Synonym(each, of_one[each], DYNAMIC_BROKER_CONFIG) for each in names if each in of_one),
+        *(Synonym(each, of_all[each], DYNAMIC_DEFAULT_BROKER_CONFIG) for each in names if each in of_all),
+        *(Synonym(each, config_text(static[each]), STATIC_BROKER_CONFIG) for each in names if static.is_set(each)),
+    ]
+    for each in names:
+        default = static.table[each].default if each in static.table else None
+        if default is not None:
+            found.append(Synonym(each, config_text(default), DEFAULT_CONFIG))
+    while found and found[0].name != name:
+        del found[0]
+    return found
+
+
+def _in_kafkas_order(name: str) -> Sequence[str]:
+    """The config and its synonyms in other units; the smallest unit first."""
+    others = LARGER_UNITS.get(name)
+    if others is None:
+        return (name,)
+    return sorted((name, *others), key=lambda each: (not each.endswith(".ms"), each.endswith(".hours"), each))
+
+
+def _entry(
+    gateway: Gateway, definition: ConfigDefinition, configs: Configs, texts: Mapping[str, str], own_source: int
+) -> Body:
+    """One config of a topic or group."""
+    name = definition.name
+    value = config_text(configs[name])
+    synonyms = [Synonym(name, value, own_source)] if name in texts else []
+    if definition.broker_synonym is not None:
+        synonyms += _broker_synonyms(gateway.configs, definition.broker_synonym)
+    elif own_source == GROUP_CONFIG:  # a topic's config has the broker's synonyms only
+        synonyms.append(Synonym(name, config_text(definition.default), DEFAULT_CONFIG))
+    return _body(definition, value, synonyms, read_only=False)
+
+
+def _broker_entry(configs: Configs, definition: ConfigDefinition) -> Body:
+    synonyms = _broker_synonyms(configs, definition.name)
+    return _body(definition, config_text(configs[definition.name]), synonyms, read_only=definition.read_only)
+
+
+def _altered_entry(name: str, value: str | None, synonyms: Sequence[Synonym]) -> Body:
+    """A config that an administrator gave to brokers, as it was given; Kafka may not know it."""
+    definition = BROKER_CONFIGS.get(name)
+    if definition is not None:
+        with contextlib.suppress(InvalidConfig):
+            value = config_text(definition.parse(value or ""))
+        return _body(definition, value, synonyms, read_only=definition.read_only)
+    return {
+        "name": name,
+        "value": None,
+        "read_only": True,
+        "config_source": synonyms[0].source,
+        "is_sensitive": True,
+        "synonyms": [{"name": each.name, "value": None, "source": each.source} for each in synonyms],
+        "config_type": ConfigType.UNKNOWN,
+        "documentation": None,
+    }
+
+
+def _body(definition: ConfigDefinition, value: str | None, synonyms: Sequence[Synonym], *, read_only: bool) -> Body:
+    return {
+        "name": definition.name,
+        "value": _shown(definition, value),
+        "read_only": read_only,
+        "config_source": synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        "is_sensitive": definition.type == ConfigType.PASSWORD,
+        "synonyms": [
+            {"name": each.name, "value": _shown(definition, each.value), "source": each.source} for each in synonyms
+        ],
+        "config_type": definition.type,
+        "documentation": definition.documentation or NO_EFFECT,
+    }
+
+
+def _shown(definition: ConfigDefinition, value: str | None) -> str | None:
+    """The value to show; passwords are never shown."""
+    return None if definition.type == ConfigType.PASSWORD else value

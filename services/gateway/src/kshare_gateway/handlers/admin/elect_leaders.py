@@ -1,0 +1,67 @@
+"""ElectLeaders (key 43), versions 0 to 2: no leader is ever elected, because a partition has one replica.
+
+Codes as in ReplicationControlManager.electLeader of Kafka 4.3.1. A partition led by its only replica is
+ELECTION_NOT_NEEDED. One whose leader is not live is PREFERRED_LEADER_NOT_AVAILABLE, in an unclean election
+ELIGIBLE_LEADERS_NOT_AVAILABLE. One that does not exist is UNKNOWN_TOPIC_OR_PARTITION. If the request names no
+partitions (null: all), those that need no election are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kshare_core.errors import ErrorCode
+from kshare_gateway.catalog.internal_topics import all_topics, topic_named
+from kshare_gateway.handlers.admin.metadata import partition_broker
+from kshare_gateway.request_context import RequestContext
+from kshare_wire.messages import Body, Message
+
+PREFERRED, UNCLEAN = 0, 1
+
+_TEXTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such partition",
+    ErrorCode.ELECTION_NOT_NEEDED: "The partition's only replica leads it",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The node of the partition's only replica is not live",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "The node of the partition's only replica is not live",
+}
+
+
+def answer_now(context: RequestContext, request: Message) -> Body:
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        return {"error_code": ErrorCode.INVALID_REQUEST, "replica_election_results": []}
+    wanted = request.topic_partitions
+    if wanted is None:
+        found = [
+            _topic(context, topic.name, range(len(topic.partitions)), request.election_type)
+            for topic in all_topics(context.gateway)
+        ]
+        needed = [{**topic, "partition_result": _needed(topic["partition_result"])} for topic in found]
+        return {"replica_election_results": [topic for topic in needed if topic["partition_result"]]}
+    return {
+        "replica_election_results": [
+            _topic(context, topic.topic, topic.partitions, request.election_type) for topic in wanted
+        ]
+    }
+
+
+def _topic(context: RequestContext, name: str, partitions: Iterable[int], election_type: int) -> Body:
+    results = []
+    for partition in partitions:
+        code = _code(context, name, partition, election_type)
+        results.append({"partition_id": partition, "error_code": code, "error_message": _TEXTS[code]})
+    return {"topic": name, "partition_result": results}
+
+
+def _code(context: RequestContext, name: str, partition: int, election_type: int) -> ErrorCode:
+    topic = topic_named(context.gateway, name)
+    if topic is None or not 0 <= partition < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    _, is_reachable = partition_broker(context, topic, partition)
+    if is_reachable:
+        return ErrorCode.ELECTION_NOT_NEEDED
+    is_unclean = election_type == UNCLEAN
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if is_unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+def _needed(results: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [result for result in results if result["error_code"] != ErrorCode.ELECTION_NOT_NEEDED]

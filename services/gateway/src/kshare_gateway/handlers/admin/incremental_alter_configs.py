@@ -1,0 +1,133 @@
+"""IncrementalAlterConfigs (key 44), versions 0 and 1: topics, groups and brokers, checked and done by the coordinator.
+
+A broker is named by its id, which must be this one's (the error tells the client to ask the right one), or by an empty
+name for all brokers. Answered when this gateway has the new values. If the coordinator does not answer, the resources
+get REQUEST_TIMED_OUT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.catalog.changes import change_catalog
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.groups.id_limit import group_id_problem
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import INCREMENTAL_ALTER_CONFIGS
+from kshare_wire.messages import Body, Message
+
+BROKER, GROUP = 4, 32
+RESOURCES_PER_TURN = 250
+"""Of one request, in one turn of the event loop: a millisecond, or 5 ms where names have 32 KB."""
+
+Resource = coordinator_pb2.IncrementalAlterConfigsRequest.Resource
+Wanted = coordinator_pb2.IncrementalAlterConfigsRequest
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    return await alter(context, request, _fill)
+
+
+def _fill(entry: Resource, resource: Message) -> None:
+    for config in resource.configs:
+        entry.configs.add(
+            name=config.name,
+            config_operation=config.config_operation,
+            value=config.value or "",
+            value_is_null=config.value is None,
+        )
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return refused(request, error)
+
+
+async def alter(context: RequestContext, request: Message, fill: Callable[[Resource, Message], None]) -> Body:
+    """The answer to a request that may be AlterConfigs, too; KafkaError where the coordinator gives none.
+
+    `fill` gives the coordinator's message the changes of one resource. Other requests are served between two stretches
+    of resources, for a request may have 48 MB of names.
+    """
+    gateway = context.gateway
+    wanted = Wanted(validate_only=request.validate_only)
+    here: list[Body] = []
+    for number, resource in enumerate(request.resources, 1):
+        problem = _problem(gateway, resource)
+        if problem is None:
+            fill(
+                wanted.resources.add(resource_type=resource.resource_type, resource_name=resource.resource_name),
+                resource,
+            )
+        else:
+            here.append(_refusal(resource.resource_type, resource.resource_name, problem))
+        if number % RESOURCES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    results = await _altered(gateway, wanted) if wanted.resources else []
+    return {"responses": results + here}
+
+
+async def _altered(gateway: Gateway, wanted: Wanted) -> list[Body]:
+    """The coordinator's results, once this gateway has the new values."""
+    answer = await change_catalog(gateway, INCREMENTAL_ALTER_CONFIGS, wanted)
+    if not wanted.validate_only:
+        await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
+    results: list[Body] = []
+    for number, result in enumerate(answer.results, 1):
+        results.append(
+            {
+                "error_code": result.error_code,
+                "error_message": result.error_message or None,
+                "resource_type": result.resource_type,
+                "resource_name": result.resource_name,
+            }
+        )
+        if number % RESOURCES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return results
+
+
+def refused(request: Message, error: KafkaError) -> Body:
+    """The response with the same error for every resource."""
+    return {
+        "responses": [_refusal(resource.resource_type, resource.resource_name, error) for resource in request.resources]
+    }
+
+
+def _refusal(resource_type: int, resource_name: str, error: KafkaError) -> Body:
+    return {
+        "error_code": error.code,
+        "error_message": error.message,
+        "resource_type": resource_type,
+        "resource_name": resource_name,
+    }
+
+
+def _problem(gateway: Gateway, resource: Message) -> KafkaError | None:
+    """The problem with the name of a broker (ConfigAdminManager), or with the length of a group's name.
+
+    The coordinator checks all else. It would refuse the group, too, but 48 MB of group ids need not be sent to it.
+    """
+    name = resource.resource_name
+    if resource.resource_type == GROUP:
+        return _group_id_problem(gateway, name)
+    if resource.resource_type != BROKER or not name:
+        return None
+    try:
+        broker_id = int(name)
+    except ValueError:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"A broker is named by its id, an integer; {name[:300]!r} is none")
+    if broker_id != gateway.node_id:
+        text = f"This is broker {gateway.node_id}; configs of broker {name} are altered by a request to that one"
+        return KafkaError(ErrorCode.INVALID_REQUEST, text)
+    return None
+
+
+def _group_id_problem(gateway: Gateway, group_id: str) -> KafkaError | None:
+    """A longer id that is in the catalog already stays usable."""
+    problem = group_id_problem(gateway.configs, group_id)
+    if problem is None or group_id in gateway.view.group_configs:
+        return None
+    return KafkaError(ErrorCode.INVALID_GROUP_ID, problem)

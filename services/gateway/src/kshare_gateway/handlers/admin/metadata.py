@@ -1,0 +1,250 @@
+"""Metadata (key 3), versions 0 to 13: gateways as brokers, topics and their partitions from the catalog.
+
+A request asks for all topics (null; in version 0 an empty list), by name, or by id (from version 10 on). An unknown
+name is created if the request (version 4 on; before, always) and auto.create.topics.enable allow it, and answered when
+this gateway knows it. A partition without a live leader has LEADER_NOT_AVAILABLE. Clients are told a gateway as the
+leader (`ClientBrokers`); replicas and in-sync replicas are that one gateway. Authorized operations are given on request
+from version 8 on. For internal topics see `internal_topics`. All topics, and topics with many partitions, are encoded
+once for each version of the catalog (`metadata_fragments`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID, STATE_TOPIC_ID
+from kshare_core.work_slices import SLICE_ELEMENTS, portions
+from kshare_gateway.catalog.brokers import controller_id, metadata_brokers
+from kshare_gateway.catalog.changes import change_catalog
+from kshare_gateway.catalog.internal_topics import (
+    all_topics,
+    internal_topic_broker,
+    topic_named,
+    topic_with_id,
+)
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, ClientBrokers, Gateway, log
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security import authorized_operations
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import CREATE_TOPICS
+from kshare_wire.api_versions import ApiKey
+from kshare_wire.messages import ZERO_ID, Body, EncodedArray, Message
+from kshare_wire.sliced_messages import encode_array_in_slices
+
+FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS = 8
+VERSIONS_WITH_OPERATIONS_OF_CLUSTER = range(8, 11)
+"""Later ones leave them to DescribeCluster."""
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_valid_topic_name(name: str) -> bool:
+    """org.apache.kafka.common.internals.Topic.validate."""
+    return name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    gateway = context.gateway
+    asked = request.topics
+    operations = _operations_of_topics(context, request)
+    if asked is None or (context.version == 0 and not asked):
+        return _body(context, await _all_topics(context, operations), _operations_of_cluster(context, request))
+    may_create = context.version < 4 or request.allow_auto_topic_creation
+    if may_create and gateway.configs.boolean("auto.create.topics.enable"):
+        await _create_missing(context, asked)
+    topics = await _asked_topics(context, asked, operations)
+    return _body(context, topics, _operations_of_cluster(context, request))
+
+
+def _operations_of_topics(context: RequestContext, request: Message) -> int:
+    """Authorized operations of topics, if the client asks for them."""
+    knows = context.version >= FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS
+    is_asked = knows and request.include_topic_authorized_operations
+    return authorized_operations.ALL_OF_TOPIC if is_asked else authorized_operations.UNKNOWN
+
+
+def _operations_of_cluster(context: RequestContext, request: Message) -> int:
+    knows = context.version in VERSIONS_WITH_OPERATIONS_OF_CLUSTER
+    is_asked = knows and request.include_cluster_authorized_operations
+    return authorized_operations.ALL_OF_CLUSTER if is_asked else authorized_operations.UNKNOWN
+
+
+async def _all_topics(context: RequestContext, operations: int) -> EncodedArray:
+    """All topics, encoded; the bytes are the same while the catalog is unchanged."""
+    gateway, view = context.gateway, context.gateway.view
+
+    async def build() -> EncodedArray:
+        codes: list[int] = []
+        brokers = gateway.client_brokers(context.listener)
+        described = (
+            {**_topic_fields(topic, operations), "partitions": _Partitions(context, topic, brokers, codes)}
+            for topic in all_topics(gateway)
+        )
+        steps = encode_array_in_slices(ApiKey.METADATA, context.version, ("topics",), described)
+        encoded = await gateway.slices.run(steps)
+        return EncodedArray(len(encoded), encoded.data, codes)
+
+    return await gateway.metadata_fragments.get((context.version, context.listener, operations), view, build)
+
+
+async def _asked_topics(context: RequestContext, asked: list[Message], operations: int) -> list[Body]:
+    """A topic that is asked for twice is described once."""
+    count = context.count_elements()
+    last: dict[tuple[str | None, bytes], Message] = {}
+    for entry in reversed(asked):
+        last.setdefault((entry.name, entry.topic_id), entry)
+        if count.add():
+            await count.next_slice()
+    topics: list[Body] = []
+    for entry in reversed(last.values()):
+        topic, missing = _asked_topic(context.gateway, entry)
+        if topic is None:
+            topics.append(_missing_topic(entry, missing, operations))
+        elif len(topic.partitions) <= SLICE_ELEMENTS:
+            brokers = context.gateway.client_brokers(context.listener)
+            partitions = list(_Partitions(context, topic, brokers, []))
+            topics.append({**_topic_fields(topic, operations), "partitions": partitions})
+        else:
+            many = await _many_partitions(context, topic)
+            topics.append({**_topic_fields(topic, operations), "partitions": many})
+        if count.add(1 if topic is None else min(len(topic.partitions), SLICE_ELEMENTS)):
+            await count.next_slice()
+    return topics
+
+
+def _missing_topic(entry: Message, code: ErrorCode, operations: int) -> Body:
+    """An id that is unknown has no name that a client could do anything with."""
+    known = authorized_operations.UNKNOWN if entry.name is None else operations
+    return {"error_code": code, "name": entry.name, "topic_id": entry.topic_id, "topic_authorized_operations": known}
+
+
+async def _many_partitions(context: RequestContext, topic: coordinator_pb2.Topic) -> EncodedArray:
+    """The partitions of one topic, encoded; the bytes are the same while the catalog is unchanged."""
+    gateway = context.gateway
+    partitions = _Partitions(context, topic, gateway.client_brokers(context.listener), [])
+
+    async def build() -> EncodedArray:
+        steps = encode_array_in_slices(ApiKey.METADATA, context.version, ("topics", "partitions"), partitions)
+        encoded = await gateway.slices.run(steps)
+        return EncodedArray(len(encoded), encoded.data, partitions.error_codes)
+
+    key = (context.version, context.listener, topic.topic_id)
+    return await gateway.metadata_fragments.get(key, gateway.view, build)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    topics: list[Body] = [
+        {"error_code": error.code, "name": entry.name, "topic_id": entry.topic_id} for entry in request.topics or ()
+    ]
+    return {**_body(context, topics, authorized_operations.UNKNOWN), "error_code": error.code}
+
+
+def _body(context: RequestContext, topics: list[Body] | EncodedArray, operations: int) -> Body:
+    return {
+        "brokers": metadata_brokers(context),
+        "cluster_id": context.gateway.view.cluster_id,
+        "controller_id": controller_id(context),
+        "topics": topics,
+        "cluster_authorized_operations": operations,
+    }
+
+
+def _asked_topic(gateway: Gateway, entry: Message) -> tuple[coordinator_pb2.Topic | None, ErrorCode]:
+    """The topic that is asked for, or the error where there is none."""
+    if entry.name is None or entry.topic_id != ZERO_ID:
+        return topic_with_id(gateway, entry.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    if not is_valid_topic_name(entry.name):
+        return topic_named(gateway, entry.name), ErrorCode.INVALID_TOPIC_EXCEPTION
+    return topic_named(gateway, entry.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _topic_fields(topic: coordinator_pb2.Topic, operations: int) -> Body:
+    """A topic without its partitions."""
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.internal,
+        "topic_authorized_operations": operations,
+    }
+
+
+class _Partitions:
+    """The partitions of one topic, described while they are iterated; `error_codes` gets those other than NONE."""
+
+    def __init__(
+        self,
+        context: RequestContext,
+        topic: coordinator_pb2.Topic,
+        brokers: ClientBrokers,
+        error_codes: list[int],
+    ) -> None:
+        self._context = context
+        self._topic = topic
+        self._brokers = brokers
+        self.error_codes = error_codes
+
+    def __len__(self) -> int:
+        return len(self._topic.partitions)
+
+    def __iter__(self) -> Iterator[Body]:
+        for index, partition in enumerate(self._topic.partitions):
+            broker, is_reachable = _broker_of(self._context, self._topic, index, self._brokers)
+            if not is_reachable:
+                self.error_codes.append(ErrorCode.LEADER_NOT_AVAILABLE)
+            yield {
+                "error_code": ErrorCode.NONE if is_reachable else ErrorCode.LEADER_NOT_AVAILABLE,
+                "partition_index": index,
+                "leader_id": broker if is_reachable else -1,
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": (broker,),
+                "isr_nodes": (broker,),
+            }
+
+
+def partition_broker(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
+    """The gateway that clients are told for a partition, -1 for none, and whether the partition is reachable there."""
+    return _broker_of(context, topic, index, context.gateway.client_brokers(context.listener))
+
+
+def _broker_of(
+    context: RequestContext, topic: coordinator_pb2.Topic, index: int, brokers: ClientBrokers
+) -> tuple[int, bool]:
+    if topic.topic_id in (STATE_TOPIC_ID, CONSUMER_OFFSETS_TOPIC_ID):
+        broker = internal_topic_broker(context.gateway.view, topic, index, context.listener)
+        return broker, broker >= 0
+    broker = brokers.broker(topic, index)
+    return broker, broker >= 0 and brokers.is_reachable(topic, index)
+
+
+async def _create_missing(context: RequestContext, asked: list[Message]) -> None:
+    """Asks the coordinator to create unknown topics; rejected ones are then answered as unknown."""
+    gateway, count = context.gateway, context.count_elements()
+    missing: dict[str, None] = {}
+    for entry in asked:
+        name = entry.name
+        is_named = name is not None and entry.topic_id == ZERO_ID
+        if is_named and topic_named(gateway, name) is None and is_valid_topic_name(name):
+            missing[name] = None
+        if count.add():
+            await count.next_slice()
+    for names in portions(missing):
+        await _create(gateway, names)
+
+
+async def _create(gateway: Gateway, missing: list[str]) -> None:
+    request = coordinator_pb2.CreateTopicsRequest(
+        topics=[
+            coordinator_pb2.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+            for name in missing
+        ]
+    )
+    try:
+        answer = await change_catalog(gateway, CREATE_TOPICS, request)
+    except KafkaError as failure:
+        log.warning("topics %s could not be created: %s", missing, failure)
+        return
+    for result in answer.topics:
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            log.warning("topic %s could not be created: %s", result.name, result.error_message)
+    await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)

@@ -1,0 +1,1 @@
+"""The APIs of classic and consumer groups, and of all groups."""

@@ -1,0 +1,24 @@
+"""StreamsGroupDescribe (key 89), version 0: kshare has no streams groups (KIP-1071), so no id is one of them."""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security import authorized_operations
+from kshare_wire.messages import Body, Message
+
+
+def answer_now(context: RequestContext, request: Message) -> Body:
+    return {"groups": [_not_found(group_id) for group_id in request.group_ids]}
+
+
+def _not_found(group_id: str) -> Body:
+    return {
+        "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
+        "error_message": f"There is no streams group {group_id[:300]!r}",
+        "group_id": group_id,
+        "group_state": "Dead",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "authorized_operations": authorized_operations.UNKNOWN,
+    }

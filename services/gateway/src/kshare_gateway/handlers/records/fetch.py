@@ -1,0 +1,276 @@
+"""Fetch (key 1), versions 4 to 18: records of ordinary consumers, from all partitions' leaders at once.
+
+Records of `__share_group_state` come from the share coordinators in the same way.
+
+Topics are given by name up to version 12, by id from 13 on. Responses never have a fetch session (session id 0), so
+every request names its partitions in full; a request of a session is FETCH_SESSION_ID_NOT_FOUND. With one leader the
+request waits there. With several, all are first asked without waiting; if they return too little, all are asked to
+wait, until the first one has records. Fetching has no effect, so later responses of the others are dropped. Replicas
+cannot fetch. A leader that does not answer is NOT_LEADER_OR_FOLLOWER. Requests wait for partitions in a reassignment
+(`records.reassignment`). A request may name many thousands of partitions, so all loops over them work in slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.catalog.internal_topics import RecordSource, record_source, topic_named
+from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES
+from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
+from kshare_gateway.records.reassignment import MovePatience
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Body, Buffer, Message
+
+FIRST_VERSION_WITH_IDS = 13
+FULL_SESSION_EPOCHS = (-1, 0)
+
+_Key = tuple[bytes | str, int]
+_Wanted = leader_pb2.FetchRequest.Partition
+_Bodies = dict[TopicPartition, Body]
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    if context.version >= 7 and request.session_epoch not in FULL_SESSION_EPOCHS:
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"There is no fetch session {request.session_id}")
+    patience = context.gateway.moving.begin()
+    while True:
+        results, codes = await _ask(context, request, patience)
+        if not await patience.should_ask_again(codes):
+            return await _body_in_slices(context, request, results)
+
+
+async def _ask(
+    context: RequestContext, request: Message, patience: MovePatience
+) -> tuple[dict[_Key, Body], dict[TopicPartition, int]]:
+    """The responses, and the error codes of the partitions that leaders were asked for."""
+    results: dict[_Key, Body] = {}
+    wanted: dict[TopicPartition, _Wanted] = {}
+    by_source: dict[RecordSource, list[_Wanted]] = {}
+    asked_for: dict[TopicPartition, bytes | str] = {}
+    count = context.count_elements()
+    for asked, partition in _partitions(context, request):
+        if count.add():
+            await count.next_slice()
+        topic_id, code = _topic_id(context.gateway, asked)
+        key = TopicPartition(topic_id, partition.partition)
+        if code:
+            results[(asked, partition.partition)] = _refusal(partition.partition, code)
+            continue
+        asked_for[key] = asked
+        wanted[key] = _wanted(key, partition)
+    await patience.until_served(wanted)
+    for key, entry in wanted.items():
+        if count.add():
+            await count.next_slice()
+        source, code = record_source(context.gateway, key)
+        if source is None:
+            results[(asked_for[key], key.partition)] = _refusal(key.partition, code)
+        else:
+            by_source.setdefault(source, []).append(entry)
+    found = await _fetch(context, by_source, request, may_wait=not results)
+    for key, body in found.items():
+        if count.add():
+            await count.next_slice()
+        if isinstance(asked_for[key], str):
+            body = {**body, "error_code": context.gateway.code_for_names(body["error_code"])}
+        results[(asked_for[key], key.partition)] = body
+    return results, {key: body["error_code"] for key, body in found.items()}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    if context.version >= 7:
+        return {"error_code": error.code}
+    topics = [
+        _topic_body(topic, [_refusal(partition.partition, error.code) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    return {"responses": topics}
+
+
+def _asked(context: RequestContext, topic: Message) -> bytes | str:
+    asked: bytes | str = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.topic
+    return asked
+
+
+def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[bytes | str, Message]]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield _asked(context, topic), partition
+
+
+def _topic_id(gateway: Gateway, asked: bytes | str) -> tuple[bytes, ErrorCode]:
+    if isinstance(asked, bytes):
+        return asked, ErrorCode.NONE
+    topic = topic_named(gateway, asked)
+    return (b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else (topic.topic_id, ErrorCode.NONE)
+
+
+def _wanted(key: TopicPartition, partition: Message) -> _Wanted:
+    return _Wanted(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        current_leader_epoch=partition.current_leader_epoch,
+        fetch_offset=partition.fetch_offset,
+        partition_max_bytes=partition.partition_max_bytes,
+    )
+
+
+class _Room:
+    """The size limit of each leader's response, by the room in `request_memory`."""
+
+    def __init__(self, context: RequestContext, request: Message) -> None:
+        self._context = context
+        self._asked_bytes = min(request.max_bytes, context.gateway.configs.integer("fetch.max.bytes"))
+        self._expected_bytes = request.min_bytes
+        self.max_bytes = self.longest_batch_bytes = 0
+        self.least_bytes = 0
+        """The longest batch that was left out for lack of room."""
+
+    async def reserve(self, leaders: int, least_bytes: int = LEAST_ANSWER_BYTES) -> None:
+        """Reserves room; several leaders get equal parts."""
+        leaders = max(1, leaders)
+        size = await self._context.reserve_answer(
+            self._asked_bytes, least_bytes=least_bytes, expected_bytes=self._expected_bytes
+        )
+        self.max_bytes = max(1, min(self._asked_bytes, size) // leaders)
+        self.longest_batch_bytes = size // leaders
+        self.least_bytes = 0
+
+
+async def _fetch(
+    context: RequestContext, by_source: Mapping[RecordSource, Sequence[_Wanted]], request: Message, *, may_wait: bool
+) -> _Bodies:
+    wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
+    room = _Room(context, request)
+    await room.reserve(len(by_source))
+    found = await _fetch_once(context, by_source, request, room, wait_ms)
+    while room.least_bytes and not _is_enough(found, 1):
+        await room.reserve(len(by_source), room.least_bytes * len(by_source))
+        found = await _fetch_once(context, by_source, request, room, 0)
+    return found
+
+
+async def _fetch_once(
+    context: RequestContext,
+    by_source: Mapping[RecordSource, Sequence[_Wanted]],
+    request: Message,
+    room: _Room,
+    wait_ms: int,
+) -> _Bodies:
+    if len(by_source) == 1:
+        ((source, wanted),) = by_source.items()
+        return await _fetch_at(context, source, wanted, request, room, wait_ms)
+    calls = [_fetch_at(context, source, wanted, request, room, 0) for source, wanted in by_source.items()]
+    found: _Bodies = {}
+    for bodies in await asyncio.gather(*calls):
+        found.update(bodies)
+    if not by_source or wait_ms == 0 or room.least_bytes or _is_enough(found, request.min_bytes):
+        return found
+    waiting = [
+        context.gateway.spawn(_fetch_at(context, source, wanted, request, room, wait_ms), "fetch")
+        for source, wanted in by_source.items()
+    ]
+    for finished in asyncio.as_completed(waiting):
+        bodies = await finished
+        found.update(bodies)
+        if room.least_bytes or _is_enough(bodies, 1):
+            break
+    return found
+
+
+def _is_enough(bodies: _Bodies, minimum_bytes: int) -> bool:
+    size = 0
+    for body in bodies.values():
+        if body["error_code"]:
+            return True
+        size += sum(map(len, body["records"]))
+    return size >= minimum_bytes
+
+
+async def _fetch_at(
+    context: RequestContext,
+    source: RecordSource,
+    wanted: Sequence[_Wanted],
+    request: Message,
+    room: _Room,
+    wait_ms: int,
+) -> _Bodies:
+    asked = leader_pb2.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=min(request.min_bytes, room.max_bytes),
+        max_bytes=room.max_bytes,
+        isolation_level=request.isolation_level,
+        partitions=wanted,
+        longest_batch_bytes=room.longest_batch_bytes,
+    )
+    try:
+        answer, payload = await context.gateway.call_leader(source.address, source.fetch, asked, wait_ms=wait_ms)
+    except CallFailed as failure:
+        log.warning("%s at %s failed: %s", source.fetch.name, source.address, failure)
+        return {
+            TopicPartition(entry.topic_id, entry.partition): _refusal(entry.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            for entry in wanted
+        }
+    room.least_bytes = max(room.least_bytes, answer.least_bytes)
+    bodies: _Bodies = {}
+    position = 0
+    count = context.count_elements()
+    for entry in answer.partitions:
+        if count.add():
+            await count.next_slice()
+        stop = position + entry.records_length
+        records: list[Buffer] = [payload[position:stop]] if entry.records_length else []
+        position = stop
+        bodies[TopicPartition(entry.topic_id, entry.partition)] = {
+            "partition_index": entry.partition,
+            "error_code": entry.error_code,
+            "high_watermark": entry.high_watermark,
+            "last_stable_offset": entry.last_stable_offset,
+            "log_start_offset": entry.log_start_offset,
+            "aborted_transactions": [
+                {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
+                for aborted in entry.aborted_transactions
+            ]
+            if request.isolation_level
+            else None,
+            "preferred_read_replica": -1,
+            "records": records,
+        }
+    return bodies
+
+
+def _refusal(index: int, code: int) -> Body:
+    return {
+        "partition_index": index,
+        "error_code": code,
+        "high_watermark": -1,
+        "last_stable_offset": -1,
+        "log_start_offset": -1,
+        "aborted_transactions": None,
+        "preferred_read_replica": -1,
+        "records": [],
+    }
+
+
+async def _body_in_slices(context: RequestContext, request: Message, results: Mapping[_Key, Body]) -> Body:
+    topics: list[Body] = []
+    count = context.count_elements()
+    for topic in request.topics:
+        asked = _asked(context, topic)
+        partitions: list[Body] = []
+        for entry in topic.partitions:
+            found = results.get((asked, entry.partition))
+            partitions.append(found or _refusal(entry.partition, ErrorCode.UNKNOWN_SERVER_ERROR))
+            if count.add():
+                await count.next_slice()
+        topics.append(_topic_body(topic, partitions))
+    return {"responses": topics}
+
+
+def _topic_body(topic: Message, partitions: list[Body]) -> Body:
+    return {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": partitions}

@@ -1,0 +1,192 @@
+"""ShareFetch (key 78), versions 1 and 2; sessions in `sessions`, leaders in `share.fetching`.
+
+The first response of a session (epoch 0) names every partition whose leader looked for records, with empty records if
+there are none; some clients wait for them. So does the next response after a partition joined later, or had an error.
+Otherwise a response has only partitions with records, errors or acknowledgements (ShareSessionContext of Kafka). It has
+every acknowledged partition, because librdkafka treats a missing one as INVALID_RECORD_STATE.
+
+The same topic may be listed several times. The final epoch (-1) processes acknowledgements, then releases the member's
+records, then answers. A request with IsRenewAck (version 2) must have maxBytes, minBytes, maxRecords and maxWait 0 and
+fetches nothing. If the session table is full, the client gets the error after its maxWait, as in Kafka, to avoid a
+tight retry loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.gateway import bounded_wait_ms
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.share.fetching import FetchTerms, LeaderAnswer, PartitionAnswer
+from kshare_gateway.share.requests import (
+    Acknowledgements,
+    LeaderHints,
+    add_acknowledgements,
+    by_topic,
+    close_session,
+    lock_timeout_ms,
+    merged,
+    session_key,
+)
+from kshare_gateway.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ListedPartition, ShareSession, ShareSessionKey
+from kshare_wire.messages import Body, Message
+
+ACQUIRE_MODES = (0, 1)
+"""batch_optimized and record_limit (KIP-1206)."""
+FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS = 2
+"""See `sessions`."""
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    key = session_key(request)
+    if request.is_renew_ack:
+        _check_renewal(request)
+    if request.share_acquire_mode not in ACQUIRE_MODES:
+        text = f"ShareAcquireMode is {request.share_acquire_mode}; 0 (batch_optimized) and 1 (record_limit) are allowed"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    listed, acknowledgements = _read_topics(context, request)
+    sessions = context.gateway.sessions
+    if request.share_session_epoch == FINAL_EPOCH:
+        session = sessions.expect(key, context.connection_id)
+        answers = await context.share_fetcher.acknowledge(session, acknowledgements, is_renew_ack=request.is_renew_ack)
+        await close_session(context, key)
+        return _body(context, key, answers, merged(answers))
+    session = await _session(context, request, key, listed, acknowledgements)
+    fetched = [] if request.is_renew_ack else session.rotated()
+    terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"))
+    if fetched and terms.max_bytes > 0:
+        room = await context.reserve_answer(terms.max_bytes, expected_bytes=terms.min_bytes)
+        terms.max_bytes = min(terms.max_bytes, room)
+    opens = request.share_session_epoch == INITIAL_EPOCH
+    answers = await context.share_fetcher.fetch(session, terms, fetched, acknowledgements, is_first=opens)
+    named = _named(session, merged(answers), fetched if opens and _may_acquire(request) else ())
+    return _body(context, key, answers, named)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code, "error_message": error.message}
+
+
+async def _session(
+    context: RequestContext,
+    request: Message,
+    key: ShareSessionKey,
+    listed: list[ListedPartition],
+    acknowledgements: Acknowledgements,
+) -> ShareSession:
+    sessions = context.gateway.sessions
+    if request.share_session_epoch != INITIAL_EPOCH:
+        forgotten = [
+            TopicPartition(topic.topic_id, partition)
+            for topic in request.forgotten_topics_data
+            for partition in topic.partitions
+        ]
+        return sessions.update(key, request.share_session_epoch, listed, forgotten, context.connection_id)
+    try:
+        session, replaced = sessions.open(
+            key, context.connection_id, listed, has_acknowledgements=any(acknowledgements.values())
+        )
+    except KafkaError as error:
+        if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            await asyncio.sleep(bounded_wait_ms(request.max_wait_ms) / 1000)
+        raise
+    if replaced is not None and replaced.connection_id == context.connection_id:
+        context.share_fetcher.inherit(replaced, session)
+    elif replaced is not None:
+        # Its connection is probably lost; its records must be free before this session acquires under the same name.
+        await context.share_fetcher.release(replaced)
+    return session
+
+
+def _read_topics(context: RequestContext, request: Message) -> tuple[list[ListedPartition], Acknowledgements]:
+    listed: list[ListedPartition] = []
+    acknowledgements: Acknowledgements = {}
+    for topic in request.topics:
+        for entry in topic.partitions:
+            key = TopicPartition(topic.topic_id, entry.partition_index)
+            batches = entry.acknowledgement_batches
+            joins = not batches or context.version >= FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS
+            listed.append(ListedPartition(key, joins))
+            if batches:
+                add_acknowledgements(acknowledgements, key, batches)
+    return listed, acknowledgements
+
+
+def _check_renewal(request: Message) -> None:
+    for name in ("max_bytes", "min_bytes", "max_records", "max_wait_ms"):
+        if getattr(request, name):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A ShareFetch with IsRenewAck must have {name} 0; it has {getattr(request, name)}",
+            )
+
+
+def _terms(request: Message, maximum_bytes: int) -> FetchTerms:
+    return FetchTerms(
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=min(request.max_bytes, maximum_bytes),
+        max_records=request.max_records,
+        batch_size=request.batch_size,
+        share_acquire_mode=request.share_acquire_mode,
+        is_renew_ack=request.is_renew_ack,
+    )
+
+
+def _may_acquire(request: Message) -> bool:
+    return bool(request.max_records > 0 and request.max_bytes > 0)
+
+
+def _named(
+    session: ShareSession, found: list[PartitionAnswer], opened: Sequence[TopicPartition]
+) -> list[PartitionAnswer]:
+    """The partitions that the response names; `opened`: the session's first partitions, if this is its first response.
+
+    Partitions whose leader was not asked, because another one had records, are named too.
+    """
+    unnamed = session.unnamed
+    named = []
+    for partition in found:
+        if partition.says_something or (partition.is_acquirable and (opened or partition.key in unnamed)):
+            named.append(partition)
+            unnamed.pop(partition.key, None)
+        if partition.error_code and not opened and partition.key in session.partitions:
+            unnamed[partition.key] = None
+    if opened:
+        asked = {partition.key for partition in found}
+        named.extend(PartitionAnswer(key) for key in opened if key not in asked and key in session.partitions)
+    return named
+
+
+def _body(
+    context: RequestContext, key: ShareSessionKey, answers: list[LeaderAnswer], named: list[PartitionAnswer]
+) -> Body:
+    hints = LeaderHints(context)
+    return {
+        "acquisition_lock_timeout_ms": lock_timeout_ms(context, key.group_id, answers),
+        "responses": by_topic((partition.key.topic_id, _partition(partition, hints)) for partition in named),
+        "node_endpoints": hints.node_endpoints(),
+    }
+
+
+def _partition(answer: PartitionAnswer, hints: LeaderHints) -> Body:
+    return {
+        "partition_index": answer.key.partition,
+        "error_code": answer.error_code,
+        "error_message": answer.error_message,
+        "acknowledge_error_code": answer.acknowledge_error_code,
+        "acknowledge_error_message": answer.acknowledge_error_message,
+        "current_leader": hints.current_leader(answer.key, answer.error_code, answer.acknowledge_error_code),
+        "records": answer.records,
+        "acquired_records": [
+            {
+                "first_offset": run.first_offset,
+                "last_offset": run.last_offset,
+                "delivery_count": run.delivery_count,
+            }
+            for run in answer.acquired
+        ],
+    }

@@ -1,0 +1,37 @@
+"""ShareGroupDescribe (key 77), version 1: forwarded to the coordinator."""
+
+from __future__ import annotations
+
+from kshare_core.errors import KafkaError
+from kshare_gateway.groups.descriptions import assignment, describe_groups, refused_groups
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import SHARE_GROUP_DESCRIBE
+from kshare_wire.messages import Body, Message
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    return await describe_groups(
+        context,
+        request,
+        SHARE_GROUP_DESCRIBE,
+        request_of=coordinator_pb2.ShareGroupDescribeRequest,
+        described_group=coordinator_pb2.ShareGroupDescribeResponse.DescribedGroup,
+        member=_member,
+    )
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return refused_groups(request, error)
+
+
+def _member(member: coordinator_pb2.ShareGroupDescribeResponse.Member) -> Body:
+    return {
+        "member_id": member.member_id,
+        "rack_id": member.rack_id or None,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": list(member.subscribed_topic_names),
+        "assignment": assignment(member.assignment),
+    }

@@ -1,0 +1,1 @@
+"""The inter-broker APIs of share-group state, keys 83 to 87."""

@@ -1,0 +1,49 @@
+"""ReadShareGroupState (key 84), version 0; see `state.requests`.
+
+A leader epoch of -1 only reads. A larger one than the stored fences the leaders before, so clients must not invent one.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import KafkaError
+from kshare_core.identifiers import SharePartitionKey
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.state.requests import StateRequest, ask_share_coordinators, refuse_all
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.methods import READ_SHARE_GROUP_STATE
+from kshare_wire.messages import Body, Message
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    return await ask_share_coordinators(context, request, _REQUEST)
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return refuse_all(request, error)
+
+
+def _partition(key: SharePartitionKey, entry: Message) -> messages.ReadShareGroupStateRequest.SharePartition:
+    return messages.ReadShareGroupStateRequest.SharePartition(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        leader_epoch=entry.leader_epoch,
+    )
+
+
+def _result(result: messages.ReadShareGroupStateResponse.Result) -> Body:
+    return {
+        "state_epoch": result.state_epoch,
+        "start_offset": result.start_offset,
+        "state_batches": [
+            {
+                "first_offset": batch.first_offset,
+                "last_offset": batch.last_offset,
+                "delivery_state": batch.delivery_state,
+                "delivery_count": batch.delivery_count,
+            }
+            for batch in result.state_batches
+        ],
+    }
+
+
+_REQUEST = StateRequest(READ_SHARE_GROUP_STATE, _partition, _result)

@@ -1,0 +1,30 @@
+"""AddOffsetsToTxn (key 25), versions 0 to 4: forwarded to the coordinator.
+
+Clients know PRODUCER_FENCED from version 2 on.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import ADD_OFFSETS_TO_TXN
+from kshare_wire.messages import Body, Message
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.AddOffsetsToTxnRequest(
+        transactional_id=request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        group_id=request.group_id,
+    )
+    answer = await ask_coordinator(context, ADD_OFFSETS_TO_TXN, wanted)
+    return {"error_code": fencing_code(answer.error_code, context.version, FIRST_VERSION_WITH_PRODUCER_FENCED)}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code}

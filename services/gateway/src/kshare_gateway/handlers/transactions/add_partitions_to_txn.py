@@ -1,0 +1,93 @@
+"""AddPartitionsToTxn (key 24), versions 0 to 5: forwarded to the coordinator.
+
+Up to version 3 a request has one transaction, as producers send it. From version 4 on it has many, as brokers send it
+(KIP-890); each may only ask whether its partitions are in the transaction. Clients know PRODUCER_FENCED from version 2
+on. If a request fails as a whole, old versions report the error in every partition, new ones once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import ADD_PARTITIONS_TO_TXN
+from kshare_wire.messages import Body, Message
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_BATCHED_VERSION = 4
+
+Transaction = coordinator_pb2.AddPartitionsToTxnRequest.Transaction
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    is_batched = context.version >= FIRST_BATCHED_VERSION
+    transactions = _batched(request) if is_batched else [_single(request)]
+    wanted = coordinator_pb2.AddPartitionsToTxnRequest(transactions=transactions)
+    answer = await ask_coordinator(context, ADD_PARTITIONS_TO_TXN, wanted)
+    if answer.error_code:
+        raise KafkaError(ErrorCode(answer.error_code), "The coordinator could not add the partitions")
+    results = [
+        {
+            "transactional_id": result.transactional_id,
+            "topic_results": _topic_results(
+                [
+                    (entry.topic_name, entry.partition, _code(entry.error_code, context.version))
+                    for entry in result.partitions
+                ]
+            ),
+        }
+        for result in answer.results
+    ]
+    if is_batched:
+        return {"results_by_transaction": results}
+    return {"results_by_topic_v3_and_below": results[0]["topic_results"]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    if context.version >= FIRST_BATCHED_VERSION:
+        return {"error_code": error.code, "results_by_transaction": []}
+    refused = [
+        (topic.name, partition, error.code) for topic in request.v3_and_below_topics for partition in topic.partitions
+    ]
+    return {"results_by_topic_v3_and_below": _topic_results(refused)}
+
+
+def _code(code: int, version: int) -> int:
+    return fencing_code(code, version, FIRST_VERSION_WITH_PRODUCER_FENCED)
+
+
+def _topic_results(entries: Iterable[tuple[str, int, int]]) -> list[Body]:
+    """Groups triples of topic name, partition and error code by topic."""
+    topics: dict[str, list[Body]] = {}
+    for name, partition, code in entries:
+        topics.setdefault(name, []).append({"partition_index": partition, "partition_error_code": code})
+    return [{"name": name, "results_by_partition": partitions} for name, partitions in topics.items()]
+
+
+def _single(request: Message) -> Transaction:
+    return Transaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=_topics(request.v3_and_below_topics),
+    )
+
+
+def _batched(request: Message) -> list[Transaction]:
+    return [
+        Transaction(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            verify_only=transaction.verify_only,
+            topics=_topics(transaction.topics),
+        )
+        for transaction in request.transactions
+    ]
+
+
+def _topics(topics: list[Message]) -> list[coordinator_pb2.NamedPartitions]:
+    return [coordinator_pb2.NamedPartitions(topic_name=topic.name, partitions=topic.partitions) for topic in topics]

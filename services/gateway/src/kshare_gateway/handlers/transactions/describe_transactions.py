@@ -1,0 +1,37 @@
+"""DescribeTransactions (key 65), version 0: forwarded to the coordinator."""
+
+from __future__ import annotations
+
+from kshare_core.errors import KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.transactions.coordinator_calls import ask_coordinator
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import DESCRIBE_TRANSACTIONS
+from kshare_wire.messages import Body, Message
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.DescribeTransactionsRequest(transactional_ids=request.transactional_ids)
+    answer = await ask_coordinator(context, DESCRIBE_TRANSACTIONS, wanted)
+    return {"transaction_states": [_described(state) for state in answer.transaction_states]}
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    refused = [
+        {"error_code": error.code, "transactional_id": transactional_id, "transaction_start_time_ms": 0}
+        for transactional_id in request.transactional_ids
+    ]
+    return {"transaction_states": refused}
+
+
+def _described(state: coordinator_pb2.DescribeTransactionsResponse.TransactionState) -> Body:
+    return {
+        "error_code": state.error_code,
+        "transactional_id": state.transactional_id,
+        "transaction_state": state.transaction_state,
+        "transaction_timeout_ms": state.transaction_timeout_ms,
+        "transaction_start_time_ms": state.transaction_start_time_ms,
+        "producer_id": state.producer_id,
+        "producer_epoch": state.producer_epoch,
+        "topics": [{"topic": topic.topic_name, "partitions": list(topic.partitions)} for topic in state.topics],
+    }

@@ -1,0 +1,39 @@
+"""ListTransactions (key 66), versions 0 to 2: forwarded to the coordinator, which has all transactions.
+
+Version 1 filters by how long a transaction is open, version 2 by a pattern of transactional ids.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import KafkaError
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import LIST_TRANSACTIONS
+from kshare_wire.messages import Body, Message
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.ListTransactionsRequest(
+        state_filters=request.state_filters,
+        producer_id_filters=request.producer_id_filters,
+        duration_filter_ms=request.duration_filter,
+        transactional_id_pattern=request.transactional_id_pattern or "",
+    )
+    answer = await ask_any_coordinator(context, LIST_TRANSACTIONS, wanted)
+    return {
+        "error_code": answer.error_code,
+        "unknown_state_filters": list(answer.unknown_state_filters),
+        "transaction_states": [
+            {
+                "transactional_id": state.transactional_id,
+                "producer_id": state.producer_id,
+                "transaction_state": state.transaction_state,
+            }
+            for state in answer.transaction_states
+        ],
+    }
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return {"error_code": error.code}

@@ -1,0 +1,43 @@
+"""TxnOffsetCommit (key 28), versions 0 to 5: forwarded to the coordinator.
+
+From version 5 on this request adds the offsets to the transaction; before, AddOffsetsToTxn must have done so. Clients
+know TRANSACTION_ABORTABLE from version 4 on (KIP-890); older ones get INVALID_TXN_STATE.
+"""
+
+from __future__ import annotations
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.handlers.offsets.offset_commit import committed_offsets, results_body
+from kshare_gateway.request_context import RequestContext
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.methods import TXN_OFFSET_COMMIT
+from kshare_wire.messages import Body, Message
+
+FIRST_VERSION_THAT_ADDS = 5
+FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 4
+
+
+async def handle(context: RequestContext, request: Message) -> Body:
+    wanted = coordinator_pb2.TxnOffsetCommitRequest(
+        transactional_id=request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id or "",
+        add_to_transaction=context.version >= FIRST_VERSION_THAT_ADDS,
+        offsets=committed_offsets(request),
+    )
+    answer = await context.gateway.call_group_coordinator(request.group_id, TXN_OFFSET_COMMIT, wanted)
+    return results_body(request, [_code(context, result.error_code) for result in answer.results])
+
+
+def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+    return results_body(request, [error.code] * sum(len(topic.partitions) for topic in request.topics))
+
+
+def _code(context: RequestContext, code: int) -> int:
+    if code == ErrorCode.TRANSACTION_ABORTABLE and context.version < FIRST_VERSION_WITH_TRANSACTION_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return code

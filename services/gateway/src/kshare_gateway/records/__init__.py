@@ -1,0 +1,1 @@
+"""Records between clients and leaders: the batch cache, read-ahead, and retries of requests."""

@@ -1,0 +1,41 @@
+"""Helpers of DeleteRecords and ListOffsets: topics by name, with partitions whose leaders are asked.
+
+Requests wait for partitions in a reassignment (`kshare_gateway.records.reassignment`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+from kshare_core.identifiers import TopicPartition
+from kshare_gateway.request_context import RequestContext
+from kshare_wire.messages import Body, Message
+
+Results = dict[tuple[str, int], Body]
+"""Each partition's response, by topic name and partition index."""
+
+Ask = Callable[[RequestContext, Message], Awaitable[tuple[Results, Mapping[TopicPartition, int]]]]
+"""Asks the leaders once; returns the responses, and the error codes of the partitions that leaders were asked for."""
+
+
+async def ask_until_served(context: RequestContext, request: Message, ask: Ask) -> Results:
+    """Each partition's response; leaders are asked again for partitions that were in a reassignment."""
+    patience = context.gateway.moving.begin()
+    known = context.gateway.view.topics_by_name
+    keys = [
+        TopicPartition(known[name].topic_id, entry.partition_index)
+        for name, entry in partitions_of(request)
+        if name in known
+    ]
+    while True:
+        await patience.until_served(keys)
+        results, codes = await ask(context, request)
+        if not await patience.should_ask_again(codes):
+            return results
+
+
+def partitions_of(request: Message) -> Iterator[tuple[str, Message]]:
+    """Each partition's entry with its topic's name, in the request's order."""
+    for topic in request.topics:
+        for entry in topic.partitions:
+            yield topic.name, entry

@@ -1,0 +1,1 @@
+"""Authorized operations, as clients ask for them."""

@@ -1,0 +1,1 @@
+"""Share sessions, and ShareFetch and ShareAcknowledge across leaders."""

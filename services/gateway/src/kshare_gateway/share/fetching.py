@@ -1,0 +1,579 @@
+"""ShareFetch and ShareAcknowledge calls to the leaders, for the share sessions of one gateway.
+
+With one leader, the request waits at that leader. With several, only records that will be delivered may be acquired,
+because every acquisition counts as a delivery. So the gateway first asks the leaders one after the other without
+waiting, until one returns records. If none does, all leaders are asked to wait, and the first response with records is
+delivered. Later responses of the other leaders are kept for the session's next ShareFetch; until then these leaders are
+not asked again. The acquisition locks of kept records are already running: the client is told the remaining lock time,
+and records with too little of it are released.
+
+Acknowledgements are sent first, to all leaders at once, and their results are in the response whatever the fetch
+returns. An acknowledgement may arrive after its record's lock expired. It must not apply to a newer acquisition that
+the member has not seen: it would succeed, and the record would be delivered afterwards. So fetches are numbered, and
+each acknowledgement carries the number up to which responses of its leader were delivered. The leader rejects it for
+records that were acquired later. Of each leader, at most one response of a session is undelivered: in flight, waiting
+at the leader, or kept.
+
+The end of a session (final epoch, lost connection, replacement by another connection) releases the member's records at
+every leader that the session used. Calls in flight are not cancelled then, as the leader could not be told. Records
+that they still return are released one by one on arrival, by acknowledgements of type RELEASE, so that a newer session
+of the same member loses nothing. Acquisitions of a call whose response was lost are reverted. `releases` does
+both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_core.states import AcknowledgeType
+from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
+from kshare_gateway.records.batch_cache import CachedBatch
+from kshare_gateway.records.read_ahead import ReadAhead
+from kshare_gateway.share.releases import SessionReleases
+from kshare_gateway.share.sessions import ShareSession
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.network import CallFailed
+from kshare_wire.messages import Buffer
+
+Acknowledgements = Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]]
+AcquiredRecords = leader_pb2.ShareFetchResponse.AcquiredRecords
+
+UNAVAILABLE_PAUSE_MS = 200
+"""An unavailable leader is reported after this time (or the request's wait), to keep clients from a tight retry loop.
+"""
+LAST_WORDS_MS = 500
+"""How long, after the request's wait, a session's first response is held for leaders whose wait is over as well."""
+KEPT_LOCK_SHARE_MIN = 0.5
+"""Kept records are delivered only while at least this fraction of their lock is left; others are released."""
+_RELEASE = bytes([AcknowledgeType.RELEASE])
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchTerms:
+    """The parameters of a ShareFetch request."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    share_acquire_mode: int
+    is_renew_ack: bool
+
+
+@dataclass(slots=True)
+class PartitionAnswer:
+    """One partition's entry in the response; `records` are whole batches in order."""
+
+    key: TopicPartition
+    error_code: int = 0
+    error_message: str | None = None
+    acknowledge_error_code: int = 0
+    acknowledge_error_message: str | None = None
+    acquired: Sequence[AcquiredRecords] = ()
+    records: list[Buffer] = field(default_factory=list)
+    is_acknowledged: bool = False
+    is_acquirable: bool = False
+    """The leader looked for records."""
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.acquired or self.error_code or self.is_acknowledged)
+
+
+@dataclass(slots=True)
+class LeaderAnswer:
+    """One leader's response. `unavailable`: the call failed, and the partitions have the error.
+
+    `lock_timeout_ms` is how long the locks of its records last, from the time of delivery.
+    """
+
+    address: str
+    partitions: list[PartitionAnswer]
+    lock_timeout_ms: int = 0
+    unavailable: bool = False
+    fetch_number: int = 0
+    """Number of the fetch that it answers; acknowledgements have none."""
+    arrived_at: float = 0.0
+    """The event loop's time in seconds."""
+
+    @property
+    def has_records(self) -> bool:
+        return any(partition.acquired for partition in self.partitions)
+
+    @property
+    def has_errors(self) -> bool:
+        return any(partition.error_code for partition in self.partitions)
+
+
+@dataclass(slots=True)
+class _SessionCalls:
+    """The leaders that a session has used, its kept responses, and its calls that still wait at leaders.
+
+    `undelivered`: for each leader address, the number of the fetch whose response is in flight or kept.
+    """
+
+    addresses: dict[str, None] = field(default_factory=dict)
+    kept: deque[LeaderAnswer] = field(default_factory=deque)
+    waiting: dict[str, asyncio.Task[LeaderAnswer]] = field(default_factory=dict)
+    undelivered: dict[str, int] = field(default_factory=dict)
+    last_fetch_number: int = 0
+
+    def settled(self, answer: LeaderAnswer) -> None:
+        """Notes that the response is delivered before any later acknowledgement, or never."""
+        if answer.fetch_number and self.undelivered.get(answer.address) == answer.fetch_number:
+            del self.undelivered[answer.address]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Partitions by the address of their leader, and the responses of partitions without a leader."""
+
+    fetch: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    acknowledge: dict[str, dict[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]]] = field(
+        default_factory=dict
+    )
+    failed: list[PartitionAnswer] = field(default_factory=list)
+
+
+class ShareFetcher:
+    """Share fetches and acknowledgements of all sessions of one gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._read_ahead = ReadAhead(gateway)
+        self._releases = SessionReleases(gateway)
+        self._calls: dict[ShareSession, _SessionCalls] = {}
+        self._last_fetch_number = 0
+
+    async def fetch(
+        self,
+        session: ShareSession,
+        terms: FetchTerms,
+        fetched: Sequence[TopicPartition],
+        acknowledgements: Acknowledgements,
+        *,
+        is_first: bool = False,
+    ) -> list[LeaderAnswer]:
+        """The responses of all leaders involved; a partition may be in two, once acknowledged, once fetched.
+
+        `is_first`: the response opens the session, so it has the final state of each partition at its leader.
+        """
+        if not self._gateway.moving.is_calm:
+            await self._gateway.moving.begin().until_served((*fetched, *acknowledgements))
+        if not self._gateway.sessions.is_current(session):
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session ended before its fetch began")
+        plan = self._plan(fetched, acknowledgements)
+        calls = self._calls.setdefault(session, _SessionCalls())
+        terms.max_wait_ms = bounded_wait_ms(terms.max_wait_ms)
+        addresses = {**dict.fromkeys(plan.fetch), **dict.fromkeys(plan.acknowledge)}
+        calls.addresses.update(addresses)
+        answers: list[LeaderAnswer] = []
+        if plan.failed:
+            answers.append(LeaderAnswer("", plan.failed))
+        if len(addresses) == 1 and not calls.kept and not calls.waiting:
+            (address,) = addresses
+            wait_ms = 0 if plan.failed else terms.max_wait_ms
+            acknowledged = plan.acknowledge.get(address, {})
+            answers.append(
+                await self._call(session, address, plan.fetch.get(address, ()), acknowledged, terms, wait_ms)
+            )
+        elif addresses or calls.kept or calls.waiting:
+            works = self._fetch_at_several(session, calls, plan, terms, wait=not plan.failed, is_first=is_first)
+            answers.extend(await works)
+        await self._pause_if_nothing_else(answers, terms)
+        for answer in answers:
+            calls.settled(answer)
+        if not self._gateway.sessions.is_current(session):
+            self._give_back(session, answers, lambda key: True)
+        else:
+            self._give_back(session, answers, lambda key: key not in session.partitions)
+        return answers
+
+    async def acknowledge(
+        self, session: ShareSession, acknowledgements: Acknowledgements, *, is_renew_ack: bool
+    ) -> list[LeaderAnswer]:
+        """The results of acknowledgements alone, from all leaders involved."""
+        if not self._gateway.moving.is_calm:
+            await self._gateway.moving.begin().until_served(acknowledgements)
+        plan = self._plan((), acknowledgements)
+        works = [
+            self._acknowledge(session, address, partitions, is_renew_ack=is_renew_ack)
+            for address, partitions in plan.acknowledge.items()
+        ]
+        answers = [await works[0]] if len(works) == 1 else list(await asyncio.gather(*works))
+        if plan.failed:
+            answers.append(LeaderAnswer("", plan.failed))
+        return answers
+
+    async def release(self, session: ShareSession) -> None:
+        """Ends a session at its leaders; the session was already removed from the table."""
+        calls = self._calls.pop(session, None)
+        if calls is None:
+            return
+        for task in calls.waiting.values():
+            task.add_done_callback(lambda done: self._give_back_late(session, done))
+        last = calls.last_fetch_number
+        await asyncio.gather(*(self._releases.end_session(session.key, address, last) for address in calls.addresses))
+
+    def inherit(self, old: ShareSession, new: ShareSession) -> None:
+        """Passes the replaced session's leader state to the new session of the same member and connection."""
+        calls = self._calls.pop(old, None)
+        if calls is not None:
+            self._calls[new] = calls
+
+    def _plan(self, fetched: Sequence[TopicPartition], acknowledgements: Acknowledgements) -> _Plan:
+        plan = _Plan()
+        leader_of = self._gateway.leader_of
+        failed: dict[TopicPartition, PartitionAnswer] = {}
+        for key in fetched:
+            address, code = leader_of(key)
+            if code:
+                failed[key] = PartitionAnswer(key, error_code=code)
+            else:
+                plan.fetch.setdefault(address, []).append(key)
+        for key, batches in acknowledgements.items():
+            address, code = leader_of(key)
+            if code:
+                answer = failed.setdefault(key, PartitionAnswer(key))
+                answer.acknowledge_error_code, answer.is_acknowledged = code, True
+            else:
+                plan.acknowledge.setdefault(address, {})[key] = batches
+        plan.failed = list(failed.values())
+        return plan
+
+    # Several leaders
+
+    async def _fetch_at_several(
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        plan: _Plan,
+        terms: FetchTerms,
+        *,
+        wait: bool,
+        is_first: bool,
+    ) -> list[LeaderAnswer]:
+        acknowledging = [
+            asyncio.ensure_future(self._acknowledge(session, address, batches, is_renew_ack=terms.is_renew_ack))
+            for address, batches in plan.acknowledge.items()
+        ]
+        # Acknowledgements go first on each leader's stream: a late ACCEPT must not meet the record's next acquisition.
+        await asyncio.sleep(0)
+        answers: list[LeaderAnswer] = []
+        if not terms.is_renew_ack:
+            answers = await self._first_records(session, calls, plan.fetch, terms, wait=wait, is_first=is_first)
+        return [*answers, *(await asyncio.gather(*acknowledging))]
+
+    async def _first_records(
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        fetch: Mapping[str, Sequence[TopicPartition]],
+        terms: FetchTerms,
+        *,
+        wait: bool,
+        is_first: bool,
+    ) -> list[LeaderAnswer]:
+        if (kept := self._next_kept(session, calls)) is not None:
+            return [kept]
+        answers: list[LeaderAnswer] = []
+        deadline = asyncio.get_running_loop().time() + terms.max_wait_ms / 1000
+        for address, keys in fetch.items():
+            if address in calls.waiting:
+                continue
+            answer = await self._call(session, address, keys, {}, terms, 0)
+            answers.append(answer)
+            if answer.has_records:
+                return answers
+        if wait and not any(answer.has_errors for answer in answers):
+            answers.extend(await self._first_awake(session, calls, fetch, terms, deadline))
+            if is_first and calls.waiting and not any(answer.has_records for answer in answers):
+                answers.extend(await self._last_words(session, calls))
+        return answers
+
+    async def _last_words(self, session: ShareSession, calls: _SessionCalls) -> list[LeaderAnswer]:
+        """Responses of leaders whose wait is over as well: a share-partition that was loading before may be ready."""
+        tasks = list(calls.waiting.values())
+        await asyncio.wait(tasks, timeout=LAST_WORDS_MS / 1000)
+        quiet = [
+            answer for task in tasks if task.done() and not ((answer := task.result()).has_records or answer.has_errors)
+        ]
+        kept = self._next_kept(session, calls)
+        return quiet if kept is None else [*quiet, kept]
+
+    async def _first_awake(
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        fetch: Mapping[str, Sequence[TopicPartition]],
+        terms: FetchTerms,
+        deadline: float,
+    ) -> list[LeaderAnswer]:
+        loop = asyncio.get_running_loop()
+        while self._gateway.sessions.is_current(session):
+            remaining_ms = round((deadline - loop.time()) * 1000)
+            if remaining_ms <= 0:
+                break
+            for address, keys in fetch.items():
+                if address not in calls.waiting:
+                    work = self._call(session, address, keys, {}, terms, remaining_ms)
+                    calls.waiting[address] = self._gateway.spawn(work, "share-fetch")
+            if not calls.waiting:
+                break
+            await asyncio.wait(calls.waiting.values(), timeout=remaining_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+            if (kept := self._next_kept(session, calls)) is not None:
+                return [kept]
+        return []
+
+    def _next_kept(self, session: ShareSession, calls: _SessionCalls) -> LeaderAnswer | None:
+        """The first kept response with enough lock time left; the records of those before it are released."""
+        _harvest(calls)
+        now = asyncio.get_running_loop().time()
+        while calls.kept:
+            answer = calls.kept.popleft()
+            lock_left_ms = answer.lock_timeout_ms - round((now - answer.arrived_at) * 1000)
+            if not answer.has_records:
+                return answer
+            if lock_left_ms >= answer.lock_timeout_ms * KEPT_LOCK_SHARE_MIN:
+                answer.lock_timeout_ms = lock_left_ms
+                return answer
+            calls.settled(answer)
+            self._give_back(session, [answer], lambda key: True)
+        return None
+
+    # One leader
+
+    async def _call(
+        self,
+        session: ShareSession,
+        address: str,
+        fetched: Sequence[TopicPartition],
+        acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+        terms: FetchTerms,
+        wait_ms: int,
+    ) -> LeaderAnswer:
+        gateway = self._gateway
+        delivered_fetch_number = self._delivered_fetch_number(session, address)
+        request = leader_pb2.ShareFetchRequest(
+            owner=gateway.session_owner(*session.key),
+            max_wait_ms=wait_ms,
+            min_bytes=terms.min_bytes,
+            max_bytes=terms.max_bytes,
+            max_records=terms.max_records,
+            batch_size=terms.batch_size,
+            share_acquire_mode=terms.share_acquire_mode,
+            is_renew_ack=terms.is_renew_ack,
+            fetch_number=self._number_fetch(session, address),
+            delivered_fetch_number=delivered_fetch_number,
+        )
+        cache = gateway.cache
+        for key in fetched:
+            partition = request.partitions.add(topic_id=key.topic_id, partition=key.partition, fetch=True)
+            for run in cache.pin(key):
+                partition.cached.add(
+                    first_offset=run.first_offset, last_offset=run.last_offset, leader_epoch=run.leader_epoch
+                )
+            if key in acknowledged:
+                partition.acknowledgement_batches.extend(acknowledged[key])
+        only_acknowledged = [key for key in acknowledged if key not in fetched] if acknowledged else ()
+        for key in only_acknowledged:
+            request.partitions.add(
+                topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=acknowledged[key]
+            )
+        try:
+            answer, payload = await gateway.call_leader(address, SHARE_FETCH, request, wait_ms=wait_ms)
+            return self._read(session, address, request.fetch_number, answer, payload, acknowledged)
+        except CallFailed as failure:
+            log.warning("ShareFetch at leader %s failed: %s", address, failure)
+            self._releases.take_back(session.key, address, request.fetch_number)
+            return LeaderAnswer(
+                address,
+                _unavailable([*fetched, *only_acknowledged], fetched, acknowledged),
+                unavailable=True,
+                fetch_number=request.fetch_number,
+            )
+        finally:
+            for key in fetched:
+                cache.unpin(key)
+
+    def _number_fetch(self, session: ShareSession, address: str) -> int:
+        self._last_fetch_number += 1
+        if (calls := self._calls.get(session)) is not None:
+            calls.undelivered[address] = calls.last_fetch_number = self._last_fetch_number
+        return self._last_fetch_number
+
+    def _delivered_fetch_number(self, session: ShareSession, address: str) -> int:
+        """The highest fetch number that acknowledgements to a leader may refer to; later responses are undelivered."""
+        calls = self._calls.get(session)
+        undelivered = None if calls is None else calls.undelivered.get(address)
+        return self._last_fetch_number if undelivered is None else undelivered - 1
+
+    def _read(
+        self,
+        session: ShareSession,
+        address: str,
+        fetch_number: int,
+        answer: leader_pb2.ShareFetchResponse,
+        payload: memoryview,
+        acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+    ) -> LeaderAnswer:
+        partitions: list[PartitionAnswer] = []
+        position = 0
+        for entry in answer.partitions:
+            key = TopicPartition(entry.topic_id, entry.partition)
+            result = PartitionAnswer(
+                key,
+                entry.error_code,
+                entry.error_message or None,
+                entry.acknowledge_error_code,
+                entry.acknowledge_error_message or None,
+                entry.acquired_records,
+                is_acknowledged=key in acknowledged,
+                is_acquirable=entry.is_acquirable,
+            )
+            partitions.append(result)
+            position = self._read_batches(result, entry, payload, position)
+            if len(result.records) != len(entry.batches):
+                log.error("partition %d at leader %s: it left out a batch that is not cached", key.partition, address)
+                self._release_records(session, address, fetch_number, [result])
+                result.error_code, result.acquired, result.records = ErrorCode.UNKNOWN_SERVER_ERROR, (), []
+                continue
+            self._read_ahead.after_answer(key, address, entry, sum(map(len, result.records)))
+        now = asyncio.get_running_loop().time()
+        return LeaderAnswer(
+            address,
+            partitions,
+            answer.acquisition_lock_timeout_ms,
+            fetch_number=fetch_number,
+            arrived_at=now,
+        )
+
+    def _read_batches(
+        self,
+        result: PartitionAnswer,
+        entry: leader_pb2.ShareFetchResponse.Partition,
+        payload: memoryview,
+        position: int,
+    ) -> int:
+        """Collects the partition's batches from payload and cache; returns where the next one's payload begins."""
+        cache, measures, records = self._gateway.cache, self._gateway.measures, result.records
+        start = position
+        for batch in entry.batches:
+            if batch.inline:
+                stop = position + batch.length
+                data = payload[position:stop]
+                position = stop
+                cache.put(result.key, CachedBatch(batch.base_offset, batch.last_offset, data))
+                records.append(data)
+            elif (cached := cache.get(result.key, batch.base_offset, batch.leader_epoch)) is not None:
+                records.append(cached.data)
+                measures.cache_hit_bytes += len(cached.data)
+        measures.cache_miss_bytes += position - start
+        return position
+
+    async def _acknowledge(
+        self,
+        session: ShareSession,
+        address: str,
+        partitions: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+        *,
+        is_renew_ack: bool,
+        delivered_fetch_number: int | None = None,
+    ) -> LeaderAnswer:
+        if delivered_fetch_number is None:
+            delivered_fetch_number = self._delivered_fetch_number(session, address)
+        request = leader_pb2.ShareAcknowledgeRequest(
+            owner=self._gateway.session_owner(*session.key),
+            is_renew_ack=is_renew_ack,
+            delivered_fetch_number=delivered_fetch_number,
+        )
+        for key, batches in partitions.items():
+            request.partitions.add(topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=batches)
+        try:
+            answer, _ = await self._gateway.call_leader(address, SHARE_ACKNOWLEDGE, request)
+        except CallFailed as failure:
+            log.warning("ShareAcknowledge at leader %s failed: %s", address, failure)
+            return LeaderAnswer(address, _unavailable(list(partitions), (), partitions), unavailable=True)
+        results = [
+            PartitionAnswer(
+                TopicPartition(entry.topic_id, entry.partition),
+                acknowledge_error_code=entry.error_code,
+                acknowledge_error_message=entry.error_message or None,
+                is_acknowledged=True,
+            )
+            for entry in answer.partitions
+        ]
+        return LeaderAnswer(address, results, answer.acquisition_lock_timeout_ms)
+
+    # Undeliverable records
+
+    def _give_back(
+        self, session: ShareSession, answers: Sequence[LeaderAnswer], unwanted: Callable[[TopicPartition], bool]
+    ) -> None:
+        """Removes records of unwanted partitions from the responses and releases them."""
+        for answer in answers:
+            dropped = [part for part in answer.partitions if part.acquired and unwanted(part.key)]
+            if dropped:
+                self._release_records(session, answer.address, answer.fetch_number, dropped)
+                for partition in dropped:
+                    partition.acquired, partition.records = (), []
+
+    def _give_back_late(self, session: ShareSession, task: asyncio.Task[LeaderAnswer]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._give_back(session, [task.result()], lambda key: True)
+
+    def _release_records(
+        self, session: ShareSession, address: str, fetch_number: int, partitions: Sequence[PartitionAnswer]
+    ) -> None:
+        batches = {
+            partition.key: [
+                leader_pb2.AcknowledgementBatch(
+                    first_offset=run.first_offset, last_offset=run.last_offset, acknowledge_types=_RELEASE
+                )
+                for run in partition.acquired
+            ]
+            for partition in partitions
+        }
+        self._gateway.spawn(
+            self._acknowledge(session, address, batches, is_renew_ack=False, delivered_fetch_number=fetch_number),
+            "release of undelivered records",
+        )
+
+    async def _pause_if_nothing_else(self, answers: Sequence[LeaderAnswer], terms: FetchTerms) -> None:
+        if any(answer.unavailable for answer in answers) and not any(answer.has_records for answer in answers):
+            await asyncio.sleep(min(UNAVAILABLE_PAUSE_MS, terms.max_wait_ms) / 1000)
+
+
+def _harvest(calls: _SessionCalls) -> None:
+    """Keeps responses of finished waiting calls that have records or errors; the others are dropped."""
+    for address in [address for address, task in calls.waiting.items() if task.done()]:
+        answer = calls.waiting.pop(address).result()
+        if answer.has_records or answer.has_errors:
+            calls.kept.append(answer)
+        else:
+            calls.settled(answer)
+
+
+def _unavailable(
+    keys: Sequence[TopicPartition],
+    fetched: Sequence[TopicPartition],
+    acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+) -> list[PartitionAnswer]:
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    wanted = dict.fromkeys(fetched)
+    return [
+        PartitionAnswer(
+            key,
+            error_code=code if key in wanted else ErrorCode.NONE,
+            acknowledge_error_code=code if key in acknowledged else ErrorCode.NONE,
+            is_acknowledged=key in acknowledged,
+        )
+        for key in keys
+    ]

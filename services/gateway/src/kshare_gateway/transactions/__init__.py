@@ -1,0 +1,1 @@
+"""Calls to the coordinator of a transactional id."""
