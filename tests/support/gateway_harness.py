@@ -23,6 +23,7 @@ from kio.serial._introspect import classify_field, is_optional
 
 from kshare_core.configs import Configs, process_configs
 from kshare_gateway.connections.connection import ClientConnection
+from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc import methods
@@ -31,7 +32,7 @@ from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Service
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_servicekit.memory_limit import queued_bytes
-from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey
+from kshare_wire.api_versions import ApiKey
 from kshare_wire.messages import is_flexible
 
 COORDINATOR = "coordinator:1"
@@ -45,7 +46,7 @@ Answer = Callable[[Any, memoryview], Any]
 
 
 def versions_of(api_key: ApiKey) -> range:
-    versions = SUPPORTED_VERSIONS[api_key]
+    versions = SERVED_APIS[api_key].versions
     return range(versions.minimum, versions.maximum + 1)
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from kshare_core.configs import TOPIC_CONFIGS
 from kshare_core.errors import ErrorCode
+from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.handlers.admin.describe_configs import NO_EFFECT
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_wire.api_versions import SUPPORTED_VERSIONS, ApiKey
+from kshare_wire.api_versions import ApiKey
 from support.gateway_harness import (
     MEMBER,
     OTHER_TOPIC_ID,
@@ -31,8 +32,8 @@ def test_api_versions(version: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:
         answer = await harness.client().ask(ApiKey.API_VERSIONS, version)
         listed = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
-        served = {int(key): tuple(versions) for key, versions in SUPPORTED_VERSIONS.items()}
-        assert listed == {**served, ApiKey.PRODUCE: (0, SUPPORTED_VERSIONS[ApiKey.PRODUCE].maximum)}
+        served = {int(key): tuple(api.versions) for key, api in SERVED_APIS.items()}
+        assert listed == {**served, ApiKey.PRODUCE: (0, SERVED_APIS[ApiKey.PRODUCE].versions.maximum)}
         if version >= 3:
             least = 0 if version >= 4 else 1
             supported = {entry.name: (entry.min_version, entry.max_version) for entry in answer.supported_features}

@@ -11,9 +11,9 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.work_slices import SLICE_ELEMENTS, ElementCount, WorkSlices
-from kshare_gateway.connections.request_elements import WORKED_ON_IN_SLICES, element_count
+from kshare_gateway.connections.request_elements import element_count
 from kshare_gateway.connections.request_parts import is_splittable, parts_of, repeated_together
-from kshare_gateway.dispatch import HANDLERS
+from kshare_gateway.dispatch import SERVED_APIS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.messages import Message
@@ -463,9 +463,9 @@ def test_each_api_is_limited_or_works_in_slices_or_answers_at_once() -> None:
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
     }
-    without_refusal = {key for key, handler in HANDLERS.items() if handler.failed is None}
+    without_refusal = {key for key, served in SERVED_APIS.items() if served.failed is None}
     assert {key for key in without_refusal if not is_splittable(key)} == at_once
-    assert not WORKED_ON_IN_SLICES & at_once
+    assert not any(SERVED_APIS[key].works_in_slices for key in at_once)
 
 
 def test_elements_are_counted_at_every_depth_and_no_further_than_the_limit() -> None:

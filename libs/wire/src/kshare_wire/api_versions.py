@@ -1,9 +1,6 @@
-"""The APIs that kshare serves and their versions: one literal table, used for ApiVersions and for dispatch.
+"""Kafka's API keys, ranges of their versions, and the features that ApiVersions announces.
 
-A range has the versions that clients may use. It never exceeds what kio describes (`tests/unit/wire` compares the two),
-and it includes every version that confluent-kafka 2.16 (librdkafka) and kafka-clients 4.3.1 use. librdkafka needs
-Metadata 12 or more, FindCoordinator 2 or less, CreateTopics 4 or less, Produce 3 or more and Fetch 4 or more before it
-fetches.
+Which versions of an API a gateway serves is said beside the handler (`kshare_gateway.served_apis`).
 """
 
 from __future__ import annotations
@@ -79,79 +76,17 @@ class ApiKey(IntEnum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
 
+    @property
+    def api_name(self) -> str:
+        """Kafka's name of the API: "ShareFetch"."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
 
 class VersionRange(NamedTuple):
     """A range of versions; both ends are included."""
 
     minimum: int
     maximum: int
-
-
-SUPPORTED_VERSIONS: dict[ApiKey, VersionRange] = {
-    ApiKey.PRODUCE: VersionRange(3, 13),
-    ApiKey.FETCH: VersionRange(4, 18),
-    ApiKey.LIST_OFFSETS: VersionRange(1, 11),
-    ApiKey.METADATA: VersionRange(0, 13),
-    ApiKey.OFFSET_COMMIT: VersionRange(2, 10),
-    ApiKey.OFFSET_FETCH: VersionRange(1, 10),
-    ApiKey.FIND_COORDINATOR: VersionRange(0, 6),
-    ApiKey.JOIN_GROUP: VersionRange(0, 9),
-    ApiKey.HEARTBEAT: VersionRange(0, 4),
-    ApiKey.LEAVE_GROUP: VersionRange(0, 5),
-    ApiKey.SYNC_GROUP: VersionRange(0, 5),
-    ApiKey.DESCRIBE_GROUPS: VersionRange(0, 6),
-    ApiKey.LIST_GROUPS: VersionRange(0, 5),
-    ApiKey.API_VERSIONS: VersionRange(0, 4),
-    ApiKey.CREATE_TOPICS: VersionRange(2, 7),
-    ApiKey.DELETE_TOPICS: VersionRange(1, 6),
-    ApiKey.DELETE_RECORDS: VersionRange(0, 2),
-    ApiKey.INIT_PRODUCER_ID: VersionRange(0, 5),
-    ApiKey.ADD_PARTITIONS_TO_TXN: VersionRange(0, 5),
-    ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
-    ApiKey.END_TXN: VersionRange(0, 5),
-    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 5),
-    ApiKey.DESCRIBE_ACLS: VersionRange(1, 3),
-    ApiKey.CREATE_ACLS: VersionRange(1, 3),
-    ApiKey.DELETE_ACLS: VersionRange(1, 3),
-    ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
-    ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: VersionRange(1, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 5),
-    ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
-    ApiKey.CREATE_DELEGATION_TOKEN: VersionRange(1, 3),
-    ApiKey.RENEW_DELEGATION_TOKEN: VersionRange(1, 2),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: VersionRange(1, 2),
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: VersionRange(1, 3),
-    ApiKey.DELETE_GROUPS: VersionRange(0, 2),
-    ApiKey.ELECT_LEADERS: VersionRange(0, 2),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 1),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
-    ApiKey.OFFSET_DELETE: VersionRange(0, 0),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: VersionRange(0, 1),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
-    ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
-    ApiKey.DESCRIBE_PRODUCERS: VersionRange(0, 0),
-    ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
-    ApiKey.LIST_TRANSACTIONS: VersionRange(0, 2),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: VersionRange(0, 1),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
-    ApiKey.LIST_CONFIG_RESOURCES: VersionRange(0, 1),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
-    ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
-    ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
-    ApiKey.SHARE_FETCH: VersionRange(1, 2),
-    ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: VersionRange(0, 0),
-    ApiKey.READ_SHARE_GROUP_STATE: VersionRange(0, 0),
-    ApiKey.WRITE_SHARE_GROUP_STATE: VersionRange(0, 1),
-    ApiKey.DELETE_SHARE_GROUP_STATE: VersionRange(0, 0),
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 1),
-    ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 0),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: VersionRange(0, 1),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
-}
 
 
 class Feature(NamedTuple):
@@ -173,8 +108,3 @@ FEATURES = (
 transactions themselves (KIP-890)."""
 FINALIZED_FEATURES_EPOCH = 1
 """The finalized levels are fixed by the release, so their epoch is too."""
-
-
-def is_supported(api_key: int, version: int) -> bool:
-    versions = SUPPORTED_VERSIONS.get(api_key)  # type: ignore[call-overload]
-    return versions is not None and versions.minimum <= version <= versions.maximum

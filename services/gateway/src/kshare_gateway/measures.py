@@ -150,9 +150,9 @@ class GatewaySource:
     def read(self, readings: Readings) -> None:
         measures, now = self._measures, self._now()
         for (api_key, version), durations in measures.requests.items():
-            readings.add(REQUEST_SECONDS, durations, _api_name(api_key), str(version))
+            readings.add(REQUEST_SECONDS, durations, ApiKey(api_key).api_name, str(version))
         for (api_key, code), count in measures.errors.items():
-            readings.add(ERRORS, count, _api_name(api_key), _error_name(code))
+            readings.add(ERRORS, count, ApiKey(api_key).api_name, _error_name(code))
         readings.add(REQUESTS_UNDER_WAY, now.requests_under_way)
         readings.add(CONNECTIONS, now.connections)
         readings.add(SHARE_SESSIONS, now.share_sessions)
@@ -174,11 +174,6 @@ class GatewaySource:
         readings.add(CACHE_MISS_BYTES, measures.cache_miss_bytes)
         readings.add(READ_AHEAD_BYTES, measures.read_ahead_bytes)
         readings.add(READ_AHEAD_FAILURES, measures.read_ahead_failures)
-
-
-def _api_name(api_key: int) -> str:
-    """Kafka's name of the API: ShareFetch."""
-    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
 
 
 def _error_name(code: int) -> str:

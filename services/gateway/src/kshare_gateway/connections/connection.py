@@ -32,7 +32,7 @@ from kshare_core.prompt_writing import PromptWriter
 from kshare_core.tracing import current_traceparent
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned, WorkSlices
 from kshare_gateway.connections.peer_state import peer_has_gone
-from kshare_gateway.connections.request_elements import is_limited, too_many_elements
+from kshare_gateway.connections.request_elements import too_many_elements
 from kshare_gateway.connections.request_memory import MemoryAccount, RequestMemory, unlimited_memory
 from kshare_gateway.connections.request_parts import (
     JoinedBody,
@@ -42,13 +42,14 @@ from kshare_gateway.connections.request_parts import (
     repeated_together,
 )
 from kshare_gateway.connections.request_traces import RequestTraces
-from kshare_gateway.dispatch import HANDLERS, LONG_ANSWER_APIS, RECORD_BEARING_APIS
+from kshare_gateway.dispatch import SERVED_APIS, is_supported
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.admin.api_versions import unsupported_version_body
 from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_gateway.served_apis import ResponseSize
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
-from kshare_wire.api_versions import ApiKey, is_supported
+from kshare_wire.api_versions import ApiKey
 from kshare_wire.error_codes import error_codes_in_slices
 from kshare_wire.framing import LENGTH_SIZE, FrameReader, RequestHeader, parse_header, peek_request
 from kshare_wire.messages import Body, Buffer, MalformedRequest, Message, decode_request, encode_response, is_flexible
@@ -66,14 +67,11 @@ LONG_REQUESTS_LIMIT = 1
 A decoded element takes half a kilobyte, and almost one kilobyte with its result. Requests that wait for records or for
 other group members count only while they are decoded.
 """
-_RECORDS, _LONG_ANSWER = 1, 2
-"""Lanes: at most one request of each lane is in flight on a connection. Lane 0 has no such limit."""
-_LANES = {
-    **dict.fromkeys(map(int, LONG_ANSWER_APIS), _LONG_ANSWER),
-    **dict.fromkeys(map(int, RECORD_BEARING_APIS), _RECORDS),
-}
+_LANES = {int(api_key): int(served.response) for api_key, served in SERVED_APIS.items()}
+"""Lanes are sizes of responses: at most one request of a lane is in flight on a connection, save in lane 0 (SHORT)."""
+_LONG_ANSWER = int(ResponseSize.LONG)
 
-_HANDLERS = {int(api_key): handler for api_key, handler in HANDLERS.items()}
+_HANDLERS = {int(api_key): served for api_key, served in SERVED_APIS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +329,7 @@ class ClientConnection(asyncio.Protocol):
                 self._close(str(problem))
                 return
             self._serve()
-            is_bounded = is_splittable(header.api_key) or header.api_key in LONG_ANSWER_APIS
+            is_bounded = is_splittable(header.api_key) or _LANES[header.api_key] == _LONG_ANSWER
             if answering is not None and is_bounded:
                 await asyncio.wait([answering])
 
@@ -427,7 +425,7 @@ class ClientConnection(asyncio.Protocol):
         if slot.elements <= SLICE_ELEMENTS:
             return await self._answer(header, context, request)
         if not is_splittable(api_key):
-            if slot.elements <= limit or not is_limited(api_key) or _HANDLERS[api_key].failed is None:
+            if slot.elements <= limit or _HANDLERS[api_key].works_in_slices or _HANDLERS[api_key].failed is None:
                 return await self._answer(header, context, request)
             return await self._refuse(header, context, request, too_many_elements(slot.elements, limit))
         request = await repeated_together(api_key, request, context.count_elements())
@@ -436,7 +434,7 @@ class ClientConnection(asyncio.Protocol):
         for number, (part, elements) in enumerate(parts_of(api_key, request, limit)):
             if number:
                 await self._environment.slices.next_slice(self.is_wanted)
-            if elements > limit and is_limited(api_key):
+            if elements > limit and not _HANDLERS[api_key].works_in_slices:
                 problem = too_many_elements(elements, limit, "An element of the request")
                 body = await self._refuse(header, context, part, problem)
             elif error is None:
@@ -515,7 +513,7 @@ class ClientConnection(asyncio.Protocol):
         slot.is_done = True
         self._lanes_in_use[slot.lane] = False
         account.end_request(slot.request_bytes)
-        if slot.lane == _RECORDS:
+        if slot.lane == ResponseSize.RECORDS:
             account.fetch_was_answered(sum(map(len, buffers)))
         slots = self._slots
         if len(slots) == 1:

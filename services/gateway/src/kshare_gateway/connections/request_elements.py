@@ -3,31 +3,13 @@
 Interdependent elements are processed in one turn of the gateway's loop, and in one turn or command of the role behind
 it. So a request with more elements than the limit is rejected before its handler starts, with INVALID_REQUEST. Two
 kinds of APIs have no such limit: those answered in parts (`request_parts`), where it applies to each part, and those
-whose handlers work in slices. Elements of one byte (acknowledge types) do not count.
+registered with `works_in_slices` (`kshare_gateway.served_apis`). Elements of one byte (acknowledge types) do not count.
 """
 
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_wire.api_versions import ApiKey
 from kshare_wire.messages import Message
-
-WORKED_ON_IN_SLICES = frozenset(
-    {
-        ApiKey.FETCH,
-        ApiKey.METADATA,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        ApiKey.DESCRIBE_LOG_DIRS,
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        ApiKey.OFFSET_FETCH,
-    }
-)
-"""APIs whose handlers divide any number of elements into slices, and into calls of at most SLICE_ELEMENTS."""
-
-
-def is_limited(api_key: int) -> bool:
-    """Whether a request, or each part of a request that is answered in parts, has a limit of elements."""
-    return api_key not in WORKED_ON_IN_SLICES
 
 
 def too_many_elements(elements: int, limit: int, what: str = "The request") -> KafkaError:

@@ -1,35 +1,27 @@
 """Long requests split into parts: handlers, coordinators and leaders get at most SLICE_ELEMENTS elements at once.
 
 Otherwise a request of 200,000 elements would be one loop in the gateway and one command, decided in one turn, at a
-coordinator. Only APIs with independent elements are split. An error of a whole part is reported for the elements of
-that part. A part has more elements only if a single element has them in its own arrays; above
-kshare.request.max.elements such a part is rejected (`request_elements`).
+coordinator. Only APIs with independent elements are split (`ElementArrays` of `kshare_gateway.served_apis`). An error
+of a whole part is reported for the elements of that part. A part has more elements only if a single element has them in
+its own arrays; above kshare.request.max.elements such a part is rejected (`request_elements`).
 
 Where Kafka rejects an element that is named twice, both are put in the same part, and the coordinator detects them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kshare_core.work_slices import SLICE_ELEMENTS, ElementCount
 from kshare_gateway.connections.request_elements import element_count
-from kshare_wire.api_versions import ApiKey
+from kshare_gateway.dispatch import SERVED_APIS
+from kshare_gateway.served_apis import ElementArrays
 from kshare_wire.messages import Body, Message
 
-
-@dataclass(frozen=True, slots=True)
-class _Arrays:
-    """The fields of the elements in the request and of their results in the response; `inner`: in an outer element."""
-
-    outer: tuple[str, ...]
-    """The first field that has elements is used."""
-    results: str
-    inner: str = ""
-    inner_results: str = ""
+_ELEMENTS: dict[int, ElementArrays] = {
+    int(api_key): served.elements for api_key, served in SERVED_APIS.items() if served.elements is not None
+}
 
 
 class Part(NamedTuple):
@@ -39,76 +31,24 @@ class Part(NamedTuple):
     elements: int
 
 
-_BY_PARTITION = _Arrays(("topics",), "topics", "partitions", "partitions")
-_SHARE_STATE = _Arrays(("topics",), "results", "partitions", "partitions")
-_ARRAYS: Mapping[int, _Arrays] = {
-    ApiKey.LIST_OFFSETS: _BY_PARTITION,
-    ApiKey.OFFSET_COMMIT: _BY_PARTITION,
-    ApiKey.TXN_OFFSET_COMMIT: _BY_PARTITION,
-    ApiKey.OFFSET_DELETE: _BY_PARTITION,
-    ApiKey.DELETE_RECORDS: _BY_PARTITION,
-    ApiKey.DESCRIBE_PRODUCERS: _Arrays(("topics",), "topics", "partition_indexes", "partitions"),
-    ApiKey.ELECT_LEADERS: _Arrays(("topic_partitions",), "replica_election_results", "partitions", "partition_result"),
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: _SHARE_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE: _SHARE_STATE,
-    ApiKey.WRITE_SHARE_GROUP_STATE: _SHARE_STATE,
-    ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
-    ApiKey.FIND_COORDINATOR: _Arrays(("coordinator_keys",), "coordinators"),
-    ApiKey.DESCRIBE_GROUPS: _Arrays(("groups",), "groups"),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _Arrays(("group_ids",), "groups"),
-    ApiKey.SHARE_GROUP_DESCRIBE: _Arrays(("group_ids",), "groups"),
-    ApiKey.OFFSET_FETCH: _Arrays(("groups",), "groups"),
-    ApiKey.DESCRIBE_CONFIGS: _Arrays(("resources",), "results"),
-    ApiKey.DESCRIBE_TRANSACTIONS: _Arrays(("transactional_ids",), "transaction_states"),
-    ApiKey.CREATE_TOPICS: _Arrays(("topics",), "topics"),
-    ApiKey.CREATE_PARTITIONS: _Arrays(("topics",), "results"),
-    ApiKey.DELETE_TOPICS: _Arrays(("topics", "topic_names"), "responses"),
-    ApiKey.DELETE_GROUPS: _Arrays(("groups_names",), "results"),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _Arrays(("groups",), "groups"),
-    ApiKey.STREAMS_GROUP_DESCRIBE: _Arrays(("group_ids",), "groups"),
-    ApiKey.ALTER_CONFIGS: _Arrays(("resources",), "responses"),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _Arrays(("resources",), "responses"),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _Arrays(("topics",), "responses", "partitions", "partitions"),
-}
-_REFUSED_ARRAYS: Mapping[int, _Arrays] = {
-    ApiKey.PRODUCE: _Arrays(("topic_data",), "responses", "partition_data", "partition_responses"),
-    ApiKey.ADD_PARTITIONS_TO_TXN: _Arrays(
-        ("v3_and_below_topics",), "results_by_topic_v3_and_below", "partitions", "results_by_partition"
-    ),
-}
-"""APIs whose requests are answered as a whole; a rejection, which names every element, is made in parts."""
-
-_ONCE: Mapping[int, Callable[[Any], Any]] = {
-    ApiKey.CREATE_TOPICS: attrgetter("name"),
-    ApiKey.CREATE_PARTITIONS: attrgetter("name"),
-    ApiKey.ALTER_CONFIGS: attrgetter("resource_type", "resource_name"),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: attrgetter("resource_type", "resource_name"),
-    ApiKey.DELETE_TOPICS: lambda topic: topic if isinstance(topic, str) else (topic.name, topic.topic_id),
-}
-"""The identity of an outer element, for APIs where a request may name it only once."""
-
-
 def is_splittable(api_key: int) -> bool:
-    return api_key in _ARRAYS
+    """Whether a long request is answered in parts."""
+    arrays = _ELEMENTS.get(api_key)
+    return arrays is not None and arrays.is_split
 
 
 def is_refused_in_parts(api_key: int) -> bool:
-    return api_key in _ARRAYS or api_key in _REFUSED_ARRAYS
+    return api_key in _ELEMENTS
 
 
-def _arrays_of(api_key: int) -> _Arrays:
-    return _ARRAYS.get(api_key) or _REFUSED_ARRAYS[api_key]
-
-
-def _outer(arrays: _Arrays, request: Message) -> str:
+def _outer(arrays: ElementArrays, request: Message) -> str:
     return next((name for name in arrays.outer if getattr(request, name, None)), "")
 
 
 async def repeated_together(api_key: int, request: Message, count: ElementCount) -> Message:
     """The request with repeated elements next to each other; the third and later repetitions are left out."""
-    subject = _ONCE.get(api_key)
-    outer = _outer(_arrays_of(api_key), request)
+    subject = _ELEMENTS[api_key].identity
+    outer = _outer(_ELEMENTS[api_key], request)
     if subject is None or not outer:
         return request
     times: dict[Any, int] = {}
@@ -131,7 +71,8 @@ def parts_of(api_key: int, request: Message, limit: int) -> Iterator[Part]:
 
     Elements are counted up to `limit`.
     """
-    arrays, subject = _arrays_of(api_key), _ONCE.get(api_key)
+    arrays = _ELEMENTS[api_key]
+    subject = arrays.identity
     outer = _outer(arrays, request)
     gathered: list[Any] = []
     elements = 0
@@ -188,7 +129,7 @@ class JoinedBody:
     """The response joined from the bodies of all parts."""
 
     def __init__(self, api_key: int) -> None:
-        self._arrays = _arrays_of(api_key)
+        self._arrays = _ELEMENTS[api_key]
         self._body: dict[str, Any] = {}
         self._results: list[Any] = []
 

@@ -5,9 +5,13 @@ It is the older form of IncrementalAlterConfigs, and otherwise the same (see the
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from kshare_core.errors import KafkaError
 from kshare_gateway.handlers.admin.incremental_alter_configs import Resource, alter, refused
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 SET = 0
@@ -26,3 +30,12 @@ def _fill(entry: Resource, resource: Message) -> None:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return refused(request, error)
+
+
+serve(
+    ApiKey.ALTER_CONFIGS,
+    VersionRange(0, 2),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("resources",), "responses", identity=attrgetter("resource_type", "resource_name")),
+)

@@ -14,6 +14,8 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.handlers.admin.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_FACTOR = 1
@@ -70,3 +72,12 @@ def _outcome(
         return ErrorCode.NONE, ""
     text = f"Its one replica is broker {current}; `kshare partitions move` moves a partition to another leader"
     return ErrorCode.INVALID_REPLICA_ASSIGNMENT, text
+
+
+serve(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    VersionRange(0, 1),
+    answer_now=answer_now,
+    failed=failed,
+    elements=ElementArrays(("topics",), "responses", "partitions", "partitions"),
+)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -55,3 +57,6 @@ def _code(leader: int | None, topic: coordinator_pb2.Topic | None, partition: in
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     is_there = topic.partitions[partition].leader_node_id == leader
     return ErrorCode.NONE if is_there else ErrorCode.LOG_DIR_NOT_FOUND
+
+
+serve(ApiKey.ALTER_REPLICA_LOG_DIRS, VersionRange(1, 2), handle=handle, failed=failed, works_in_slices=True)

@@ -6,12 +6,16 @@ broker. If the coordinator does not answer, the topics get REQUEST_TIMED_OUT, be
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_PARTITIONS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 NO_ASSIGNMENT = -1
@@ -60,3 +64,12 @@ def _growing(topic: Message) -> coordinator_pb2.CreatePartitionsRequest.Topic:
 
 def _result(name: str, code: int, message: str) -> Body:
     return {"name": name, "error_code": code, "error_message": message or None}
+
+
+serve(
+    ApiKey.CREATE_PARTITIONS,
+    VersionRange(0, 3),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topics",), "results", identity=attrgetter("name")),
+)

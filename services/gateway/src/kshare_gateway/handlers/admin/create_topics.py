@@ -7,6 +7,8 @@ get REQUEST_TIMED_OUT, because they may have been created.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from kshare_core.configs import InvalidConfig, config_text, effective_topic_config
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.internal_topics import INTERNAL_TOPICS
@@ -14,8 +16,10 @@ from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_TOPICS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 _TOPIC_CONFIG, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
@@ -112,3 +116,12 @@ def _configs(gateway: Gateway, texts: dict[str, str]) -> list[Body] | None:
 
 def _refusal(name: str, code: int, message: str) -> Body:
     return {"name": name, "error_code": code, "error_message": message, "num_partitions": -1, "replication_factor": -1}
+
+
+serve(
+    ApiKey.CREATE_TOPICS,
+    VersionRange(2, 7),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topics",), "topics", identity=attrgetter("name")),
+)

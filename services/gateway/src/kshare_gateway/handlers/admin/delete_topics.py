@@ -11,8 +11,10 @@ from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.catalog.internal_topics import internal_name
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DELETE_TOPICS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import ZERO_ID, Body, Message
 
 Reference = tuple[str | None, bytes]
@@ -61,3 +63,16 @@ def _references(context: RequestContext, request: Message) -> list[Reference]:
 
 def _result(name: str | None, topic_id: bytes, code: int, message: str) -> Body:
     return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message or None}
+
+
+serve(
+    ApiKey.DELETE_TOPICS,
+    VersionRange(1, 6),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(
+        ("topics", "topic_names"),
+        "responses",
+        identity=lambda topic: topic if isinstance(topic, str) else (topic.name, topic.topic_id),
+    ),
+)

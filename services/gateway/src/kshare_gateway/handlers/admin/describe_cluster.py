@@ -10,6 +10,8 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.catalog.brokers import broker_fields, client_gateways, controller_id
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.served_apis import serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 BROKERS, CONTROLLERS = 1, 2
@@ -38,3 +40,6 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code, "error_message": error.message}
+
+
+serve(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 2), handle=handle, failed=failed)

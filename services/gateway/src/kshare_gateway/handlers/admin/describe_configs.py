@@ -36,6 +36,8 @@ from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.gateway import Gateway
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 TOPIC, BROKER, GROUP = 2, 4, 32
@@ -262,3 +264,13 @@ def _body(definition: ConfigDefinition, value: str | None, synonyms: Sequence[Sy
 def _shown(definition: ConfigDefinition, value: str | None) -> str | None:
     """The value to show; passwords are never shown."""
     return None if definition.type == ConfigType.PASSWORD else value
+
+
+serve(
+    ApiKey.DESCRIBE_CONFIGS,
+    VersionRange(1, 4),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("resources",), "results"),
+)

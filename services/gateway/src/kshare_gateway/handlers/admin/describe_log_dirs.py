@@ -18,9 +18,11 @@ from kshare_core.identifiers import TopicPartition
 from kshare_core.work_slices import portions
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.methods import DESCRIBE_LOG_DIRS
 from kshare_rpc.network import CallFailed
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 _Wanted = leader_pb2.DescribeLogDirsRequest.Partition
@@ -97,3 +99,13 @@ async def _describe_at(
         return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "log_dir": directory, "topics": []}
     topics = [{"name": names[topic_id], "partitions": partitions} for topic_id, partitions in by_topic.items()]
     return {"log_dir": directory, "topics": topics}
+
+
+serve(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    VersionRange(1, 5),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    works_in_slices=True,
+)

@@ -19,7 +19,9 @@ from kshare_gateway.catalog.internal_topics import all_topics, topic_named
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name, partition_broker
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import ZERO_ID, Body, Message
 
 SORTED_AT_ONCE = 5_000
@@ -126,3 +128,13 @@ def _described(context: RequestContext, topic: coordinator_pb2.Topic, indexes: r
         "partitions": partitions,
         "topic_authorized_operations": authorized_operations.ALL_OF_TOPIC,
     }
+
+
+serve(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    VersionRange(0, 0),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    works_in_slices=True,
+)

@@ -14,6 +14,8 @@ from kshare_core.errors import ErrorCode
 from kshare_gateway.catalog.internal_topics import all_topics, topic_named
 from kshare_gateway.handlers.admin.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 PREFERRED, UNCLEAN = 0, 1
@@ -65,3 +67,11 @@ def _code(context: RequestContext, name: str, partition: int, election_type: int
 
 def _needed(results: list[dict[str, object]]) -> list[dict[str, object]]:
     return [result for result in results if result["error_code"] != ErrorCode.ELECTION_NOT_NEEDED]
+
+
+serve(
+    ApiKey.ELECT_LEADERS,
+    VersionRange(0, 2),
+    answer_now=answer_now,
+    elements=ElementArrays(("topic_partitions",), "replica_election_results", "partitions", "partition_result"),
+)

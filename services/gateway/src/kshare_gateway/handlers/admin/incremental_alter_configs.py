@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from operator import attrgetter
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.groups.id_limit import group_id_problem
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import INCREMENTAL_ALTER_CONFIGS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 BROKER, GROUP = 4, 32
@@ -131,3 +134,12 @@ def _group_id_problem(gateway: Gateway, group_id: str) -> KafkaError | None:
     if problem is None or group_id in gateway.view.group_configs:
         return None
     return KafkaError(ErrorCode.INVALID_GROUP_ID, problem)
+
+
+serve(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    VersionRange(0, 1),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("resources",), "responses", identity=attrgetter("resource_type", "resource_name")),
+)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.catalog.internal_topics import all_topics
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ResponseSize, serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -38,3 +40,6 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code}
+
+
+serve(ApiKey.LIST_CONFIG_RESOURCES, VersionRange(0, 1), handle=handle, failed=failed, response=ResponseSize.LONG)

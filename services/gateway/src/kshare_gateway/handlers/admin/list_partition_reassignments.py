@@ -7,8 +7,13 @@ do not exist are left out, as in Kafka.
 from __future__ import annotations
 
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ResponseSize, serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
 def answer_now(context: RequestContext, request: Message) -> Body:
     return {"topics": []}
+
+
+serve(ApiKey.LIST_PARTITION_REASSIGNMENTS, VersionRange(0, 0), answer_now=answer_now, response=ResponseSize.LONG)

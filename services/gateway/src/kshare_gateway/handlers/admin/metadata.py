@@ -27,9 +27,10 @@ from kshare_gateway.catalog.internal_topics import (
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, ClientBrokers, Gateway, log
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CREATE_TOPICS
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import ZERO_ID, Body, EncodedArray, Message
 from kshare_wire.sliced_messages import encode_array_in_slices
 
@@ -248,3 +249,8 @@ async def _create(gateway: Gateway, missing: list[str]) -> None:
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             log.warning("topic %s could not be created: %s", result.name, result.error_message)
     await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
+
+
+serve(
+    ApiKey.METADATA, VersionRange(0, 13), handle=handle, failed=failed, response=ResponseSize.LONG, works_in_slices=True
+)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_gateway.groups.descriptions import assignment, describe_groups, refused_groups
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CONSUMER_GROUP_DESCRIBE
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
@@ -42,3 +44,13 @@ def _member(member: coordinator_pb2.ConsumerGroupDescribeResponse.Member) -> Bod
         "target_assignment": assignment(member.target_assignment),
         "member_type": CLASSIC_MEMBER_TYPE if member.uses_classic_protocol else CONSUMER_MEMBER_TYPE,
     }
+
+
+serve(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    VersionRange(0, 1),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("group_ids",), "groups"),
+)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import CONSUMER_GROUP_HEARTBEAT
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -64,3 +66,6 @@ def _wanted(context: RequestContext, request: Message) -> coordinator_pb2.Consum
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code, "error_message": error.message}
+
+
+serve(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle=handle, failed=failed)

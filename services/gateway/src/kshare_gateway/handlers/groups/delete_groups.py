@@ -5,8 +5,10 @@ from __future__ import annotations
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DELETE_GROUPS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 STATE_DELETION_MS = 30_000
@@ -33,3 +35,12 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 def _refused(group_id: str, code: ErrorCode, message: str) -> coordinator_pb2.DeleteGroupsResponse.Result:
     return coordinator_pb2.DeleteGroupsResponse.Result(group_id=group_id, error_code=code, error_message=message)
+
+
+serve(
+    ApiKey.DELETE_GROUPS,
+    VersionRange(0, 2),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("groups_names",), "results"),
+)

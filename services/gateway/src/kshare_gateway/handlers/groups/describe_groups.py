@@ -10,8 +10,10 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DESCRIBE_GROUPS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 DescribedGroup = coordinator_pb2.DescribeGroupsResponse.DescribedGroup
@@ -68,3 +70,13 @@ def _member(member: coordinator_pb2.DescribeGroupsResponse.Member) -> Body:
         "member_metadata": member.metadata,
         "member_assignment": member.assignment,
     }
+
+
+serve(
+    ApiKey.DESCRIBE_GROUPS,
+    VersionRange(0, 6),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("groups",), "groups"),
+)

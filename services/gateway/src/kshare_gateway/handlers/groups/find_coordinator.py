@@ -12,8 +12,10 @@ import re
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import parse_topic_id
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.catalog import client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -65,3 +67,12 @@ def _is_share_key(key: str) -> bool:
     except ValueError:
         return False
     return int(parts[2]) <= MAXIMUM_PARTITION
+
+
+serve(
+    ApiKey.FIND_COORDINATOR,
+    VersionRange(0, 6),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("coordinator_keys",), "coordinators"),
+)

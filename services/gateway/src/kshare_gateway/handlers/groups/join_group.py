@@ -8,8 +8,10 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import JOIN_GROUP
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
@@ -79,3 +81,6 @@ def _wanted(context: RequestContext, request: Message) -> coordinator_pb2.JoinGr
         supports_skipping_assignment=context.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
         reason=request.reason or "",
     )
+
+
+serve(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle=handle, failed=failed)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import LEAVE_GROUP
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_MEMBERS = 3
@@ -45,3 +47,6 @@ def _members(request: Message) -> list[Identity]:
         )
         for member in request.members
     ]
+
+
+serve(ApiKey.LEAVE_GROUP, VersionRange(0, 5), handle=handle, failed=failed)

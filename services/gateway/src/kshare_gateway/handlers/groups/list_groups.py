@@ -9,8 +9,10 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import LIST_GROUPS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -35,3 +37,6 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code}
+
+
+serve(ApiKey.LIST_GROUPS, VersionRange(0, 5), handle=handle, failed=failed, response=ResponseSize.LONG)

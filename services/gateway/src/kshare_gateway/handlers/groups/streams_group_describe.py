@@ -5,6 +5,8 @@ from __future__ import annotations
 from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.served_apis import ElementArrays, serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -22,3 +24,11 @@ def _not_found(group_id: str) -> Body:
         "assignment_epoch": 0,
         "authorized_operations": authorized_operations.UNKNOWN,
     }
+
+
+serve(
+    ApiKey.STREAMS_GROUP_DESCRIBE,
+    VersionRange(0, 0),
+    answer_now=answer_now,
+    elements=ElementArrays(("group_ids",), "groups"),
+)

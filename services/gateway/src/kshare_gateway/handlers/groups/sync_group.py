@@ -9,8 +9,10 @@ from __future__ import annotations
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import SYNC_GROUP
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_PROTOCOL = 5
@@ -46,3 +48,6 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code, "assignment": b""}
+
+
+serve(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle=handle, failed=failed)

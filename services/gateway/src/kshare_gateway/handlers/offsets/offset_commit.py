@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import OFFSET_COMMIT
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -74,3 +76,12 @@ def _identity(topic: Message) -> Body:
     """TxnOffsetCommit has no ids in any version."""
     name = {"name": topic.name or ""}
     return {**name, "topic_id": topic.topic_id} if hasattr(topic, "topic_id") else name
+
+
+serve(
+    ApiKey.OFFSET_COMMIT,
+    VersionRange(2, 10),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),
+)

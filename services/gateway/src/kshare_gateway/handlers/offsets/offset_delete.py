@@ -6,8 +6,10 @@ from itertools import groupby
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import OFFSET_DELETE
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -35,3 +37,12 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code}
+
+
+serve(
+    ApiKey.OFFSET_DELETE,
+    VersionRange(0, 0),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),
+)

@@ -15,8 +15,10 @@ from typing import Any
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import OFFSET_FETCH
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_GROUPS = 8
@@ -147,3 +149,14 @@ def _topic(topic_id: bytes, name: str, results: Iterable[Result]) -> dict[str, A
         for result in results
     ]
     return {"topic_id": topic_id, "name": name, "partitions": partitions}
+
+
+serve(
+    ApiKey.OFFSET_FETCH,
+    VersionRange(1, 10),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    works_in_slices=True,
+    elements=ElementArrays(("groups",), "groups"),
+)

@@ -18,9 +18,11 @@ from kshare_core.internal_topics import INTERNAL_TOPICS
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
 from kshare_gateway.records.partition_requests import Results, ask_until_served, partitions_of
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import DELETE_RECORDS
 from kshare_rpc.network import CallFailed, CallTimeout
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 UNKNOWN_WATERMARK = -1
@@ -110,3 +112,12 @@ def _body(request: Message, results: Results) -> Body:
         for topic in request.topics
     ]
     return {"topics": topics}
+
+
+serve(
+    ApiKey.DELETE_RECORDS,
+    VersionRange(0, 2),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),
+)

@@ -16,9 +16,11 @@ from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import DESCRIBE_PRODUCERS
 from kshare_rpc.network import CallFailed
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 _Wanted = leader_pb2.DescribeProducersRequest.Partition
@@ -120,3 +122,13 @@ def _body(request: Message, results: dict[tuple[str, int], Body]) -> Body:
         for topic in request.topics
     ]
     return {"topics": topics}
+
+
+serve(
+    ApiKey.DESCRIBE_PRODUCERS,
+    VersionRange(0, 0),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("topics",), "topics", "partition_indexes", "partitions"),
+)

@@ -22,8 +22,10 @@ from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.records.reassignment import MovePatience
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Buffer, Message
 
 FIRST_VERSION_WITH_IDS = 13
@@ -274,3 +276,8 @@ async def _body_in_slices(context: RequestContext, request: Message, results: Ma
 
 def _topic_body(topic: Message, partitions: list[Body]) -> Body:
     return {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": partitions}
+
+
+serve(
+    ApiKey.FETCH, VersionRange(4, 18), handle=handle, failed=failed, response=ResponseSize.RECORDS, works_in_slices=True
+)

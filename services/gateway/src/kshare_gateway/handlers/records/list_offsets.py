@@ -18,8 +18,10 @@ from kshare_gateway.catalog.internal_topics import RecordSource, record_source, 
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.records.partition_requests import Results, ask_until_served, partitions_of
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 EARLIEST, EARLIEST_LOCAL = -2, -4
@@ -128,3 +130,12 @@ def _body(request: Message, results: Results) -> Body:
         for topic in request.topics
     ]
     return {"topics": topics}
+
+
+serve(
+    ApiKey.LIST_OFFSETS,
+    VersionRange(1, 11),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),
+)

@@ -24,9 +24,11 @@ from kshare_gateway.connections.produce_order import ProduceTurn
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, log
 from kshare_gateway.records.awaited_batches import SENT_AGAIN, refusal
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.methods import PRODUCE
 from kshare_rpc.network import CallFailed
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.decompression import ZSTD
 from kshare_wire.messages import ZERO_ID, Body, Buffer, Message
 from kshare_wire.record_batches import COMPRESSION_MASK, HEADER_LENGTH, MAGIC, TRANSACTIONAL_MASK
@@ -273,3 +275,12 @@ def _finished(context: RequestContext, request: Message, results: _Results) -> B
             if body["error_code"]:
                 raise ConnectionMustClose(f"Produce with acks 0 failed: {body['error_message']}")
     return None
+
+
+serve(
+    ApiKey.PRODUCE,
+    VersionRange(3, 13),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topic_data",), "responses", "partition_data", "partition_responses", is_split=False),
+)

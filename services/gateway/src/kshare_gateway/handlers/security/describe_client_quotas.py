@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -42,3 +44,6 @@ def _check(component: Message, before: list[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     if component.match_type != EXACT and component.match is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Only an exact match has a name")
+
+
+serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), handle=handle, failed=failed)

@@ -9,6 +9,8 @@ from collections import Counter
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -27,3 +29,6 @@ def _result(name: str, count: int) -> Body:
     else:
         code, text = ErrorCode.RESOURCE_NOT_FOUND, f"There is no user {name[:300]!r} with SCRAM credentials"
     return {"user": name, "error_code": code, "error_message": text}
+
+
+serve(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, VersionRange(0, 0), answer_now=answer_now, failed=failed)

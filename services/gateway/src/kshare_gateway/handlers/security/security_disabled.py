@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 _NO_AUTHORIZER: dict[str, object] = {
@@ -49,3 +51,12 @@ def alter_delegation_token(context: RequestContext, request: Message) -> Body:
 
 def describe_delegation_token(context: RequestContext, request: Message) -> Body:
     return {"error_code": ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "tokens": []}
+
+
+serve(ApiKey.DESCRIBE_ACLS, VersionRange(1, 3), answer_now=describe_acls)
+serve(ApiKey.CREATE_ACLS, VersionRange(1, 3), answer_now=create_acls)
+serve(ApiKey.DELETE_ACLS, VersionRange(1, 3), answer_now=delete_acls)
+serve(ApiKey.CREATE_DELEGATION_TOKEN, VersionRange(1, 3), answer_now=create_delegation_token)
+serve(ApiKey.RENEW_DELEGATION_TOKEN, VersionRange(1, 2), answer_now=alter_delegation_token)
+serve(ApiKey.EXPIRE_DELEGATION_TOKEN, VersionRange(1, 2), answer_now=alter_delegation_token)
+serve(ApiKey.DESCRIBE_DELEGATION_TOKEN, VersionRange(1, 3), answer_now=describe_delegation_token)

@@ -7,8 +7,10 @@ from itertools import groupby
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import ALTER_SHARE_GROUP_OFFSETS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 CALL_TIMEOUT_MS = 25_000
@@ -54,3 +56,6 @@ def _topics(results: Iterable[Result]) -> list[Body]:
         }
         for (name, topic_id), found in groupby(results, key=lambda each: (each.topic_name, each.topic_id))
     ]
+
+
+serve(ApiKey.ALTER_SHARE_GROUP_OFFSETS, VersionRange(0, 0), handle=handle, failed=failed)

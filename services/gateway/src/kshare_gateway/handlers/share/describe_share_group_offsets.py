@@ -11,8 +11,10 @@ from itertools import groupby
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DESCRIBE_SHARE_GROUP_OFFSETS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 CALLS_AT_ONCE = 16
@@ -82,3 +84,13 @@ def _topics(results: Iterable[Result]) -> list[Body]:
         }
         for (topic_id, name), found in groupby(results, key=lambda each: (each.topic_id, each.topic_name))
     ]
+
+
+serve(
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    VersionRange(0, 1),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("groups",), "groups"),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_gateway.share.requests import (
     Acknowledgements,
     LeaderHints,
@@ -20,6 +21,7 @@ from kshare_gateway.share.requests import (
     session_key,
 )
 from kshare_gateway.share.sessions import FINAL_EPOCH
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -62,3 +64,6 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code, "error_message": error.message}
+
+
+serve(ApiKey.SHARE_ACKNOWLEDGE, VersionRange(1, 2), handle=handle, failed=failed)

@@ -20,6 +20,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import bounded_wait_ms
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_gateway.share.fetching import FetchTerms, LeaderAnswer, PartitionAnswer
 from kshare_gateway.share.requests import (
     Acknowledgements,
@@ -32,6 +33,7 @@ from kshare_gateway.share.requests import (
     session_key,
 )
 from kshare_gateway.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ListedPartition, ShareSession, ShareSessionKey
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 ACQUIRE_MODES = (0, 1)
@@ -190,3 +192,6 @@ def _partition(answer: PartitionAnswer, hints: LeaderHints) -> Body:
             for run in answer.acquired
         ],
     }
+
+
+serve(ApiKey.SHARE_FETCH, VersionRange(1, 2), handle=handle, failed=failed, response=ResponseSize.RECORDS)

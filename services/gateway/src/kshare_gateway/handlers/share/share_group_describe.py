@@ -5,8 +5,10 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_gateway.groups.descriptions import assignment, describe_groups, refused_groups
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import SHARE_GROUP_DESCRIBE
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -35,3 +37,13 @@ def _member(member: coordinator_pb2.ShareGroupDescribeResponse.Member) -> Body:
         "subscribed_topic_names": list(member.subscribed_topic_names),
         "assignment": assignment(member.assignment),
     }
+
+
+serve(
+    ApiKey.SHARE_GROUP_DESCRIBE,
+    VersionRange(1, 1),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("group_ids",), "groups"),
+)

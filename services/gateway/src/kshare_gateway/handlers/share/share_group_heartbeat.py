@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import SHARE_GROUP_HEARTBEAT
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -45,3 +47,6 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code, "error_message": error.message}
+
+
+serve(ApiKey.SHARE_GROUP_HEARTBEAT, VersionRange(1, 1), handle=handle, failed=failed)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_gateway.state.requests import StateRequest, ask_share_coordinators, no_fields, refuse_all
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.methods import DELETE_SHARE_GROUP_STATE
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -27,3 +29,12 @@ def _partition(key: SharePartitionKey, entry: Message) -> messages.DeleteShareGr
 
 
 _REQUEST = StateRequest(DELETE_SHARE_GROUP_STATE, _partition, no_fields)
+
+
+serve(
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    VersionRange(0, 0),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topics",), "results", "partitions", "partitions"),
+)

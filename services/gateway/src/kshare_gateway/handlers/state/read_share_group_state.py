@@ -8,9 +8,11 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_gateway.state.requests import StateRequest, ask_share_coordinators, refuse_all
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.methods import READ_SHARE_GROUP_STATE
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -47,3 +49,13 @@ def _result(result: messages.ReadShareGroupStateResponse.Result) -> Body:
 
 
 _REQUEST = StateRequest(READ_SHARE_GROUP_STATE, _partition, _result)
+
+
+serve(
+    ApiKey.READ_SHARE_GROUP_STATE,
+    VersionRange(0, 0),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("topics",), "results", "partitions", "partitions"),
+)

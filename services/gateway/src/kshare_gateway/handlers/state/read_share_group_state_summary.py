@@ -5,9 +5,11 @@ from __future__ import annotations
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_gateway.state.requests import StateRequest, ask_share_coordinators, refuse_all
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.methods import READ_SHARE_GROUP_STATE_SUMMARY
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -37,3 +39,13 @@ def _result(result: messages.ReadShareGroupStateSummaryResponse.Result) -> Body:
 
 
 _REQUEST = StateRequest(READ_SHARE_GROUP_STATE_SUMMARY, _partition, _result)
+
+
+serve(
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    VersionRange(0, 1),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("topics",), "results", "partitions", "partitions"),
+)

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import ADD_PARTITIONS_TO_TXN
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
@@ -91,3 +93,14 @@ def _batched(request: Message) -> list[Transaction]:
 
 def _topics(topics: list[Message]) -> list[coordinator_pb2.NamedPartitions]:
     return [coordinator_pb2.NamedPartitions(topic_name=topic.name, partitions=topic.partitions) for topic in topics]
+
+
+serve(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    VersionRange(0, 5),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(
+        ("v3_and_below_topics",), "results_by_topic_v3_and_below", "partitions", "results_by_partition", is_split=False
+    ),
+)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import DESCRIBE_TRANSACTIONS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -35,3 +37,13 @@ def _described(state: coordinator_pb2.DescribeTransactionsResponse.TransactionSt
         "producer_epoch": state.producer_epoch,
         "topics": [{"topic": topic.topic_name, "partitions": list(topic.partitions)} for topic in state.topics],
     }
+
+
+serve(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    VersionRange(0, 0),
+    handle=handle,
+    failed=failed,
+    response=ResponseSize.LONG,
+    elements=ElementArrays(("transactional_ids",), "transaction_states"),
+)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator, ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import INIT_PRODUCER_ID
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
@@ -35,3 +37,6 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code, "producer_id": -1, "producer_epoch": -1}
+
+
+serve(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle=handle, failed=failed)

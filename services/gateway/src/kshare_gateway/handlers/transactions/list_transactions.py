@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import LIST_TRANSACTIONS
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 
@@ -37,3 +39,6 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
     return {"error_code": error.code}
+
+
+serve(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 2), handle=handle, failed=failed, response=ResponseSize.LONG)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.handlers.offsets.offset_commit import committed_offsets, results_body
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.methods import TXN_OFFSET_COMMIT
+from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 
 FIRST_VERSION_THAT_ADDS = 5
@@ -41,3 +43,12 @@ def _code(context: RequestContext, code: int) -> int:
     if code == ErrorCode.TRANSACTION_ABORTABLE and context.version < FIRST_VERSION_WITH_TRANSACTION_ABORTABLE:
         return ErrorCode.INVALID_TXN_STATE
     return code
+
+
+serve(
+    ApiKey.TXN_OFFSET_COMMIT,
+    VersionRange(0, 5),
+    handle=handle,
+    failed=failed,
+    elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),
+)
