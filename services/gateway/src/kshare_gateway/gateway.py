@@ -32,6 +32,7 @@ from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.coordinator_calls import NotCoordinator
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.network import CallFailed, Method, Payload, Request, Response
+from kshare_runtime.ports import Clock
 
 CALL_TIMEOUT_MS = 10_000
 """Timeout of calls to leaders and the coordinator, beyond the wait that the request itself asks for."""
@@ -44,12 +45,13 @@ log = logging.getLogger("kshare_gateway")
 class Gateway:
     """The shared state of one gateway."""
 
-    def __init__(self, *, settings: GatewaySettings, incarnation: str, catalog: CatalogFollower) -> None:
+    def __init__(self, *, settings: GatewaySettings, incarnation: str, catalog: CatalogFollower, clock: Clock) -> None:
         self.settings = settings
         self.configs: Configs = settings.configs
         self.node_id = settings.node_id
         self.incarnation = incarnation
         self.catalog = catalog
+        self.clock = clock
         self.sessions = ShareSessionTable(
             self.configs.integer("group.share.max.share.sessions"),
             partitions_limit=self.configs.integer("kshare.request.max.elements"),

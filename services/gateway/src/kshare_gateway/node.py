@@ -52,7 +52,9 @@ class GatewayNode:
             on_view=self._new_view,
             on_problem=self._note_catalog_problem,
         )
-        self._gateway = Gateway(settings=settings, incarnation=self._incarnation, catalog=self._catalog)
+        self._gateway = Gateway(
+            settings=settings, incarnation=self._incarnation, catalog=self._catalog, clock=environment.clock
+        )
         self._share_fetcher = ShareFetcher(self._gateway)
         self._connections: dict[int, ClientConnection] = {}
         self._last_connection_id = 0
