@@ -1,7 +1,7 @@
 """`kafka-cluster`, `kafka-broker-api-versions`, `kafka-features`, `kafka-metadata-quorum` and `kafka-log-dirs`.
 
-What kshare is not made of is said in a way that the tools understand: there is no Raft quorum and nothing whose version
-an administrator could change, so these two commands end with "not supported", at once.
+What kshare is not made of is said in a way that the tools understand: a metadata quorum of one
+voter, and nothing whose version an administrator could change, so that command ends with "not supported", at once.
 """
 
 from __future__ import annotations
@@ -95,11 +95,28 @@ def test_features_are_those_of_the_release(pair: ToolPair, command: str) -> None
     assert kshare.has("does not support UPDATE_FEATURES")
 
 
-@pytest.mark.parametrize("what", ["--status", "--replication"])
-def test_there_is_no_metadata_quorum(pair: ToolPair, what: str) -> None:
-    kshare, _ = pair.run("kafka-metadata-quorum", *AT, "describe", what, server=False)
-    assert kshare.exit_code == 1
-    assert kshare.has("UnsupportedVersionException")
+def test_the_metadata_quorum_has_one_voter(pair: ToolPair) -> None:
+    """Offsets, epochs and times are each cluster's own; the voter's directory and its listener are Kafka's."""
+    ours, theirs = (
+        dict(line.split(":", 1) for line in printed.lines)
+        for printed in pair.run("kafka-metadata-quorum", *AT, "describe", "--status", server=False)
+    )
+    assert list(ours) == list(theirs)
+    same = ["LeaderId", "MaxFollowerLag", "MaxFollowerLagTimeMs", "CurrentObservers"]
+    assert [ours[name].strip() for name in same] == [theirs[name].strip() for name in same] == ["1", "0", "0", "[]"]
+    assert int(ours["HighWatermark"]) > 0
+    voters = [json.loads(each["CurrentVoters"]) for each in (ours, theirs)]
+    assert [[voter["id"] for voter in each] for each in voters] == [[1], [1]]
+
+
+def test_the_quorums_replication(pair: ToolPair) -> None:
+    ours, theirs = (
+        printed.rows() for printed in pair.run("kafka-metadata-quorum", *AT, "describe", "--replication", server=False)
+    )
+    assert ours[0] == theirs[0]
+    (voter,), (kafkas,) = ours[1:], theirs[1:]
+    lag, status = ours[0].index("Lag"), ours[0].index("Status")
+    assert (voter[0], voter[lag], voter[status]) == (kafkas[0], kafkas[lag], kafkas[status]) == ("1", "0", "Leader")
 
 
 @pytest.mark.parametrize(
