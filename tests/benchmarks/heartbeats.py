@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.methods import CREATE_TOPICS, DESCRIBE_NODES, SHARE_GROUP_HEARTBEAT
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import CREATE_TOPICS, DESCRIBE_NODES, SHARE_GROUP_HEARTBEAT
 from kshare_rpc.network import Channel
 from support.role_processes import running
 

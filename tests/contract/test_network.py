@@ -15,9 +15,7 @@ from kshare_core.configs import process_configs
 from kshare_core.prompt_future import PromptFuture
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     DELETE_RECORDS,
     FETCH,
     LIST_GROUPS,
@@ -27,6 +25,8 @@ from kshare_rpc.methods import (
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
 )
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import CallFailed, CallTimeout, Channel, ChannelUnavailable, Handler, Network, Server, Service
 from kshare_servicekit.rpc_tls import exchange_tls
 from support.certificates import Authority

@@ -13,8 +13,8 @@ from kshare.main import app
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_runtime.store_files import examine
 from support.damaged_files import content_of_files, needed_logs, written_bytes
 from support.many_states import build_store, many_keys

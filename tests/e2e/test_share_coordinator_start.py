@@ -11,8 +11,8 @@ import pytest
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
+from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import CallFailed
 from support.machine_stalls import MachineStalls
 from support.many_states import build_store, many_keys, snapshot

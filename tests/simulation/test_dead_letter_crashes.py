@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.message import Message
 
 from kshare_core.states import AcknowledgeType, RecordState
-from kshare_rpc.methods import APPEND_DEAD_LETTERS, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import Method
 from support.simulation.admin import Admin
 from support.simulation.cluster import Cluster, Shape

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kshare_core.states import AcknowledgeType
-from kshare_rpc.methods import APPEND_DEAD_LETTERS
+from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS
 from kshare_runtime.store_mending import CHECK_INTERVAL_S
 from support.simulation.admin import Admin
 from support.simulation.cluster import Cluster, Shape

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kshare_rpc.methods import WATCH_CATALOG
+from kshare_rpc.generated.methods import WATCH_CATALOG
 from kshare_rpc.network import Method, Payload
 from support.simulation.admin import Admin
 from support.simulation.cluster import COORDINATOR, Cluster, Shape

@@ -15,7 +15,7 @@ from kshare_core.errors import ErrorCode
 from kshare_leader.log import keys
 from kshare_leader.moving.receiver import FENCED_LIMIT_S
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import ADVANCE_PARTITION_MOVE, DELETE_TOPICS, DRAIN_LEADER, TRANSFER_PARTITION
+from kshare_rpc.generated.methods import ADVANCE_PARTITION_MOVE, DELETE_TOPICS, DRAIN_LEADER, TRANSFER_PARTITION
 from kshare_rpc.network import Method
 from kshare_runtime.ports import Write
 from kshare_runtime.store_mending import CHECK_INTERVAL_S

@@ -31,7 +31,7 @@ from kio.schema.share_group_heartbeat.v1 import response as heartbeat_response
 
 from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     ALTER_SHARE_GROUP_OFFSETS,
     DELETE_GROUPS,
     DELETE_SHARE_GROUP_OFFSETS,

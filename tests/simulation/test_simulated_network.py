@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message import Message
 
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import LIST_OFFSETS, PRODUCE
+from kshare_rpc.generated.methods import LIST_OFFSETS, PRODUCE
 from kshare_rpc.network import CallFailed, CallTimeout, ChannelUnavailable, Network, Service
 from support.simulation.connections import ClientListeners, ConnectionLost
 from support.simulation.history import History

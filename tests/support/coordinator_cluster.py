@@ -11,7 +11,7 @@ from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.errors import ErrorCode
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb
 from kshare_rpc.in_process_network import InProcessNetwork

@@ -13,7 +13,7 @@ import structlog
 
 from kshare_core.errors import StorageFailure
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import SHARE_ACKNOWLEDGE
+from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_servicekit.process import role_main

@@ -26,7 +26,7 @@ from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Service

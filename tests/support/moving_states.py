@@ -22,7 +22,7 @@ from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     COMPLETE_STATE_PARTITION_MOVE,
     DELETE_SHARE_GROUP_STATE,
     DESCRIBE_STATE_PARTITIONS,

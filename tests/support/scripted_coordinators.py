@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import group_partition_of
-from kshare_rpc import methods
 from kshare_rpc.catalog_follower import CatalogFollower
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.in_process_network import InProcessNetwork, InProcessServer
 from kshare_rpc.network import Method, Service

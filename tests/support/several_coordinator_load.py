@@ -18,7 +18,7 @@ from kshare.addresses import Address
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.state.coordinator_call import ask, coordinators_at
 from kshare_core.errors import ErrorCode
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import CallFailed
 from support.kshare_cluster import KshareCluster, children_of, command_line

@@ -21,8 +21,8 @@ from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.errors import ErrorCode
-from kshare_rpc import methods
 from kshare_rpc.catalog_follower import CatalogFollower
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import CallFailed, Method, Network, Request, Response, Service
 from kshare_runtime.ports import Environment

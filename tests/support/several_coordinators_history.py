@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import CallFailed
 from support.several_coordinators import ELSEWHERE, LEASE_MS, Client, SeveralCoordinators, ShareCoordinatorHost

@@ -12,8 +12,7 @@ from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     COMPLETE_STATE_PARTITION_MOVE,
     COORDINATOR,
     DRAIN_SHARE_COORDINATOR,
@@ -24,6 +23,7 @@ from kshare_rpc.methods import (
     WATCH_CATALOG,
     WRITE_SHARE_GROUP_STATE,
 )
+from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Channel, Handler, Method, Service
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore

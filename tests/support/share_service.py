@@ -21,7 +21,7 @@ from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     DESCRIBE_CATALOG,
     LIST_STATE_SUMMARIES,
     READ_SHARE_GROUP_STATE,

@@ -11,8 +11,7 @@ from kshare_core.configs.broker import BROKER_CONFIGS
 from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     COORDINATOR,
     INITIALIZE_SHARE_GROUP_STATE,
     READ_SHARE_GROUP_STATE,
@@ -20,6 +19,7 @@ from kshare_rpc.methods import (
     WATCH_CATALOG,
     WRITE_SHARE_GROUP_STATE,
 )
+from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Channel, Service
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_share_coordinator.node import ShareCoordinatorNode

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode as E
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import Server, Service

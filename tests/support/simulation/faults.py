@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import DRAIN_SHARE_COORDINATOR
+from kshare_rpc.generated.methods import DRAIN_SHARE_COORDINATOR
 from kshare_rpc.network import CallFailed
 from kshare_runtime.memory_store import DiskCopy
 from support.simulation.cluster import COORDINATOR, RPC_PORT, Cluster

@@ -23,7 +23,12 @@ from kshare_leader.moving.rows import MARK
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import ADVANCE_PARTITION_MOVE, DESCRIBE_PARTITIONS, MOVE_PARTITIONS, TRANSFER_PARTITION
+from kshare_rpc.generated.methods import (
+    ADVANCE_PARTITION_MOVE,
+    DESCRIBE_PARTITIONS,
+    MOVE_PARTITIONS,
+    TRANSFER_PARTITION,
+)
 from kshare_rpc.network import CallFailed, Method, Network
 from kshare_runtime.ports import Environment
 from support.simulation.cluster import COORDINATOR, OBSERVER, RPC_PORT, Cluster, Shape

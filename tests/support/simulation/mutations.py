@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2, share_coordinator_pb2
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     APPEND_DEAD_LETTERS,
     DELETE_RECORDS,
     DROP_SHARE_PARTITIONS,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
-from kshare_rpc.methods import READ_SHARE_GROUP_STATE_SUMMARY
+from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE_SUMMARY
 from kshare_rpc.network import CallFailed
 from support.simulation.admin import LATEST, Admin
 from support.simulation.checker import Checker, Expectations, Violation

@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     ADVANCE_PARTITION_MOVE,
     DROP_SHARE_PARTITIONS,
     INITIALIZE_SHARE_GROUP_STATE,

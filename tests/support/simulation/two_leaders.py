@@ -15,7 +15,7 @@ from kshare_leader.moving.rows import PartitionRows
 from kshare_leader.node import LeaderNode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     APPEND_DEAD_LETTERS,
     CREATE_TOPICS,
     DELETE_RECORDS,

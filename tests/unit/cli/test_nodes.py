@@ -14,7 +14,7 @@ from kshare.commands.nodes import show_nodes
 from kshare.failure import CommandFailed
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import COORDINATOR, DESCRIBE_NODES
+from kshare_rpc.generated.methods import COORDINATOR, DESCRIBE_NODES
 from kshare_rpc.network import Service
 from support.grpc_serving import grpc_serving
 

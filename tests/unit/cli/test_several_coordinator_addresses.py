@@ -18,8 +18,8 @@ from kshare.commands.state.coordinator_address import CoordinatorAddress, coordi
 from kshare.commands.state.coordinator_call import CoordinatorUnreachable, call_coordinator
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.methods import COORDINATOR, DESCRIBE_NODES
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import COORDINATOR, DESCRIBE_NODES
 from kshare_rpc.network import Service
 
 REFUSAL = pb.DescribeNodesResponse(error_code=ErrorCode.NOT_COORDINATOR, error_message="ask h:1")

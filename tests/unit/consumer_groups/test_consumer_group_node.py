@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kshare_core.errors import ErrorCode as E
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.consumer_protocol_groups import Request, assigned, join_request, request_of
 from support.coordinator_cluster import CoordinatorCluster, run_virtually

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kshare_core.errors import ErrorCode as E
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import CallFailed
 from support.classic_group_driver import GROUP, RANGE

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_cluster import CoordinatorCluster
 from support.scraped import Scraped, measured, scraped

@@ -11,8 +11,8 @@ from kshare_coordinator.deadlines import Deadlines
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
-from kshare_rpc import methods
 from kshare_rpc.catalog_follower import CatalogFollower
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.ports import Write
 from support.coordinator_cluster import CoordinatorCluster, run_virtually

@@ -13,7 +13,7 @@ from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.transactions_metadata import TransactionMetadata
 from kshare_coordinator.transaction_markers import TransactionMarkers
 from kshare_core.errors import ErrorCode as E
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.in_process_network import InProcessNetwork
 from support.coordinator_cluster import run_virtually

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kshare_core.errors import ErrorCode
-from kshare_rpc import methods
 from kshare_rpc.catalog_follower import CatalogFollower
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_cluster import ADDRESS, CoordinatorCluster
 from support.simulation.loop import VirtualLoop

@@ -9,7 +9,7 @@ import pytest
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.metadata.port import GROUP_PARTITIONS
 from kshare_core.errors import ErrorCode as E
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_cluster import ADDRESS, CoordinatorCluster, run_virtually
 from support.several_coordinators import SeveralCoordinators, ShareCoordinatorHost

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode as E
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.several_coordinators import Client, SeveralCoordinators
 

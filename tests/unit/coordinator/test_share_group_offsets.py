@@ -18,7 +18,7 @@ from kshare_coordinator.machine.share_group_offsets import (
 )
 from kshare_core.errors import ErrorCode as E
 from kshare_core.identifiers import TopicPartition
-from kshare_rpc import methods
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb

@@ -21,7 +21,7 @@ from kshare_leader.ports import TopicLog
 from kshare_leader.share.start_offset import NOT_TRUNCATED
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2, leader_pb2
-from kshare_rpc.methods import APPEND_DEAD_LETTERS, CREATE_TOPICS
+from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS, CREATE_TOPICS
 from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
 from kshare_runtime.memory_store import MemoryDisk
 from support.leader_logs import StillClock, topic, view_of

@@ -26,7 +26,7 @@ from kshare_leader.history.publisher import HistoryPublisher
 from kshare_leader.measures import HistoryCounts
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.methods import CREATE_TOPICS, PRODUCE
+from kshare_rpc.generated.methods import CREATE_TOPICS, PRODUCE
 from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
 from kshare_wire.record_batches import read_produced_batch
 from kshare_wire.record_reading import open_records

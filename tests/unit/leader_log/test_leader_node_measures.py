@@ -12,8 +12,8 @@ from kshare_core.errors import ErrorCode
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.generated.methods import COORDINATOR, FETCH, PRODUCE, REGISTER_NODE, WATCH_CATALOG
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import COORDINATOR, FETCH, PRODUCE, REGISTER_NODE, WATCH_CATALOG
 from kshare_rpc.network import Service
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore

@@ -12,9 +12,9 @@ import pytest
 
 from kshare_rpc.call_statistics import HANDLER_FAILED, CallStatistics
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import FETCH, LIST_OFFSETS, PRODUCE
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import FETCH, LIST_OFFSETS, PRODUCE
 from kshare_rpc.network import CallFailed, CallNotStarted, CallTimeout, Service
 
 WAIT_S = 0.15

@@ -14,8 +14,8 @@ from kshare_rpc import catalog_follower
 from kshare_rpc.catalog import CatalogView, logs_begun_anew, next_view
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.methods import REGISTER_NODE, WATCH_CATALOG
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import REGISTER_NODE, WATCH_CATALOG
 from kshare_rpc.network import Service
 
 ORDERS, PAYMENTS = b"o" * 16, b"p" * 16

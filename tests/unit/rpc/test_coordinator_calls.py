@@ -9,7 +9,6 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import group_partition_of
-from kshare_rpc import methods
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.coordinator_calls import (
     LONGEST_BACK_OFF_MS,
@@ -20,6 +19,7 @@ from kshare_rpc.coordinator_calls import (
     NotCoordinator,
     may_be_repeated,
 )
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import CallNotStarted, CallTimeout, ChannelUnavailable, Method
 from support.scripted_coordinators import GROUP_PARTITIONS, ScriptedCoordinators, all_owned_by, group_in, play, until

@@ -21,8 +21,8 @@ from kshare_rpc import call_server, exchange_server, grpc_channel, operations_se
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1.common_pb2 import Frame, FrameHeader
+from kshare_rpc.generated.methods import PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import CallFailed, ChannelUnavailable, Handler, Server, Service
 from support.machine_stalls import MachineStalls
 

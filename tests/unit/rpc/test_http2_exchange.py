@@ -17,9 +17,9 @@ from kshare_rpc.call_server import CallServer, log_handler_error
 from kshare_rpc.exchange_server import ServerExchange
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import FETCH
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.http2_exchange import PREFIX_BYTES, MessageReader, status_text
-from kshare_rpc.methods import FETCH
 from kshare_rpc.network import ChannelUnavailable, Payload, Service
 
 TIMEOUT_MS = 10_000

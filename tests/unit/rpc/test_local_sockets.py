@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.local_sockets import connected_socket, listening_socket
-from kshare_rpc.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.network import Service
 
 NOBODY = 65_534

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.grpc_channel import GrpcChannel
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.name_resolver import QUESTIONS_LIMIT, NameResolver, look_up
 from kshare_rpc.network import CallNotStarted, Service
 

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from kshare_rpc.call_server import CallServer, log_handler_error
 from kshare_rpc.exchange_server import LONG_CALLS_PER_TURN, UNREAD_ANSWERS_BYTES, ExchangeListener
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import FETCH, LIST_OFFSETS
 from kshare_rpc.grpc_channel import GrpcChannel
-from kshare_rpc.methods import FETCH, LIST_OFFSETS
 from kshare_rpc.network import Handler, Method, Payload, Service
 
 MEBIBYTE = 1024 * 1024

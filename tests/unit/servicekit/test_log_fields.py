@@ -13,9 +13,9 @@ import pytest
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_core.log_fields import about, current_request_id, log_fields
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as pb
+from kshare_rpc.generated.methods import SHARE_COORDINATOR, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import SHARE_COORDINATOR, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import Network, Service
 from kshare_servicekit import logs
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import SHARE_ACKNOWLEDGE
 from kshare_runtime.rocks_store import RocksStore
 from kshare_servicekit.process import write_ready_file
 from kshare_servicekit.properties import parse_properties

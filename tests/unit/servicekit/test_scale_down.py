@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.methods import COORDINATOR, DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import COORDINATOR, DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.network import Service
 from kshare_servicekit.scale_down import HookFailed, drain, is_scaled_away, main, pod_place, read_stateful_set
 

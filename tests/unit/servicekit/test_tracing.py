@@ -14,8 +14,8 @@ from opentelemetry.trace import StatusCode
 
 from kshare_core.tracing import current_traceparent, is_sampled
 from kshare_rpc.generated.kshare.v1 import leader_pb2, share_coordinator_pb2
+from kshare_rpc.generated.methods import LEADER, SHARE_ACKNOWLEDGE, SHARE_COORDINATOR, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import LEADER, SHARE_ACKNOWLEDGE, SHARE_COORDINATOR, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import CallFailed, Service
 from kshare_servicekit import logs
 from kshare_servicekit.tracing import OpenTelemetryTracer

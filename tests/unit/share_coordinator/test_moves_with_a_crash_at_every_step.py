@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
-from kshare_rpc.methods import COMPLETE_STATE_PARTITION_MOVE, TRANSFER_STATE_PARTITION
+from kshare_rpc.generated.methods import COMPLETE_STATE_PARTITION_MOVE, TRANSFER_STATE_PARTITION
 from kshare_rpc.network import Method
 from kshare_share_coordinator.machine.operations import InitializeState
 from support.moving_states import NODES, STATE_PARTITIONS, TOPIC_ID, MovingStates

@@ -14,7 +14,7 @@ from kshare_core.configs.broker import BROKER_CONFIGS
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import BACKUP_STATE
+from kshare_rpc.generated.methods import BACKUP_STATE
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore, Write
 from kshare_runtime.rocks_store import RocksStore

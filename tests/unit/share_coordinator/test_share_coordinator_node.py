@@ -15,8 +15,7 @@ from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     COORDINATOR,
     DELETE_SHARE_GROUP_STATE,
     INITIALIZE_SHARE_GROUP_STATE,
@@ -26,6 +25,7 @@ from kshare_rpc.methods import (
     WATCH_CATALOG,
     WRITE_SHARE_GROUP_STATE,
 )
+from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Channel, Method, Service
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_runtime.ports import Environment, Write

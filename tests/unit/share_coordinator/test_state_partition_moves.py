@@ -11,7 +11,7 @@ from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import SHARE_COORDINATOR, TRANSFER_STATE_PARTITION
+from kshare_rpc.generated.methods import SHARE_COORDINATOR, TRANSFER_STATE_PARTITION
 from kshare_rpc.network import Service
 from kshare_runtime.machine import MachineRunner
 from kshare_runtime.memory_store import MemoryDisk

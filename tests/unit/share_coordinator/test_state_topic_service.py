@@ -9,7 +9,7 @@ from typing import Any
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import DELETE_SHARE_GROUP_STATE, FETCH_STATE_TOPIC, LIST_STATE_TOPIC_OFFSETS
+from kshare_rpc.generated.methods import DELETE_SHARE_GROUP_STATE, FETCH_STATE_TOPIC, LIST_STATE_TOPIC_OFFSETS
 from kshare_share_coordinator.handlers.state_topic import PARTITIONS_PER_REQUEST_LIMIT
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
 from kshare_wire.record_batches import read_headers

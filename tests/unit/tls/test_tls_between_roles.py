@@ -14,8 +14,8 @@ import pytest
 from kshare_core.configs import InvalidConfig, process_configs
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.generated.methods import LIST_GROUPS
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import LIST_GROUPS
 from kshare_rpc.network import ChannelUnavailable, Service
 from kshare_servicekit.probe import probe
 from kshare_servicekit.rpc_tls import exchange_tls, exchange_tls_of_variables

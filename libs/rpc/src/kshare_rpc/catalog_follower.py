@@ -26,7 +26,7 @@ from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.catalog import CatalogView, ViewDraft
 from kshare_rpc.coordinator_calls import CoordinatorCalls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import DEREGISTER_NODE, REGISTER_NODE, WATCH_CATALOG
+from kshare_rpc.generated.methods import DEREGISTER_NODE, REGISTER_NODE, WATCH_CATALOG
 from kshare_rpc.network import CallFailed, Channel, Network
 
 WATCH_WAIT_MS = 3_000

@@ -8,7 +8,8 @@ the coordinator is away may leave the group (librdkafka 2.16); a Kafka broker cl
 - when the answer is NOT_COORDINATOR, which guarantees that nothing was done, with several coordinators;
 - when the call did not start (CallNotStarted), or no owner is known yet;
 - when its outcome is unknown (the connection was lost, or the view has named another owner for OWNER_CHANGED_GRACE_MS),
-  only if the method is idempotent: `REPEATABLE_METHODS`.
+  only if the method is idempotent (`is_repeatable`). A heartbeat of a share or consumer group is, from a member that
+  has already joined.
 
 A call that times out is not retried. When the retries end, the last refusal raises NotCoordinator or another
 ChannelUnavailable; Kafka's clients then look up the coordinator and retry.
@@ -26,8 +27,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from kshare_core.errors import ErrorCode
-from kshare_rpc import methods
 from kshare_rpc.catalog import CatalogView
+from kshare_rpc.generated import methods
 from kshare_rpc.network import (
     CallNotStarted,
     CallTimeout,
@@ -47,31 +48,6 @@ FIRST_BACK_OFF_MS = 10
 LONGEST_BACK_OFF_MS = 250
 OWNER_CHANGED_GRACE_MS = 1_000
 """How long a former owner may still answer calls that were sent to it before."""
-
-REPEATABLE_METHODS: frozenset[Method[Any, Any]] = frozenset(
-    {
-        # Read-only.
-        methods.OFFSET_FETCH,
-        methods.LIST_GROUPS,
-        methods.DESCRIBE_GROUPS,
-        methods.SHARE_GROUP_DESCRIBE,
-        methods.CONSUMER_GROUP_DESCRIBE,
-        methods.DESCRIBE_SHARE_GROUP_OFFSETS,
-        methods.DESCRIBE_TRANSACTIONS,
-        methods.LIST_TRANSACTIONS,
-        methods.DESCRIBE_CATALOG,
-        methods.DESCRIBE_NODES,
-        methods.DESCRIBE_STATE_PARTITIONS,
-        # They set a state, so they are idempotent. (Those of transactions do too, but a late one would affect the
-        # producer's next transaction.)
-        methods.OFFSET_COMMIT,
-        methods.DRAIN_SHARE_COORDINATOR,
-        # A member reports its state; clients repeat the same request themselves when no answer came.
-        methods.HEARTBEAT,
-        methods.SYNC_GROUP,
-    }
-)
-"""Idempotent methods. Heartbeats of share and consumer groups are too, from a member that has already joined."""
 
 _HEARTBEATS: tuple[Method[Any, Any], ...] = (methods.SHARE_GROUP_HEARTBEAT, methods.CONSUMER_GROUP_HEARTBEAT)
 
@@ -125,7 +101,7 @@ def may_be_repeated(method: Method[Any, Any], request: Any) -> bool:
     """Whether a call is idempotent, so that it may be retried when its outcome is unknown."""
     if method in _HEARTBEATS:  # 0 joins, below 0 leaves
         return bool(request.member_id) and request.member_epoch > 0
-    return method in REPEATABLE_METHODS
+    return method.is_repeatable
 
 
 class CoordinatorCalls:

@@ -35,6 +35,8 @@ class Method(Generic[Request, Response]):
     """Whether the unary form carries a payload in the message's own `payload` field."""
     has_long_answer: bool = False
     """Whether answers are full of records: such calls begin only while callers read the answers before them."""
+    is_repeatable: bool = False
+    """Whether a call whose outcome is unknown may be made again (`idempotency_level` in the protos)."""
     path: str = field(init=False)
     """The name in calls: "service/name"."""
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.methods import DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.methods import DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.network import CallFailed, Channel
 from kshare_servicekit.rpc_tls import exchange_tls_of_variables
 

@@ -32,7 +32,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_core.states import MAX_STATE_EPOCH
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     DELETE_SHARE_GROUP_STATE,
     DROP_SHARE_PARTITIONS,
     INITIALIZE_SHARE_GROUP_STATE,

@@ -56,8 +56,9 @@ from kshare_coordinator.transaction_owners import TransactionOwners
 from kshare_coordinator.transaction_timeouts import TransactionTimeouts
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import topic_id_text
-from kshare_rpc import methods
-from kshare_rpc.network import Handler, Method, Network, Server, Service
+from kshare_rpc.generated import methods
+from kshare_rpc.network import Network, Server, Service
+from kshare_rpc.serving import handlers_of
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics import Metrics
@@ -365,50 +366,19 @@ class CoordinatorNode:
         classic = ClassicGroupHandlers(core, self._classic, self._environment.random, administration.finish_deletion)
         producer_ids = ProducerIdHandlers(core)
         transactions = TransactionHandlers(core, self._environment.clock, self._owners)
-        handlers: dict[Method[Any, Any], Handler] = {
-            methods.REGISTER_NODE: catalog.register_node,
-            methods.DEREGISTER_NODE: catalog.deregister_node,
-            methods.WATCH_CATALOG: catalog.watch_catalog,
-            methods.COMPLETE_STATE_PARTITION_MOVE: state_partitions.complete_move,
-            methods.DRAIN_SHARE_COORDINATOR: state_partitions.drain,
-            methods.DESCRIBE_STATE_PARTITIONS: state_partitions.describe,
-            methods.MOVE_PARTITIONS: partition_moves.move,
-            methods.ADVANCE_PARTITION_MOVE: partition_moves.advance,
-            methods.DRAIN_LEADER: partition_moves.drain,
-            methods.GIVE_UP_NODE: partition_moves.give_up,
-            methods.DESCRIBE_PARTITIONS: partition_moves.describe,
-            methods.CREATE_TOPICS: catalog.create_topics,
-            methods.DELETE_TOPICS: catalog.delete_topics,
-            methods.CREATE_PARTITIONS: catalog.create_partitions,
-            methods.INCREMENTAL_ALTER_CONFIGS: catalog.incremental_alter_configs,
-            methods.INIT_PRODUCER_ID: producer_ids.init_producer_id,
-            methods.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
-            methods.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
-            methods.END_TXN: transactions.end,
-            methods.COMPLETE_TRANSACTION_OFFSETS: transactions.complete_offsets,
-            methods.DESCRIBE_TRANSACTIONS: transactions.describe,
-            methods.LIST_TRANSACTIONS: transactions.list_transactions,
-            methods.OFFSET_COMMIT: offsets.commit,
-            methods.OFFSET_FETCH: offsets.fetch,
-            methods.TXN_OFFSET_COMMIT: offsets.transactional_commit,
-            methods.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
-            methods.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
-            methods.SHARE_GROUP_HEARTBEAT: groups.heartbeat,
-            methods.SHARE_GROUP_DESCRIBE: groups.describe,
-            methods.DESCRIBE_SHARE_GROUP_OFFSETS: share_group_offsets.describe,
-            methods.ALTER_SHARE_GROUP_OFFSETS: administration.alter_offsets,
-            methods.DELETE_SHARE_GROUP_OFFSETS: administration.delete_offsets,
-            methods.DESCRIBE_CATALOG: catalog.describe_catalog,
-            methods.DESCRIBE_NODES: catalog.describe_nodes,
-            methods.LIST_GROUPS: groups.list_groups,
-            methods.JOIN_GROUP: classic.join,
-            methods.SYNC_GROUP: classic.sync,
-            methods.HEARTBEAT: classic.heartbeat,
-            methods.LEAVE_GROUP: classic.leave,
-            methods.DESCRIBE_GROUPS: classic.describe,
-            methods.DELETE_GROUPS: classic.delete,
-            methods.OFFSET_DELETE: classic.delete_offsets,
-        }
+        handlers = handlers_of(
+            catalog,
+            groups,
+            consumer_groups,
+            offsets,
+            share_group_offsets,
+            administration,
+            state_partitions,
+            partition_moves,
+            classic,
+            producer_ids,
+            transactions,
+        )
         return Service(
             methods.COORDINATOR,
             handlers,

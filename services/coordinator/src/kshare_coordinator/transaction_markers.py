@@ -35,7 +35,7 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import WRITE_TXN_MARKERS
+from kshare_rpc.generated.methods import WRITE_TXN_MARKERS
 from kshare_rpc.network import CallFailed, Channel, Network
 
 FIRST_RETRY_MS = 50

@@ -27,7 +27,7 @@ from kshare_coordinator.machine.transactions_metadata import TransactionMetadata
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import ADD_OFFSETS_TO_TXN, COMPLETE_TRANSACTION_OFFSETS
+from kshare_rpc.generated.methods import ADD_OFFSETS_TO_TXN, COMPLETE_TRANSACTION_OFFSETS
 from kshare_rpc.network import CallFailed, Channel, Network
 
 CALL_TIMEOUT_MS = 5_000

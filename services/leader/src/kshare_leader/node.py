@@ -39,7 +39,7 @@ from kshare_leader.share.stored_progress import StoredProgress
 from kshare_rpc.catalog import CatalogView, alter_configs
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     APPEND_DEAD_LETTERS,
     DELETE_RECORDS,
     DESCRIBE_LOG_DIRS,

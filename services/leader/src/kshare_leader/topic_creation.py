@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import CREATE_TOPICS
+from kshare_rpc.generated.methods import CREATE_TOPICS
 from kshare_rpc.network import CallFailed, Channel
 
 CREATE_TIMEOUT_MS = 10_000

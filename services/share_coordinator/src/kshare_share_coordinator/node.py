@@ -14,7 +14,7 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import (
+from kshare_rpc.generated.methods import (
     BACKUP_STATE,
     DELETE_SHARE_GROUP_STATE,
     FETCH_STATE_TOPIC,

@@ -12,7 +12,7 @@ from kshare.addresses import Address
 from kshare.commands.state.coordinator_call import ask, call_coordinator, coordinators_at
 from kshare.failure import CommandFailed
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import GIVE_UP_NODE
+from kshare_rpc.generated.methods import GIVE_UP_NODE
 from kshare_rpc.network import CallFailed
 
 Loss = pb.GiveUpNodeResponse

@@ -12,7 +12,7 @@ from kshare.failure import CommandFailed
 from kshare.output import Listing, Row, show
 from kshare_rpc.coordinator_calls import is_refused
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import DESCRIBE_NODES
+from kshare_rpc.generated.methods import DESCRIBE_NODES
 from kshare_rpc.network import CallFailed
 
 ROLE_NAMES = {

@@ -16,7 +16,7 @@ from kshare.commands.state.coordinator_call import CoordinatorUnreachable, call_
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, show
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import DESCRIBE_PARTITIONS, DRAIN_LEADER, MOVE_PARTITIONS
+from kshare_rpc.generated.methods import DESCRIBE_PARTITIONS, DRAIN_LEADER, MOVE_PARTITIONS
 
 POLL_INTERVAL_S = 0.2
 SHOWN_PROBLEMS = 10

@@ -18,7 +18,9 @@ from kshare_coordinator.machine.topics import ZERO_TOPIC_ID
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import topic_id_text
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.serving import serves
 
 WATCHER_LIMIT = 4_000
 """Maximum of waiting WatchCatalog calls; further calls are answered at once."""
@@ -38,6 +40,59 @@ def error_of(error: KafkaError | StorageFailure) -> tuple[ErrorCode, str]:
     return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
 
 
+class _Whole(TypedDict, total=False):
+    error_code: int
+    error_message: str
+
+
+def _of_the_whole(code: ErrorCode, message: str) -> _Whole:
+    """Fields of the answer as a whole: NOT_COORDINATOR is set there, too, for callers that look for the coordinator."""
+    return _Whole(error_code=code, error_message=message) if code is ErrorCode.NOT_COORDINATOR else _Whole()
+
+
+def _topics_not_created(request: pb.CreateTopicsRequest, code: ErrorCode, message: str) -> pb.CreateTopicsResponse:
+    results = [
+        pb.CreateTopicsResponse.CreatableTopicResult(
+            name=topic.name, topic_id=ZERO_TOPIC_ID, error_code=code, error_message=message, num_partitions=-1
+        )
+        for topic in request.topics
+    ]
+    return pb.CreateTopicsResponse(topics=results, **_of_the_whole(code, message))
+
+
+def _topics_not_deleted(request: pb.DeleteTopicsRequest, code: ErrorCode, message: str) -> pb.DeleteTopicsResponse:
+    results = [
+        pb.DeleteTopicsResponse.Result(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+        for topic in request.topics
+    ]
+    return pb.DeleteTopicsResponse(results=results, **_of_the_whole(code, message))
+
+
+def _partitions_not_created(
+    request: pb.CreatePartitionsRequest, code: ErrorCode, message: str
+) -> pb.CreatePartitionsResponse:
+    results = [
+        pb.CreatePartitionsResponse.Result(name=topic.name, error_code=code, error_message=message)
+        for topic in request.topics
+    ]
+    return pb.CreatePartitionsResponse(results=results, **_of_the_whole(code, message))
+
+
+def _configs_not_altered(
+    request: pb.IncrementalAlterConfigsRequest, code: ErrorCode, message: str
+) -> pb.IncrementalAlterConfigsResponse:
+    results = [
+        pb.IncrementalAlterConfigsResponse.Result(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            error_code=code,
+            error_message=message,
+        )
+        for resource in request.resources
+    ]
+    return pb.IncrementalAlterConfigsResponse(results=results, **_of_the_whole(code, message))
+
+
 class CatalogHandlers:
     """Handlers of the catalog; `leases` has the registered nodes, and each watch renews its node's lease."""
 
@@ -49,6 +104,7 @@ class CatalogHandlers:
         self._watchers = 0
         self._transfers = CatalogTransfers(source)
 
+    @serves(methods.REGISTER_NODE, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def register_node(self, request: pb.RegisterNodeRequest, payload: memoryview) -> pb.RegisterNodeResponse:
         try:
             return await self._core.submit(commands.RegisterNode(request=request))
@@ -60,18 +116,16 @@ class CatalogHandlers:
                 active_coordinator_address=self._core.owner_address(CATALOG) or "",
             )
 
+    @serves(methods.DEREGISTER_NODE, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def deregister_node(
         self, request: pb.DeregisterNodeRequest, payload: memoryview
     ) -> pb.DeregisterNodeResponse:
         command = commands.ExpireNode(role=request.role, node_id=request.node_id, incarnation=request.incarnation)
-        try:
-            await self._core.submit(command)
-        except (KafkaError, StorageFailure) as error:
-            code, message = error_of(error)
-            return pb.DeregisterNodeResponse(error_code=code, error_message=message)
+        await self._core.submit(command)
         self._leases.remove(((request.role, request.node_id), request.incarnation))
         return pb.DeregisterNodeResponse()
 
+    @serves(methods.WATCH_CATALOG, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def watch_catalog(self, request: pb.WatchCatalogRequest, payload: memoryview) -> pb.WatchCatalogResponse:
         try:
             if not self._is_registered(request):
@@ -122,97 +176,44 @@ class CatalogHandlers:
         finally:
             self._watchers -= 1
 
+    @serves(methods.DESCRIBE_CATALOG, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def describe_catalog(
         self, request: pb.DescribeCatalogRequest, payload: memoryview
     ) -> pb.DescribeCatalogResponse:
-        try:
-            return pb.DescribeCatalogResponse(version=self._core.state_of_catalog().version)
-        except (KafkaError, StorageFailure) as failure:
-            code, message = error_of(failure)
-            return pb.DescribeCatalogResponse(error_code=code, error_message=message)
+        return pb.DescribeCatalogResponse(version=self._core.state_of_catalog().version)
 
+    @serves(methods.DESCRIBE_NODES, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def describe_nodes(self, request: pb.DescribeNodesRequest, payload: memoryview) -> pb.DescribeNodesResponse:
-        try:
-            state = self._core.state_of_catalog()
-            nodes = sorted(state.nodes.items())
-        except (KafkaError, StorageFailure) as failure:
-            code, message = error_of(failure)
-            return pb.DescribeNodesResponse(error_code=code, error_message=message)
+        state = self._core.state_of_catalog()
+        nodes = sorted(state.nodes.items())
         answer = pb.DescribeNodesResponse(cluster_problems=problems_of(state))
         for node_id, node in nodes:
             remaining_ms = self._leases.remaining_ms((node_id, node.incarnation))
             answer.nodes.add(node=node, lease_remaining_ms=remaining_ms or 0)
         return answer
 
+    @serves(methods.CREATE_TOPICS, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR, refused=_topics_not_created)
     async def create_topics(self, request: pb.CreateTopicsRequest, payload: memoryview) -> pb.CreateTopicsResponse:
         topic_ids = tuple(random_topic_id(self._random) for _ in request.topics)
-        try:
-            return await self._core.submit(commands.CreateTopics(request=request, topic_ids=topic_ids))
-        except (KafkaError, StorageFailure) as failure:
-            code, message = error_of(failure)
-            results = [
-                pb.CreateTopicsResponse.CreatableTopicResult(
-                    name=topic.name, topic_id=ZERO_TOPIC_ID, error_code=code, error_message=message, num_partitions=-1
-                )
-                for topic in request.topics
-            ]
-            return pb.CreateTopicsResponse(topics=results, **_of_the_whole(failure))
+        return await self._core.submit(commands.CreateTopics(request=request, topic_ids=topic_ids))
 
+    @serves(methods.DELETE_TOPICS, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR, refused=_topics_not_deleted)
     async def delete_topics(self, request: pb.DeleteTopicsRequest, payload: memoryview) -> pb.DeleteTopicsResponse:
-        try:
-            return await self._core.submit(commands.DeleteTopics(request=request))
-        except (KafkaError, StorageFailure) as failure:
-            code, message = error_of(failure)
-            results = [
-                pb.DeleteTopicsResponse.Result(
-                    name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
-                )
-                for topic in request.topics
-            ]
-            return pb.DeleteTopicsResponse(results=results, **_of_the_whole(failure))
+        return await self._core.submit(commands.DeleteTopics(request=request))
 
+    @serves(methods.CREATE_PARTITIONS, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR, refused=_partitions_not_created)
     async def create_partitions(
         self, request: pb.CreatePartitionsRequest, payload: memoryview
     ) -> pb.CreatePartitionsResponse:
-        try:
-            return await self._core.submit(commands.CreatePartitions(request=request))
-        except (KafkaError, StorageFailure) as failure:
-            code, message = error_of(failure)
-            results = [
-                pb.CreatePartitionsResponse.Result(name=topic.name, error_code=code, error_message=message)
-                for topic in request.topics
-            ]
-            return pb.CreatePartitionsResponse(results=results, **_of_the_whole(failure))
+        return await self._core.submit(commands.CreatePartitions(request=request))
 
+    @serves(
+        methods.INCREMENTAL_ALTER_CONFIGS, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR, refused=_configs_not_altered
+    )
     async def incremental_alter_configs(
         self, request: pb.IncrementalAlterConfigsRequest, payload: memoryview
     ) -> pb.IncrementalAlterConfigsResponse:
-        try:
-            return await self._core.submit(commands.IncrementalAlterConfigs(request=request))
-        except (KafkaError, StorageFailure) as failure:
-            code, message = error_of(failure)
-            results = [
-                pb.IncrementalAlterConfigsResponse.Result(
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                    error_code=code,
-                    error_message=message,
-                )
-                for resource in request.resources
-            ]
-            return pb.IncrementalAlterConfigsResponse(results=results, **_of_the_whole(failure))
-
-
-class _Whole(TypedDict, total=False):
-    error_code: int
-    error_message: str
-
-
-def _of_the_whole(error: KafkaError | StorageFailure) -> _Whole:
-    """Fields of the answer as a whole: NOT_COORDINATOR is set there, too, for callers that look for the coordinator."""
-    if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
-        return _Whole(error_code=error.code, error_message=error.message)
-    return _Whole()
+        return await self._core.submit(commands.IncrementalAlterConfigs(request=request))
 
 
 def _not_registered(request: pb.WatchCatalogRequest) -> pb.WatchCatalogResponse:

@@ -10,12 +10,11 @@ from kshare_coordinator.handlers.groups import described
 from kshare_coordinator.machine import consumer_groups_view
 from kshare_coordinator.machine.commands import ConsumerGroupHeartbeat
 from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import topic_id_text
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-
-UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Clients find the coordinator anew and retry; for a storage error they would not."""
+from kshare_rpc.serving import serves
 
 
 class ConsumerGroupHandlers:
@@ -26,18 +25,15 @@ class ConsumerGroupHandlers:
         self._settings = settings
         self._random = source
 
+    @serves(methods.CONSUMER_GROUP_HEARTBEAT)
     async def heartbeat(
         self, request: pb.ConsumerGroupHeartbeatRequest, payload: memoryview
     ) -> pb.ConsumerGroupHeartbeatResponse:
         new_member_id = "" if request.member_id else topic_id_text(random_topic_id(self._random))
         command = ConsumerGroupHeartbeat(request=request, new_member_id=new_member_id)
-        try:
-            return await self._core.submit(command)
-        except KafkaError as error:
-            return pb.ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure as failure:
-            return pb.ConsumerGroupHeartbeatResponse(error_code=UNAVAILABLE, error_message=str(failure))
+        return await self._core.submit(command)
 
+    @serves(methods.CONSUMER_GROUP_DESCRIBE)
     async def describe(
         self, request: pb.ConsumerGroupDescribeRequest, payload: memoryview
     ) -> pb.ConsumerGroupDescribeResponse:

@@ -11,7 +11,9 @@ from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.metadata.port import GROUP_PARTITIONS
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.serving import serves
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """Clients find the coordinator anew and retry; for a storage error they would not."""
@@ -44,16 +46,13 @@ class GroupHandlers:
     def __init__(self, core: Core) -> None:
         self._core = core
 
+    @serves(methods.SHARE_GROUP_HEARTBEAT)
     async def heartbeat(
         self, request: pb.ShareGroupHeartbeatRequest, payload: memoryview
     ) -> pb.ShareGroupHeartbeatResponse:
-        try:
-            return await self._core.submit(commands.ShareGroupHeartbeat(request=request))
-        except KafkaError as error:
-            return pb.ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure as failure:
-            return pb.ShareGroupHeartbeatResponse(error_code=UNAVAILABLE, error_message=str(failure))
+        return await self._core.submit(commands.ShareGroupHeartbeat(request=request))
 
+    @serves(methods.SHARE_GROUP_DESCRIBE)
     async def describe(
         self, request: pb.ShareGroupDescribeRequest, payload: memoryview
     ) -> pb.ShareGroupDescribeResponse:
@@ -69,11 +68,9 @@ class GroupHandlers:
             )
         )
 
+    @serves(methods.LIST_GROUPS)
     async def list_groups(self, request: pb.ListGroupsRequest, payload: memoryview) -> pb.ListGroupsResponse:
-        try:
-            answer = group_administration.list_groups(self._core.state, request)
-        except StorageFailure as failure:
-            return pb.ListGroupsResponse(error_code=UNAVAILABLE, error_message=str(failure))
+        answer = group_administration.list_groups(self._core.state, request)
         partitions = self._core.own_group_partitions()
         if len(partitions) < GROUP_PARTITIONS:
             own = dict.fromkeys(partitions)

@@ -9,47 +9,10 @@ from __future__ import annotations
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine import commands, offsets_view
 from kshare_coordinator.transaction_owners import TransactionOwners
-from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.errors import ErrorCode
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-
-UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Clients find the coordinator anew and retry."""
-
-
-class OffsetHandlers:
-    def __init__(self, core: Core, owners: TransactionOwners) -> None:
-        self._core = core
-        self._owners = owners
-
-    async def commit(self, request: pb.OffsetCommitRequest, payload: memoryview) -> pb.OffsetCommitResponse:
-        try:
-            return await self._core.submit(commands.OffsetCommit(request=request))
-        except KafkaError as error:
-            return _refused(request, error.code, error.message)
-        except StorageFailure as failure:
-            return _refused(request, UNAVAILABLE, str(failure))
-
-    async def transactional_commit(
-        self, request: pb.TxnOffsetCommitRequest, payload: memoryview
-    ) -> pb.OffsetCommitResponse:
-        try:
-            self._core.state_of_group(request.group_id)
-            code = None
-            if not self._core.has_catalog():
-                code = await self._owners.transaction_code(request)
-            return await self._core.submit(commands.TxnOffsetCommit(request=request, transaction_code=code))
-        except KafkaError as error:
-            return _refused(request, error.code, error.message)
-        except StorageFailure as failure:
-            return _refused(request, UNAVAILABLE, str(failure))
-
-    async def fetch(self, request: pb.OffsetFetchRequest, payload: memoryview) -> pb.OffsetFetchResponse:
-        try:
-            return offsets_view.fetch(self._core.state_of_group(request.group_id), request)
-        except KafkaError as error:
-            return pb.OffsetFetchResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure:
-            return pb.OffsetFetchResponse(error_code=UNAVAILABLE)
+from kshare_rpc.serving import serves
 
 
 def _refused(
@@ -68,3 +31,27 @@ def _refused(
     if code is not ErrorCode.NOT_COORDINATOR:
         return pb.OffsetCommitResponse(results=results)
     return pb.OffsetCommitResponse(results=results, error_code=code, error_message=message)
+
+
+class OffsetHandlers:
+    def __init__(self, core: Core, owners: TransactionOwners) -> None:
+        self._core = core
+        self._owners = owners
+
+    @serves(methods.OFFSET_COMMIT, refused=_refused)
+    async def commit(self, request: pb.OffsetCommitRequest, payload: memoryview) -> pb.OffsetCommitResponse:
+        return await self._core.submit(commands.OffsetCommit(request=request))
+
+    @serves(methods.TXN_OFFSET_COMMIT, refused=_refused)
+    async def transactional_commit(
+        self, request: pb.TxnOffsetCommitRequest, payload: memoryview
+    ) -> pb.OffsetCommitResponse:
+        self._core.state_of_group(request.group_id)
+        code = None
+        if not self._core.has_catalog():
+            code = await self._owners.transaction_code(request)
+        return await self._core.submit(commands.TxnOffsetCommit(request=request, transaction_code=code))
+
+    @serves(methods.OFFSET_FETCH)
+    async def fetch(self, request: pb.OffsetFetchRequest, payload: memoryview) -> pb.OffsetFetchResponse:
+        return offsets_view.fetch(self._core.state_of_group(request.group_id), request)

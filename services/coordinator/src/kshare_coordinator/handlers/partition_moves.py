@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from kshare_coordinator.core import Core
-from kshare_coordinator.handlers.catalog import error_of
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.catalog_view import describe_partitions
 from kshare_coordinator.machine.giving_up import describe_loss
-from kshare_core.errors import KafkaError, StorageFailure
+from kshare_core.errors import ErrorCode
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.serving import serves
 
 log = logging.getLogger(__name__)
 
@@ -21,49 +22,34 @@ class PartitionMoveHandlers:
     def __init__(self, core: Core) -> None:
         self._core = core
 
+    @serves(methods.GIVE_UP_NODE, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def give_up(self, request: pb.GiveUpNodeRequest, payload: memoryview) -> pb.GiveUpNodeResponse:
         """Gives up a node at the active coordinator; each other coordinator reports its groups' state that is lost."""
-        try:
-            if not request.unsafe:
-                return describe_loss(self._core.state, request)
-            answer = await self._core.submit(commands.GiveUpNode(request=request))
-        except (KafkaError, StorageFailure) as error:
-            code, message = error_of(error)
-            return pb.GiveUpNodeResponse(error_code=code, error_message=message)
+        if not request.unsafe:
+            return describe_loss(self._core.state, request)
+        answer = await self._core.submit(commands.GiveUpNode(request=request))
         _log_loss(request, answer)
         return answer
 
+    @serves(methods.MOVE_PARTITIONS, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def move(self, request: pb.MovePartitionsRequest, payload: memoryview) -> pb.MovePartitionsResponse:
-        try:
-            return await self._core.submit(commands.MovePartitions(request=request))
-        except (KafkaError, StorageFailure) as error:
-            code, message = error_of(error)
-            return pb.MovePartitionsResponse(error_code=code, error_message=message)
+        return await self._core.submit(commands.MovePartitions(request=request))
 
+    @serves(methods.ADVANCE_PARTITION_MOVE, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def advance(
         self, request: pb.AdvancePartitionMoveRequest, payload: memoryview
     ) -> pb.AdvancePartitionMoveResponse:
-        try:
-            return await self._core.submit(commands.AdvancePartitionMove(request=request))
-        except (KafkaError, StorageFailure) as error:
-            code, message = error_of(error)
-            return pb.AdvancePartitionMoveResponse(error_code=code, error_message=message)
+        return await self._core.submit(commands.AdvancePartitionMove(request=request))
 
+    @serves(methods.DRAIN_LEADER, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def drain(self, request: pb.DrainLeaderRequest, payload: memoryview) -> pb.DrainLeaderResponse:
-        try:
-            return await self._core.submit(commands.DrainLeader(request=request))
-        except (KafkaError, StorageFailure) as error:
-            code, message = error_of(error)
-            return pb.DrainLeaderResponse(error_code=code, error_message=message)
+        return await self._core.submit(commands.DrainLeader(request=request))
 
+    @serves(methods.DESCRIBE_PARTITIONS, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def describe(
         self, request: pb.DescribePartitionsRequest, payload: memoryview
     ) -> pb.DescribePartitionsResponse:
-        try:
-            return describe_partitions(self._core.state_of_catalog(), list(request.topic_names))
-        except (KafkaError, StorageFailure) as error:
-            code, message = error_of(error)
-            return pb.DescribePartitionsResponse(error_code=code, error_message=message)
+        return describe_partitions(self._core.state_of_catalog(), list(request.topic_names))
 
 
 def _log_loss(request: pb.GiveUpNodeRequest, answer: pb.GiveUpNodeResponse) -> None:

@@ -11,8 +11,14 @@ import asyncio
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine import commands
-from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.errors import ErrorCode
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.serving import serves
+
+
+def _no_producer_id(request: pb.InitProducerIdRequest, code: ErrorCode, message: str) -> pb.InitProducerIdResponse:
+    return pb.InitProducerIdResponse(error_code=code, error_message=message, producer_id=-1, producer_epoch=-1)
 
 
 class ProducerIdHandlers:
@@ -21,18 +27,13 @@ class ProducerIdHandlers:
         self._block = iter(range(0))
         self._allocation: asyncio.Future[range] | None = None
 
+    @serves(methods.INIT_PRODUCER_ID, refused=_no_producer_id)
     async def init_producer_id(
         self, request: pb.InitProducerIdRequest, payload: memoryview
     ) -> pb.InitProducerIdResponse:
-        try:
-            if request.has_transactional_id:
-                return await self._core.submit(commands.InitTransactionalProducer(request=request))
-            return pb.InitProducerIdResponse(producer_id=await self._next(), producer_epoch=0)
-        except KafkaError as error:
-            code, message = error.code, error.message
-        except StorageFailure as failure:
-            code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failure)
-        return pb.InitProducerIdResponse(error_code=code, error_message=message, producer_id=-1, producer_epoch=-1)
+        if request.has_transactional_id:
+            return await self._core.submit(commands.InitTransactionalProducer(request=request))
+        return pb.InitProducerIdResponse(producer_id=await self._next(), producer_epoch=0)
 
     async def _next(self) -> int:
         while (producer_id := next(self._block, None)) is None:

@@ -15,9 +15,11 @@ from kshare_coordinator.core import Core
 from kshare_coordinator.group_state import GroupStateKeeper
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.share_group_administration import is_being_deleted, partitions_being_altered
-from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.serving import serves
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 SECOND_STAGE_TIMEOUT_MS = 20_000
@@ -32,46 +34,38 @@ class ShareGroupAdministrationHandlers:
         self._core = core
         self._keeper = keeper
 
+    @serves(methods.ALTER_SHARE_GROUP_OFFSETS)
     async def alter_offsets(
         self, request: pb.AlterShareGroupOffsetsRequest, payload: memoryview
     ) -> pb.AlterShareGroupOffsetsResponse:
         group_id = request.group_id
-        try:
-            answer = await self._core.submit(commands.AlterShareGroupOffsets(request=request))
-            accepted = [result for result in answer.results if not result.error_code]
+        answer = await self._core.submit(commands.AlterShareGroupOffsets(request=request))
+        accepted = [result for result in answer.results if not result.error_code]
 
-            def pending() -> list[pb.AlterShareGroupOffsetsResponse.Result]:
-                altered = partitions_being_altered(self._core.state, group_id)
-                return [result for result in accepted if TopicPartition(result.topic_id, result.partition) in altered]
+        def pending() -> list[pb.AlterShareGroupOffsetsResponse.Result]:
+            altered = partitions_being_altered(self._core.state, group_id)
+            return [result for result in accepted if TopicPartition(result.topic_id, result.partition) in altered]
 
-            left = await self._pending_in_the_end(group_id, pending, accepted)
-            for result in left:
-                result.error_code, result.error_message = UNAVAILABLE, self._why_pending(group_id)
-        except KafkaError as error:
-            return pb.AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure as failure:
-            return pb.AlterShareGroupOffsetsResponse(error_code=UNAVAILABLE, error_message=str(failure))
+        left = await self._pending_in_the_end(group_id, pending, accepted)
+        for result in left:
+            result.error_code, result.error_message = UNAVAILABLE, self._why_pending(group_id)
         return answer
 
+    @serves(methods.DELETE_SHARE_GROUP_OFFSETS)
     async def delete_offsets(
         self, request: pb.DeleteShareGroupOffsetsRequest, payload: memoryview
     ) -> pb.DeleteShareGroupOffsetsResponse:
         group_id = request.group_id
-        try:
-            answer = await self._core.submit(commands.DeleteShareGroupOffsets(request=request))
-            accepted = [result for result in answer.results if not result.error_code]
+        answer = await self._core.submit(commands.DeleteShareGroupOffsets(request=request))
+        accepted = [result for result in answer.results if not result.error_code]
 
-            def pending() -> list[pb.DeleteShareGroupOffsetsResponse.Result]:
-                state = self._core.state
-                return [result for result in accepted if is_being_deleted(state, group_id, result.topic_id)]
+        def pending() -> list[pb.DeleteShareGroupOffsetsResponse.Result]:
+            state = self._core.state
+            return [result for result in accepted if is_being_deleted(state, group_id, result.topic_id)]
 
-            left = await self._pending_in_the_end(group_id, pending, accepted)
-            for result in left:
-                result.error_code, result.error_message = UNAVAILABLE, self._why_pending(group_id)
-        except KafkaError as error:
-            return pb.DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure as failure:
-            return pb.DeleteShareGroupOffsetsResponse(error_code=UNAVAILABLE, error_message=str(failure))
+        left = await self._pending_in_the_end(group_id, pending, accepted)
+        for result in left:
+            result.error_code, result.error_message = UNAVAILABLE, self._why_pending(group_id)
         return answer
 
     async def finish_deletion(self, group_id: str) -> ErrorCode:

@@ -14,12 +14,14 @@ from kshare_coordinator.core import Core
 from kshare_coordinator.machine import share_group_offsets as rules
 from kshare_coordinator.machine.offsets import ZERO_TOPIC_ID
 from kshare_coordinator.machine.share_group_offsets import NO_STATE, EndOffset, Summary
-from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2, share_coordinator_pb2
-from kshare_rpc.methods import LIST_OFFSETS, READ_SHARE_GROUP_STATE_SUMMARY
+from kshare_rpc.generated.methods import LIST_OFFSETS, READ_SHARE_GROUP_STATE_SUMMARY
 from kshare_rpc.network import CallFailed, Channel, Network
+from kshare_rpc.serving import serves
 
 CALL_TIMEOUT_MS = 3_000
 ATTEMPTS = 3
@@ -51,6 +53,7 @@ class ShareGroupOffsetHandlers:
         self._network = network
         self._channels: dict[str, Channel] = {}
 
+    @serves(methods.DESCRIBE_SHARE_GROUP_OFFSETS)
     async def describe(
         self, request: pb.DescribeShareGroupOffsetsRequest, payload: memoryview
     ) -> pb.DescribeShareGroupOffsetsResponse:
@@ -59,11 +62,6 @@ class ShareGroupOffsetHandlers:
             keys = dict.fromkeys(entry.key for entry in entries if entry.key.topic_id != ZERO_TOPIC_ID)
             summaries = await self._summaries(request.group_id, keys)
             ends = await self._end_offsets(key for key in keys if summaries[key].needs_end_offset)
-        except KafkaError as error:
-            return pb.DescribeShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure as failure:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return pb.DescribeShareGroupOffsetsResponse(error_code=code, error_message=str(failure))
         finally:
             await self._close_channels_of_lost_nodes()
         results = [rules.answer_of(entry, summaries.get(entry.key, NO_STATE), ends.get(entry.key)) for entry in entries]

@@ -10,86 +10,15 @@ import asyncio
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine import commands, transactions, transactions_queries
 from kshare_coordinator.transaction_owners import TransactionOwners
-from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.errors import ErrorCode
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.serving import serves
 from kshare_runtime.ports import Clock
 
-UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Clients find the coordinator anew and retry; for a storage error they would not."""
 
-
-class TransactionHandlers:
-    def __init__(self, core: Core, clock: Clock, owners: TransactionOwners) -> None:
-        self._core = core
-        self._clock = clock
-        self._owners = owners
-
-    async def add_partitions(
-        self, request: pb.AddPartitionsToTxnRequest, payload: memoryview
-    ) -> pb.AddPartitionsToTxnResponse:
-        """Submits all transactions of the request in one turn of the machine."""
-        try:
-            results = await asyncio.gather(*[self._add(transaction) for transaction in request.transactions])
-        except KafkaError as error:
-            return pb.AddPartitionsToTxnResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure:
-            return pb.AddPartitionsToTxnResponse(error_code=UNAVAILABLE)
-        return pb.AddPartitionsToTxnResponse(results=results)
-
-    async def _add(self, transaction: transactions.Transaction) -> transactions.AddResult:
-        if transaction.verify_only:
-            return transactions.verify_partitions(self._core.state_of_catalog(), transaction)
-        return await self._core.submit(commands.AddPartitionsToTransaction(transaction=transaction))
-
-    async def add_offsets(self, request: pb.AddOffsetsToTxnRequest, payload: memoryview) -> pb.AddOffsetsToTxnResponse:
-        try:
-            if request.verify_only:
-                code = transactions.verify_offsets(self._core.state_of_catalog(), request)
-            else:
-                code = await self._core.submit(commands.AddOffsetsToTransaction(request=request))
-        except KafkaError as error:
-            return pb.AddOffsetsToTxnResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure:
-            code = UNAVAILABLE
-        return pb.AddOffsetsToTxnResponse(error_code=code)
-
-    async def complete_offsets(
-        self, request: pb.CompleteTransactionOffsetsRequest, payload: memoryview
-    ) -> pb.CompleteTransactionOffsetsResponse:
-        try:
-            return await self._owners.complete_offsets(request)
-        except StorageFailure as failure:
-            return pb.CompleteTransactionOffsetsResponse(error_code=UNAVAILABLE, error_message=str(failure))
-
-    async def end(self, request: pb.EndTxnRequest, payload: memoryview) -> pb.EndTxnResponse:
-        """Answers when the outcome is durable; the leaders get it afterwards."""
-        try:
-            return await self._core.submit(commands.EndTransaction(request=request))
-        except KafkaError as error:
-            code, message = error.code, error.message
-        except StorageFailure as failure:
-            code, message = UNAVAILABLE, str(failure)
-        return pb.EndTxnResponse(error_code=code, error_message=message, producer_id=-1, producer_epoch=-1)
-
-    async def describe(
-        self, request: pb.DescribeTransactionsRequest, payload: memoryview
-    ) -> pb.DescribeTransactionsResponse:
-        try:
-            return transactions_queries.describe_transactions(self._core.state_of_catalog(), request)
-        except KafkaError as error:
-            return _undescribed(request, error.code, error.message)
-        except StorageFailure as failure:
-            return _undescribed(request, UNAVAILABLE, str(failure))
-
-    async def list_transactions(
-        self, request: pb.ListTransactionsRequest, payload: memoryview
-    ) -> pb.ListTransactionsResponse:
-        try:
-            return transactions_queries.list_transactions(self._core.state_of_catalog(), request, self._clock.now_ms())
-        except KafkaError as error:
-            return pb.ListTransactionsResponse(error_code=error.code, error_message=error.message)
-        except StorageFailure:
-            return pb.ListTransactionsResponse(error_code=UNAVAILABLE)
+def _not_ended(request: pb.EndTxnRequest, code: ErrorCode, message: str) -> pb.EndTxnResponse:
+    return pb.EndTxnResponse(error_code=code, error_message=message, producer_id=-1, producer_epoch=-1)
 
 
 def _undescribed(
@@ -103,3 +32,54 @@ def _undescribed(
     if code is not ErrorCode.NOT_COORDINATOR:
         return pb.DescribeTransactionsResponse(transaction_states=states)
     return pb.DescribeTransactionsResponse(transaction_states=states, error_code=code, error_message=message)
+
+
+class TransactionHandlers:
+    def __init__(self, core: Core, clock: Clock, owners: TransactionOwners) -> None:
+        self._core = core
+        self._clock = clock
+        self._owners = owners
+
+    @serves(methods.ADD_PARTITIONS_TO_TXN)
+    async def add_partitions(
+        self, request: pb.AddPartitionsToTxnRequest, payload: memoryview
+    ) -> pb.AddPartitionsToTxnResponse:
+        """Submits all transactions of the request in one turn of the machine."""
+        results = await asyncio.gather(*[self._add(transaction) for transaction in request.transactions])
+        return pb.AddPartitionsToTxnResponse(results=results)
+
+    async def _add(self, transaction: transactions.Transaction) -> transactions.AddResult:
+        if transaction.verify_only:
+            return transactions.verify_partitions(self._core.state_of_catalog(), transaction)
+        return await self._core.submit(commands.AddPartitionsToTransaction(transaction=transaction))
+
+    @serves(methods.ADD_OFFSETS_TO_TXN)
+    async def add_offsets(self, request: pb.AddOffsetsToTxnRequest, payload: memoryview) -> pb.AddOffsetsToTxnResponse:
+        if request.verify_only:
+            code = transactions.verify_offsets(self._core.state_of_catalog(), request)
+        else:
+            code = await self._core.submit(commands.AddOffsetsToTransaction(request=request))
+        return pb.AddOffsetsToTxnResponse(error_code=code)
+
+    @serves(methods.COMPLETE_TRANSACTION_OFFSETS)
+    async def complete_offsets(
+        self, request: pb.CompleteTransactionOffsetsRequest, payload: memoryview
+    ) -> pb.CompleteTransactionOffsetsResponse:
+        return await self._owners.complete_offsets(request)
+
+    @serves(methods.END_TXN, refused=_not_ended)
+    async def end(self, request: pb.EndTxnRequest, payload: memoryview) -> pb.EndTxnResponse:
+        """Answers when the outcome is durable; the leaders get it afterwards."""
+        return await self._core.submit(commands.EndTransaction(request=request))
+
+    @serves(methods.DESCRIBE_TRANSACTIONS, refused=_undescribed)
+    async def describe(
+        self, request: pb.DescribeTransactionsRequest, payload: memoryview
+    ) -> pb.DescribeTransactionsResponse:
+        return transactions_queries.describe_transactions(self._core.state_of_catalog(), request)
+
+    @serves(methods.LIST_TRANSACTIONS)
+    async def list_transactions(
+        self, request: pb.ListTransactionsRequest, payload: memoryview
+    ) -> pb.ListTransactionsResponse:
+        return transactions_queries.list_transactions(self._core.state_of_catalog(), request, self._clock.now_ms())

@@ -36,7 +36,7 @@ from kshare_core.internal_topics import (
 from kshare_gateway.gateway import Gateway
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.methods import FETCH, FETCH_STATE_TOPIC, LIST_OFFSETS, LIST_STATE_TOPIC_OFFSETS
+from kshare_rpc.generated.methods import FETCH, FETCH_STATE_TOPIC, LIST_OFFSETS, LIST_STATE_TOPIC_OFFSETS
 from kshare_rpc.network import Method
 
 LEADER_EPOCH = 0

@@ -12,7 +12,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.records.batch_cache import split_batches
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import FETCH
+from kshare_rpc.generated.methods import FETCH
 from kshare_rpc.network import CallFailed
 
 READ_AHEAD_MINIMUM_BYTES = 1024 * 1024

@@ -37,7 +37,7 @@ from kshare_gateway.records.read_ahead import ReadAhead
 from kshare_gateway.share.releases import SessionReleases
 from kshare_gateway.share.sessions import ShareSession
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import CallFailed
 from kshare_wire.messages import Buffer
 

@@ -17,7 +17,7 @@ import asyncio
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.share.sessions import ShareSessionKey
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.methods import RELEASE_SHARE_SESSION
+from kshare_rpc.generated.methods import RELEASE_SHARE_SESSION
 from kshare_rpc.network import CallFailed
 
 RETRY_INTERVAL_MS = 100

@@ -63,7 +63,7 @@ from kshare_leader.share.start_offset import Truncation
 from kshare_leader.topic_creation import CreatableTopic, TopicNotCreated, create_topic
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.methods import APPEND_DEAD_LETTERS
+from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS
 from kshare_rpc.network import CallFailed, Channel
 from kshare_runtime.ports import Clock, KeyValueStore
 

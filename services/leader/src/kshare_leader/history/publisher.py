@@ -35,7 +35,7 @@ from kshare_leader.measures import HistoryCounts
 from kshare_leader.topic_creation import CreatableTopic, TopicNotCreated, create_topic
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.methods import PRODUCE
+from kshare_rpc.generated.methods import PRODUCE
 from kshare_rpc.network import CallFailed, Channel
 from kshare_runtime.ports import Clock
 from kshare_wire.record_writing import BatchWriter

@@ -32,7 +32,7 @@ from kshare_leader.log.pending_appends import Appended
 from kshare_leader.log.producer_state import TransactionalAppend
 from kshare_leader.log.verifications import Verification
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import ADD_PARTITIONS_TO_TXN
+from kshare_rpc.generated.methods import ADD_PARTITIONS_TO_TXN
 from kshare_rpc.network import CallFailed, Channel
 from kshare_runtime.ports import Clock
 from kshare_wire.record_batches import BatchHeader, read_header, read_produced_batch

@@ -17,7 +17,7 @@ from kshare_core.log_fields import about
 from kshare_leader.share.limits import CATALOG_CALL_TIMEOUT_MS, CATALOG_WAIT_MS
 from kshare_leader.share.state_store import retry_pause_s
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import DESCRIBE_CATALOG
+from kshare_rpc.generated.methods import DESCRIBE_CATALOG
 from kshare_rpc.network import CallFailed, Channel
 
 

@@ -44,7 +44,7 @@ from kshare_leader.share.limits import (
 from kshare_leader.share.start_offset import SharePartitionState, TruncatedState, Truncation
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import READ_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
+from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import CallFailed, Channel, ChannelUnavailable
 
 _TRANSIENT = frozenset(

@@ -19,7 +19,7 @@ from kshare_leader.ports import TopicLogs
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import LIST_STATE_SUMMARIES
+from kshare_rpc.generated.methods import LIST_STATE_SUMMARIES
 from kshare_rpc.network import CallFailed, Channel
 
 REFRESH_INTERVAL_S = 60.0

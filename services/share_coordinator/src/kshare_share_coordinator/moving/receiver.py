@@ -21,7 +21,11 @@ from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import COMPLETE_STATE_PARTITION_MOVE, DRAIN_SHARE_COORDINATOR, TRANSFER_STATE_PARTITION
+from kshare_rpc.generated.methods import (
+    COMPLETE_STATE_PARTITION_MOVE,
+    DRAIN_SHARE_COORDINATOR,
+    TRANSFER_STATE_PARTITION,
+)
 from kshare_rpc.network import CallFailed, Channel
 from kshare_share_coordinator.moving.measures import MoveMeasures
 from kshare_share_coordinator.moving.rows import Row, StatePartitionRows

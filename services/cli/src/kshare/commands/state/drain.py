@@ -9,7 +9,7 @@ from kshare.addresses import Address
 from kshare.commands.state.coordinator_call import CoordinatorUnreachable, call_coordinator
 from kshare.failure import CommandFailed
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import DRAIN_SHARE_COORDINATOR
+from kshare_rpc.generated.methods import DRAIN_SHARE_COORDINATOR
 
 POLL_INTERVAL_S = 0.2
 

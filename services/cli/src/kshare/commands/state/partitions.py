@@ -11,7 +11,7 @@ from kshare.commands.state.coordinator_call import call_coordinator
 from kshare.failure import CommandFailed
 from kshare.output import Listing, Row, show
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_rpc.methods import DESCRIBE_STATE_PARTITIONS
+from kshare_rpc.generated.methods import DESCRIBE_STATE_PARTITIONS
 
 
 def describe_state_partitions(coordinator: Address) -> pb.DescribeStatePartitionsResponse:

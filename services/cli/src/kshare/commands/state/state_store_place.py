@@ -20,7 +20,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.plan import SHARE_COORDINATOR, PlannedNode
 from kshare_core.errors import StorageFailure
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import BACKUP_STATE
+from kshare_rpc.generated.methods import BACKUP_STATE
 from kshare_rpc.network import CallFailed
 from kshare_runtime.rocks_store import RocksStore, is_open_elsewhere
 from kshare_share_coordinator.checksummed_store import ChecksummedStore

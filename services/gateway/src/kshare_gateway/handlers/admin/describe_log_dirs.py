@@ -20,7 +20,7 @@ from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.methods import DESCRIBE_LOG_DIRS
+from kshare_rpc.generated.methods import DESCRIBE_LOG_DIRS
 from kshare_rpc.network import CallFailed
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message

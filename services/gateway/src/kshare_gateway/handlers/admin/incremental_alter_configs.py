@@ -18,7 +18,7 @@ from kshare_gateway.groups.id_limit import group_id_problem
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import INCREMENTAL_ALTER_CONFIGS
+from kshare_rpc.generated.methods import INCREMENTAL_ALTER_CONFIGS
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 

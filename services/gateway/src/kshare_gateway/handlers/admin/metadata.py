@@ -29,7 +29,7 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import CREATE_TOPICS
+from kshare_rpc.generated.methods import CREATE_TOPICS
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import ZERO_ID, Body, EncodedArray, Message
 from kshare_wire.sliced_messages import encode_array_in_slices

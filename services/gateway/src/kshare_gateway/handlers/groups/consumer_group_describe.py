@@ -7,7 +7,7 @@ from kshare_gateway.groups.descriptions import assignment, describe_groups, refu
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import CONSUMER_GROUP_DESCRIBE
+from kshare_rpc.generated.methods import CONSUMER_GROUP_DESCRIBE
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 

@@ -10,7 +10,7 @@ from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import JOIN_GROUP
+from kshare_rpc.generated.methods import JOIN_GROUP
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 

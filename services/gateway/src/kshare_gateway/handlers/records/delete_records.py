@@ -20,7 +20,7 @@ from kshare_gateway.records.partition_requests import Results, ask_until_served,
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import DELETE_RECORDS
+from kshare_rpc.generated.methods import DELETE_RECORDS
 from kshare_rpc.network import CallFailed, CallTimeout
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message

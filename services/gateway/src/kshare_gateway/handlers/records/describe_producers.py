@@ -18,7 +18,7 @@ from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import DESCRIBE_PRODUCERS
+from kshare_rpc.generated.methods import DESCRIBE_PRODUCERS
 from kshare_rpc.network import CallFailed
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message

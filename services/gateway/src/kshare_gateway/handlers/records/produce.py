@@ -26,7 +26,7 @@ from kshare_gateway.records.awaited_batches import SENT_AGAIN, refusal
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.methods import PRODUCE
+from kshare_rpc.generated.methods import PRODUCE
 from kshare_rpc.network import CallFailed
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.decompression import ZSTD

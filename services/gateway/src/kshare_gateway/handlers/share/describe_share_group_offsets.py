@@ -13,7 +13,7 @@ from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import DESCRIBE_SHARE_GROUP_OFFSETS
+from kshare_rpc.generated.methods import DESCRIBE_SHARE_GROUP_OFFSETS
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 

@@ -10,7 +10,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import SHARE_GROUP_HEARTBEAT
+from kshare_rpc.generated.methods import SHARE_GROUP_HEARTBEAT
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 

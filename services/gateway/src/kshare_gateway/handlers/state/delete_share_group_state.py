@@ -8,7 +8,7 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_gateway.state.requests import StateRequest, ask_share_coordinators, no_fields, refuse_all
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.methods import DELETE_SHARE_GROUP_STATE
+from kshare_rpc.generated.methods import DELETE_SHARE_GROUP_STATE
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 

@@ -11,7 +11,7 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator, ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import INIT_PRODUCER_ID
+from kshare_rpc.generated.methods import INIT_PRODUCER_ID
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 

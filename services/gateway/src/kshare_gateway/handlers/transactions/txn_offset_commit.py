@@ -11,7 +11,7 @@ from kshare_gateway.handlers.offsets.offset_commit import committed_offsets, res
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.methods import TXN_OFFSET_COMMIT
+from kshare_rpc.generated.methods import TXN_OFFSET_COMMIT
 from kshare_wire.api_versions import ApiKey, VersionRange
 from kshare_wire.messages import Body, Message
 

@@ -10,6 +10,11 @@ names the owner's address where it is known; in messages that name several group
 ShareGroupDescribe, ConsumerGroupDescribe) as the error code of each group that is another one's. Messages that have
 error codes for parts of the request have it there, too. ListGroups lists the groups of the coordinator's own group
 partitions and says which those are.
+
+An RPC with an `idempotency_level` is called again when the outcome of a call is unknown
+(kshare_rpc/coordinator_calls.py). NO_SIDE_EFFECTS: it reads. IDEMPOTENT: it sets a state, or a member reports its
+state, and clients repeat the same request themselves when no answer came. RPCs of transactions set a state as well,
+but have no level: a late one would affect the producer's next transaction.
 """
 
 from collections import abc as _abc

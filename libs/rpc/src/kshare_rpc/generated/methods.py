@@ -1,0 +1,81 @@
+"""All RPC methods between the roles, by name. Generated from protos/ by `make protos`."""
+
+from __future__ import annotations
+
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
+from kshare_rpc.network import Method
+
+COORDINATOR = "Coordinator"
+LEADER = "Leader"
+SHARE_COORDINATOR = "ShareCoordinator"
+
+REGISTER_NODE = Method(COORDINATOR, "RegisterNode", coordinator_pb2.RegisterNodeRequest, coordinator_pb2.RegisterNodeResponse)
+DEREGISTER_NODE = Method(COORDINATOR, "DeregisterNode", coordinator_pb2.DeregisterNodeRequest, coordinator_pb2.DeregisterNodeResponse)
+WATCH_CATALOG = Method(COORDINATOR, "WatchCatalog", coordinator_pb2.WatchCatalogRequest, coordinator_pb2.WatchCatalogResponse)
+DESCRIBE_CATALOG = Method(COORDINATOR, "DescribeCatalog", coordinator_pb2.DescribeCatalogRequest, coordinator_pb2.DescribeCatalogResponse, is_repeatable=True)
+COMPLETE_STATE_PARTITION_MOVE = Method(COORDINATOR, "CompleteStatePartitionMove", coordinator_pb2.CompleteStatePartitionMoveRequest, coordinator_pb2.CompleteStatePartitionMoveResponse)
+DRAIN_SHARE_COORDINATOR = Method(COORDINATOR, "DrainShareCoordinator", coordinator_pb2.DrainShareCoordinatorRequest, coordinator_pb2.DrainShareCoordinatorResponse, is_repeatable=True)
+GIVE_UP_NODE = Method(COORDINATOR, "GiveUpNode", coordinator_pb2.GiveUpNodeRequest, coordinator_pb2.GiveUpNodeResponse)
+DESCRIBE_NODES = Method(COORDINATOR, "DescribeNodes", coordinator_pb2.DescribeNodesRequest, coordinator_pb2.DescribeNodesResponse, is_repeatable=True)
+DESCRIBE_STATE_PARTITIONS = Method(COORDINATOR, "DescribeStatePartitions", coordinator_pb2.DescribeStatePartitionsRequest, coordinator_pb2.DescribeStatePartitionsResponse, is_repeatable=True)
+MOVE_PARTITIONS = Method(COORDINATOR, "MovePartitions", coordinator_pb2.MovePartitionsRequest, coordinator_pb2.MovePartitionsResponse)
+ADVANCE_PARTITION_MOVE = Method(COORDINATOR, "AdvancePartitionMove", coordinator_pb2.AdvancePartitionMoveRequest, coordinator_pb2.AdvancePartitionMoveResponse)
+DRAIN_LEADER = Method(COORDINATOR, "DrainLeader", coordinator_pb2.DrainLeaderRequest, coordinator_pb2.DrainLeaderResponse)
+DESCRIBE_PARTITIONS = Method(COORDINATOR, "DescribePartitions", coordinator_pb2.DescribePartitionsRequest, coordinator_pb2.DescribePartitionsResponse)
+CREATE_TOPICS = Method(COORDINATOR, "CreateTopics", coordinator_pb2.CreateTopicsRequest, coordinator_pb2.CreateTopicsResponse)
+DELETE_TOPICS = Method(COORDINATOR, "DeleteTopics", coordinator_pb2.DeleteTopicsRequest, coordinator_pb2.DeleteTopicsResponse)
+CREATE_PARTITIONS = Method(COORDINATOR, "CreatePartitions", coordinator_pb2.CreatePartitionsRequest, coordinator_pb2.CreatePartitionsResponse)
+INCREMENTAL_ALTER_CONFIGS = Method(COORDINATOR, "IncrementalAlterConfigs", coordinator_pb2.IncrementalAlterConfigsRequest, coordinator_pb2.IncrementalAlterConfigsResponse)
+INIT_PRODUCER_ID = Method(COORDINATOR, "InitProducerId", coordinator_pb2.InitProducerIdRequest, coordinator_pb2.InitProducerIdResponse)
+ADD_PARTITIONS_TO_TXN = Method(COORDINATOR, "AddPartitionsToTxn", coordinator_pb2.AddPartitionsToTxnRequest, coordinator_pb2.AddPartitionsToTxnResponse)
+ADD_OFFSETS_TO_TXN = Method(COORDINATOR, "AddOffsetsToTxn", coordinator_pb2.AddOffsetsToTxnRequest, coordinator_pb2.AddOffsetsToTxnResponse)
+END_TXN = Method(COORDINATOR, "EndTxn", coordinator_pb2.EndTxnRequest, coordinator_pb2.EndTxnResponse)
+DESCRIBE_TRANSACTIONS = Method(COORDINATOR, "DescribeTransactions", coordinator_pb2.DescribeTransactionsRequest, coordinator_pb2.DescribeTransactionsResponse, is_repeatable=True)
+LIST_TRANSACTIONS = Method(COORDINATOR, "ListTransactions", coordinator_pb2.ListTransactionsRequest, coordinator_pb2.ListTransactionsResponse, is_repeatable=True)
+OFFSET_COMMIT = Method(COORDINATOR, "OffsetCommit", coordinator_pb2.OffsetCommitRequest, coordinator_pb2.OffsetCommitResponse, is_repeatable=True)
+OFFSET_FETCH = Method(COORDINATOR, "OffsetFetch", coordinator_pb2.OffsetFetchRequest, coordinator_pb2.OffsetFetchResponse, is_repeatable=True)
+TXN_OFFSET_COMMIT = Method(COORDINATOR, "TxnOffsetCommit", coordinator_pb2.TxnOffsetCommitRequest, coordinator_pb2.OffsetCommitResponse)
+SHARE_GROUP_HEARTBEAT = Method(COORDINATOR, "ShareGroupHeartbeat", coordinator_pb2.ShareGroupHeartbeatRequest, coordinator_pb2.ShareGroupHeartbeatResponse)
+SHARE_GROUP_DESCRIBE = Method(COORDINATOR, "ShareGroupDescribe", coordinator_pb2.ShareGroupDescribeRequest, coordinator_pb2.ShareGroupDescribeResponse, is_repeatable=True)
+CONSUMER_GROUP_HEARTBEAT = Method(COORDINATOR, "ConsumerGroupHeartbeat", coordinator_pb2.ConsumerGroupHeartbeatRequest, coordinator_pb2.ConsumerGroupHeartbeatResponse)
+CONSUMER_GROUP_DESCRIBE = Method(COORDINATOR, "ConsumerGroupDescribe", coordinator_pb2.ConsumerGroupDescribeRequest, coordinator_pb2.ConsumerGroupDescribeResponse, is_repeatable=True)
+DESCRIBE_SHARE_GROUP_OFFSETS = Method(COORDINATOR, "DescribeShareGroupOffsets", coordinator_pb2.DescribeShareGroupOffsetsRequest, coordinator_pb2.DescribeShareGroupOffsetsResponse, is_repeatable=True)
+ALTER_SHARE_GROUP_OFFSETS = Method(COORDINATOR, "AlterShareGroupOffsets", coordinator_pb2.AlterShareGroupOffsetsRequest, coordinator_pb2.AlterShareGroupOffsetsResponse)
+DELETE_SHARE_GROUP_OFFSETS = Method(COORDINATOR, "DeleteShareGroupOffsets", coordinator_pb2.DeleteShareGroupOffsetsRequest, coordinator_pb2.DeleteShareGroupOffsetsResponse)
+LIST_GROUPS = Method(COORDINATOR, "ListGroups", coordinator_pb2.ListGroupsRequest, coordinator_pb2.ListGroupsResponse, is_repeatable=True)
+JOIN_GROUP = Method(COORDINATOR, "JoinGroup", coordinator_pb2.JoinGroupRequest, coordinator_pb2.JoinGroupResponse)
+SYNC_GROUP = Method(COORDINATOR, "SyncGroup", coordinator_pb2.SyncGroupRequest, coordinator_pb2.SyncGroupResponse, is_repeatable=True)
+HEARTBEAT = Method(COORDINATOR, "Heartbeat", coordinator_pb2.HeartbeatRequest, coordinator_pb2.HeartbeatResponse, is_repeatable=True)
+LEAVE_GROUP = Method(COORDINATOR, "LeaveGroup", coordinator_pb2.LeaveGroupRequest, coordinator_pb2.LeaveGroupResponse)
+DESCRIBE_GROUPS = Method(COORDINATOR, "DescribeGroups", coordinator_pb2.DescribeGroupsRequest, coordinator_pb2.DescribeGroupsResponse, is_repeatable=True)
+DELETE_GROUPS = Method(COORDINATOR, "DeleteGroups", coordinator_pb2.DeleteGroupsRequest, coordinator_pb2.DeleteGroupsResponse)
+OFFSET_DELETE = Method(COORDINATOR, "OffsetDelete", coordinator_pb2.OffsetDeleteRequest, coordinator_pb2.OffsetDeleteResponse)
+COMPLETE_TRANSACTION_OFFSETS = Method(COORDINATOR, "CompleteTransactionOffsets", coordinator_pb2.CompleteTransactionOffsetsRequest, coordinator_pb2.CompleteTransactionOffsetsResponse)
+
+PRODUCE = Method(LEADER, "Produce", leader_pb2.ProduceRequest, leader_pb2.ProduceResponse, has_payload=True)
+FETCH = Method(LEADER, "Fetch", leader_pb2.FetchRequest, leader_pb2.FetchResponse, has_payload=True, has_long_answer=True)
+LIST_OFFSETS = Method(LEADER, "ListOffsets", leader_pb2.ListOffsetsRequest, leader_pb2.ListOffsetsResponse)
+SHARE_FETCH = Method(LEADER, "ShareFetch", leader_pb2.ShareFetchRequest, leader_pb2.ShareFetchResponse, has_payload=True, has_long_answer=True)
+SHARE_ACKNOWLEDGE = Method(LEADER, "ShareAcknowledge", leader_pb2.ShareAcknowledgeRequest, leader_pb2.ShareAcknowledgeResponse)
+RELEASE_SHARE_SESSION = Method(LEADER, "ReleaseShareSession", leader_pb2.ReleaseShareSessionRequest, leader_pb2.ReleaseShareSessionResponse)
+DROP_SHARE_PARTITIONS = Method(LEADER, "DropSharePartitions", leader_pb2.DropSharePartitionsRequest, leader_pb2.DropSharePartitionsResponse)
+WRITE_TXN_MARKERS = Method(LEADER, "WriteTxnMarkers", leader_pb2.WriteTxnMarkersRequest, leader_pb2.WriteTxnMarkersResponse)
+DELETE_RECORDS = Method(LEADER, "DeleteRecords", leader_pb2.DeleteRecordsRequest, leader_pb2.DeleteRecordsResponse)
+DESCRIBE_PRODUCERS = Method(LEADER, "DescribeProducers", leader_pb2.DescribeProducersRequest, leader_pb2.DescribeProducersResponse)
+DESCRIBE_LOG_DIRS = Method(LEADER, "DescribeLogDirs", leader_pb2.DescribeLogDirsRequest, leader_pb2.DescribeLogDirsResponse)
+APPEND_DEAD_LETTERS = Method(LEADER, "AppendDeadLetters", leader_pb2.AppendDeadLettersRequest, leader_pb2.AppendDeadLettersResponse, has_payload=True)
+TRANSFER_PARTITION = Method(LEADER, "TransferPartition", leader_pb2.TransferPartitionRequest, leader_pb2.TransferPartitionResponse, has_payload=True)
+
+INITIALIZE_SHARE_GROUP_STATE = Method(SHARE_COORDINATOR, "InitializeShareGroupState", share_coordinator_pb2.InitializeShareGroupStateRequest, share_coordinator_pb2.InitializeShareGroupStateResponse)
+READ_SHARE_GROUP_STATE = Method(SHARE_COORDINATOR, "ReadShareGroupState", share_coordinator_pb2.ReadShareGroupStateRequest, share_coordinator_pb2.ReadShareGroupStateResponse)
+WRITE_SHARE_GROUP_STATE = Method(SHARE_COORDINATOR, "WriteShareGroupState", share_coordinator_pb2.WriteShareGroupStateRequest, share_coordinator_pb2.WriteShareGroupStateResponse)
+TRUNCATE_SHARE_GROUP_STATE = Method(SHARE_COORDINATOR, "TruncateShareGroupState", share_coordinator_pb2.TruncateShareGroupStateRequest, share_coordinator_pb2.TruncateShareGroupStateResponse)
+DELETE_SHARE_GROUP_STATE = Method(SHARE_COORDINATOR, "DeleteShareGroupState", share_coordinator_pb2.DeleteShareGroupStateRequest, share_coordinator_pb2.DeleteShareGroupStateResponse)
+READ_SHARE_GROUP_STATE_SUMMARY = Method(SHARE_COORDINATOR, "ReadShareGroupStateSummary", share_coordinator_pb2.ReadShareGroupStateSummaryRequest, share_coordinator_pb2.ReadShareGroupStateSummaryResponse)
+LIST_STATE_SUMMARIES = Method(SHARE_COORDINATOR, "ListStateSummaries", share_coordinator_pb2.ListStateSummariesRequest, share_coordinator_pb2.ListStateSummariesResponse)
+TRANSFER_STATE_PARTITION = Method(SHARE_COORDINATOR, "TransferStatePartition", share_coordinator_pb2.TransferStatePartitionRequest, share_coordinator_pb2.TransferStatePartitionResponse, has_payload=True)
+FETCH_STATE_TOPIC = Method(SHARE_COORDINATOR, "FetchStateTopic", leader_pb2.FetchRequest, leader_pb2.FetchResponse, has_payload=True, has_long_answer=True)
+LIST_STATE_TOPIC_OFFSETS = Method(SHARE_COORDINATOR, "ListStateTopicOffsets", leader_pb2.ListOffsetsRequest, leader_pb2.ListOffsetsResponse)
+BACKUP_STATE = Method(SHARE_COORDINATOR, "BackupState", share_coordinator_pb2.BackupStateRequest, share_coordinator_pb2.BackupStateResponse)
