@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kshare_coordinator.machine.assignor import Assignment, assign
+from kshare_coordinator.machine.groups.assignment import Assignment
+from kshare_coordinator.machine.groups.share.assignor import assign
 from support.java_programs import java_command
 
 HISTORIES, STEPS = 150, 6

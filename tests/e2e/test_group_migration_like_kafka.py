@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kshare_coordinator.machine.consumer_protocol import assignment_bytes, assignment_of
+from kshare_coordinator.machine.groups.classic.consumer_protocol import assignment_bytes, assignment_of
 from kshare_core.errors import ErrorCode as E
 from support.classic_group_driver import subscription
 from support.classic_wire import ClassicConnection

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.classic_group import ClassicGroup
-from kshare_coordinator.machine.classic_group_timers import (
+from kshare_coordinator.machine.groups.classic.group import ClassicGroup
+from kshare_coordinator.machine.groups.classic.timers import (
     ClassicTimer,
     ClassicTimerCancelled,
     ClassicTimerSet,

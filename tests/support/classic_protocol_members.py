@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from kshare_coordinator.machine.consumer_protocol import assignment_bytes, assignment_of, subscription_of
+from kshare_coordinator.machine.groups.classic.consumer_protocol import assignment_bytes, assignment_of, subscription_of
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.classic_group_driver import ClassicGroupDriver, subscription

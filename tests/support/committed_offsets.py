@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
-from kshare_coordinator.machine import commands, offsets_view
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.offsets import view as offsets_view
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

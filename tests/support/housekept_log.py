@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from kshare_leader.log.compaction import CompactionAborted, LogCompaction, plan_compaction
 from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.log.producer_state import TransactionalAppend
+from kshare_leader.log.producers.state import TransactionalAppend
+from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.retention import retained_from
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
-from kshare_leader.log.transactions import EndTransaction
 from kshare_leader.ports import StoredBatch
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write

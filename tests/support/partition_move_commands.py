@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.catalog_view import topic_view
+from kshare_coordinator.machine.catalog.view import topic_view
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_driver import CoordinatorDriver
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.transactions import result_of, verify_partitions
-from kshare_coordinator.machine.transactions_metadata import TransactionMetadata, TransactionState
+from kshare_coordinator.machine.transactions.contents import result_of, verify_partitions
+from kshare_coordinator.machine.transactions.metadata import TransactionMetadata, TransactionState
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_driver import CoordinatorDriver

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.classic_group_timers import TimerKind
+from kshare_coordinator.machine.groups.classic.timers import TimerKind
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition

@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kshare_coordinator.machine.classic_group import counted_protocols
-from kshare_coordinator.machine.classic_group_timers import ClassicTimer, TimerKind
+from kshare_coordinator.machine.groups.classic.group import counted_protocols
+from kshare_coordinator.machine.groups.classic.timers import ClassicTimer, TimerKind
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.classic_group_driver import GROUP, RANGE, REBALANCE_MS, SESSION_MS, STICKY, ClassicGroupDriver

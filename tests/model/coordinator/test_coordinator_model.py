@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.catalog_view import catalog_answer, topic_view
+from kshare_coordinator.machine.catalog.view import catalog_answer, topic_view
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.catalog import CatalogView, next_view
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

@@ -17,7 +17,6 @@ from kshare_coordinator.machine import commands, records
 from kshare_coordinator.machine.commands import Command
 from kshare_coordinator.machine.machine import CoordinatorMachine
 from kshare_coordinator.machine.metadata_partitions import (
-    homes_of,
     partition_of_group,
     partition_of_record,
     partition_of_row,
@@ -79,7 +78,7 @@ class SplitDriver(CoordinatorDriver):
         return found
 
     def run_split(self, command: Command[Any], refusal: KafkaError | None, answer: Any) -> None:
-        homes = homes_of(command)
+        homes = command.homes()
         index = 0 if homes == (CATALOG,) else self.owners[homes[0]]
         try:
             found = self.run_on(index, command)

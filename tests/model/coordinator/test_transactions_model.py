@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.records import write_of
-from kshare_coordinator.machine.transactions import check_ongoing, transaction_records
-from kshare_coordinator.machine.transactions_ending import timed_out_transactions
-from kshare_coordinator.machine.transactions_metadata import TransactionState as S
+from kshare_coordinator.machine.transactions.contents import check_ongoing, transaction_records
+from kshare_coordinator.machine.transactions.ending import timed_out_transactions
+from kshare_coordinator.machine.transactions.metadata import TransactionState as S
 from kshare_core.errors import ErrorCode as E
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kshare_leader.log import compaction, pending_appends
+from kshare_leader.log import compaction
 from kshare_leader.log.compaction import plan_compaction
+from kshare_leader.log.producers import pending_appends
 from kshare_leader.log.topic_settings import TopicSettings
 from support.housekept_log import HousekeptLog, NaiveLog, NaiveRecord, committed_view, readable_records
 

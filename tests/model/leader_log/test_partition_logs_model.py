@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.log import pending_appends
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.pending_appends import Appended
+from kshare_leader.log.producers import pending_appends
+from kshare_leader.log.producers.pending_appends import Appended
 from kshare_leader.log.tail import TailCache
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_wire.record_reading import open_records

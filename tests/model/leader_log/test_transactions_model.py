@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.tail import TailCache
-from kshare_leader.log.transactions import EndTransaction
 from kshare_runtime.memory_store import MemoryDisk
 from support.committed_reading import Seen, consume
 from support.leader_logs import KEY, open_logs

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kshare_coordinator.machine.assignor import Assignment
-from kshare_coordinator.machine.consumer_assignors import ASSIGNORS, MemberSpec, assign_range, assign_uniform
+from kshare_coordinator.machine.groups.assignment import Assignment
+from kshare_coordinator.machine.groups.consumer.assignors import ASSIGNORS, MemberSpec, assign_range, assign_uniform
 
 T, U, V = b"t", b"u", b"v"
 

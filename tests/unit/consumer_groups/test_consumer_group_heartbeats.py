@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import commands, consumer_groups_view
-from kshare_coordinator.machine.consumer_groups_requests import (
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.groups.consumer import view as consumer_groups_view
+from kshare_coordinator.machine.groups.consumer.requests import (
     EXPRESSION_LENGTH_LIMIT,
     SUBSCRIPTION_LIMIT,
     TEXT_LENGTH_LIMIT,
 )
-from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.consumer_groups_values import LEFT_FOR_A_WHILE_EPOCH, CurrentAssignment, MemberState
+from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
+from kshare_coordinator.machine.groups.consumer.values import LEFT_FOR_A_WHILE_EPOCH, CurrentAssignment, MemberState
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID, STATE_TOPIC_ID

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import commands, consumer_groups_view
-from kshare_coordinator.machine.classic_group_timers import ClassicTimerSet
-from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.group_administration import list_groups
-from kshare_coordinator.machine.offsets_view import fetch
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.groups.administration import list_groups
+from kshare_coordinator.machine.groups.classic.timers import ClassicTimerSet
+from kshare_coordinator.machine.groups.consumer import view as consumer_groups_view
+from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
+from kshare_coordinator.machine.offsets.view import fetch
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

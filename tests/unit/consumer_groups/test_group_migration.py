@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kshare_coordinator.machine import consumer_groups_view
-from kshare_coordinator.machine.classic_group_timers import ClassicTimer, TimerKind
-from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.consumer_protocol import (
+from kshare_coordinator.machine.groups.classic.consumer_protocol import (
     assignment_bytes,
     assignment_of,
     subscribed_topics,
     subscription_of,
     version_of,
 )
+from kshare_coordinator.machine.groups.classic.timers import ClassicTimer, TimerKind
+from kshare_coordinator.machine.groups.consumer import view as consumer_groups_view
+from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

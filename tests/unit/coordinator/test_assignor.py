@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kshare_coordinator.machine.assignor import Assignment, assign
+from kshare_coordinator.machine.groups.assignment import Assignment
+from kshare_coordinator.machine.groups.share.assignor import assign
 
 A, B = b"a" * 16, b"b" * 16
 

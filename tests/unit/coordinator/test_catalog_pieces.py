@@ -10,7 +10,7 @@ import pytest
 from kshare_coordinator import catalog_transfers, core
 from kshare_coordinator.catalog_transfers import CatalogTransfers
 from kshare_coordinator.machine import commands, state
-from kshare_coordinator.machine.catalog_view import CatalogPieces, catalog_answer
+from kshare_coordinator.machine.catalog.view import CatalogPieces, catalog_answer
 from kshare_coordinator.metadata import appending
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import classic_group_queries, commands, group_administration, group_namespace
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.groups import administration as group_administration
+from kshare_coordinator.machine.groups import namespace as group_namespace
+from kshare_coordinator.machine.groups.classic import queries as classic_group_queries
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.classic_group_driver import GROUP, RANGE, SESSION_MS, ClassicGroupDriver, subscription

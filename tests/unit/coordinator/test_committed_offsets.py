@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import commands, offsets_view
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.offsets import view as offsets_view
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition

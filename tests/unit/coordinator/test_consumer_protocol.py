@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kshare_coordinator.machine.consumer_protocol import subscribed_topics
+from kshare_coordinator.machine.groups.classic.consumer_protocol import subscribed_topics
 from support.classic_group_driver import subscription
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.catalog_view import catalog_answer
+from kshare_coordinator.machine.catalog.view import catalog_answer
 from kshare_coordinator.machine.state import CHANGE_LOG_LIMIT
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.catalog import CatalogView, next_view

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import commands, group_administration, group_queries, records
-from kshare_coordinator.machine.groups import InitializingPartitions
-from kshare_coordinator.machine.share_groups import INITIALIZATION_HEARTBEAT_INTERVAL_MS
+from kshare_coordinator.machine import commands, records
+from kshare_coordinator.machine.groups import administration as group_administration
+from kshare_coordinator.machine.groups.share import queries as group_queries
+from kshare_coordinator.machine.groups.share.group import InitializingPartitions
+from kshare_coordinator.machine.groups.share.heartbeats import INITIALIZATION_HEARTBEAT_INTERVAL_MS
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

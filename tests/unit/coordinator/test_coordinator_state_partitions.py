@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.state_partitions import MOVES_AT_ONCE, describe, settle
+from kshare_coordinator.machine.catalog.state_partitions import MOVES_AT_ONCE, describe, settle
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_driver import CoordinatorDriver

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.transactions_metadata import TransactionMetadata
+from kshare_coordinator.machine.transactions.metadata import TransactionMetadata
 from kshare_coordinator.transaction_markers import TransactionMarkers
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc.generated import methods

@@ -10,14 +10,14 @@ from collections.abc import Callable
 import pytest
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.transactions import (
+from kshare_coordinator.machine.transactions.contents import (
     TRANSACTION_GROUP_LIMIT,
     TRANSACTION_PARTITION_LIMIT,
     check_ongoing,
 )
-from kshare_coordinator.machine.transactions_ending import TRANSACTIONAL_ID_LIMIT, timed_out_transactions
-from kshare_coordinator.machine.transactions_metadata import TransactionState as S
-from kshare_coordinator.machine.transactions_queries import describe_transactions, list_transactions
+from kshare_coordinator.machine.transactions.ending import TRANSACTIONAL_ID_LIMIT, timed_out_transactions
+from kshare_coordinator.machine.transactions.metadata import TransactionState as S
+from kshare_coordinator.machine.transactions.queries import describe_transactions, list_transactions
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition

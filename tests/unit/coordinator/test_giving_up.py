@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.catalog_view import catalog_answer
-from kshare_coordinator.machine.groups import PartitionMetadata
+from kshare_coordinator.machine.catalog.view import catalog_answer
+from kshare_coordinator.machine.groups.share.group import PartitionMetadata
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

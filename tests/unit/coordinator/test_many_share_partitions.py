@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kshare_coordinator.machine.commands import Initialized
-from kshare_coordinator.machine.groups import InitializingPartitions, PartitionMetadata
-from kshare_coordinator.machine.share_partitions import SharePartitions
+from kshare_coordinator.machine.groups.share.group import InitializingPartitions, PartitionMetadata
+from kshare_coordinator.machine.groups.share.partitions import SharePartitions
 
 PARTITIONS = 2_000
 TOPIC = b"topic-0000000001"

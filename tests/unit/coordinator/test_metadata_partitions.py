@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from kshare_coordinator.machine import commands, records
-from kshare_coordinator.machine.classic_group import ClassicGroup, ClassicGroupInMemory
-from kshare_coordinator.machine.classic_group_timers import ClassicTimer, TimerKind
 from kshare_coordinator.machine.commands import Command
+from kshare_coordinator.machine.groups.classic.group import ClassicGroup, ClassicGroupInMemory
+from kshare_coordinator.machine.groups.classic.timers import ClassicTimer, TimerKind
 from kshare_coordinator.machine.machine import CoordinatorMachine
 from kshare_coordinator.machine.metadata_partitions import (
     GROUP_OF_KEY,
-    HOMES,
-    homes_of,
     partition_of_group,
     partition_of_record,
     partition_of_row,
@@ -35,12 +33,13 @@ def test_every_kind_of_row_has_a_place() -> None:
 
 
 def test_every_command_has_a_home() -> None:
+    bases = {Command, commands.CatalogCommand, commands.GroupCommand, commands.GroupRequest}
     found = {
         each
         for _, each in inspect.getmembers(commands, inspect.isclass)
-        if issubclass(each, Command) and each is not Command
+        if issubclass(each, Command) and each not in bases
     }
-    assert HOMES.keys() == found
+    assert all(each.homes is not Command.homes for each in found)
     machine = CoordinatorDriver().machine
     assert machine._deciders.keys() | machine._timed_deciders.keys() == found
 
@@ -119,7 +118,7 @@ def test_the_partition_of_a_group_is_kafkas(group_id: str, partition: int) -> No
     ],
 )
 def test_homes_of_commands(command: Command[Any], homes: list[int | str]) -> None:
-    assert homes_of(command) == tuple(partition_of_group(home) if isinstance(home, str) else home for home in homes)
+    assert command.homes() == tuple(partition_of_group(home) if isinstance(home, str) else home for home in homes)
 
 
 def busy_driver() -> CoordinatorDriver:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.catalog_view import catalog_answer, describe_partitions
-from kshare_coordinator.machine.partition_moves import PARTITIONS_LIMIT
+from kshare_coordinator.machine.catalog.partition_moves import PARTITIONS_LIMIT
+from kshare_coordinator.machine.catalog.view import catalog_answer, describe_partitions
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator_driver import CoordinatorDriver

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import commands, group_administration, group_queries, records
-from kshare_coordinator.machine.groups import InitializingPartitions, PartitionMetadata, TopicPartitionSet
+from kshare_coordinator.machine import commands, records
+from kshare_coordinator.machine.groups import administration as group_administration
+from kshare_coordinator.machine.groups.share import queries as group_queries
+from kshare_coordinator.machine.groups.share.group import InitializingPartitions, PartitionMetadata, TopicPartitionSet
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kshare_coordinator.handlers.share_group_offsets import ATTEMPTS, CALL_TIMEOUT_MS, PARTITIONS_PER_CALL
-from kshare_coordinator.machine.share_group_offsets import (
+from kshare_coordinator.machine.groups.share.offsets import (
     Described,
     EndOffset,
     Summary,

@@ -10,7 +10,7 @@ import pytest
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import batch_validation
-from kshare_leader.log.transactions import EndTransaction
+from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_wire.record_reading import open_records
 from support.large_batches import LARGE_COUNT, HeldAside, large_batch

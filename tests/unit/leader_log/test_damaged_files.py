@@ -14,9 +14,10 @@ import pytest
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.handlers.fetch import FetchHandler
-from kshare_leader.log import keys, pending_appends
+from kshare_leader.log import keys
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.producers import pending_appends
 from kshare_leader.log.tail import TailCache
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk

@@ -10,10 +10,11 @@ import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.log import keys, verifications
+from kshare_leader.log import keys
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import LOGS_OPENED_IN_A_TURN, QUEUED_APPENDS_LIMIT, PartitionLogs
-from kshare_leader.log.pending_appends import Appended
+from kshare_leader.log.producers import verifications
+from kshare_leader.log.producers.pending_appends import Appended
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore

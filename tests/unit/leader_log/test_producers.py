@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_leader.log.producers import (
+from kshare_leader.log.producers.entries import (
     BATCHES_KEPT,
     MAX_SEQUENCE,
     ProducerEntry,
@@ -21,7 +21,7 @@ from kshare_leader.log.producers import (
     sequence_after,
     sequence_before,
 )
-from kshare_leader.log.verifications import MAKES_ROOM_AFTER_MS
+from kshare_leader.log.producers.verifications import MAKES_ROOM_AFTER_MS
 from kshare_wire.record_batches import BatchHeader
 
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
-from kshare_leader.log import keys, pending_appends
+from kshare_leader.log import keys
+from kshare_leader.log.producers import pending_appends
 from kshare_leader.log.retention import retained_from
 from kshare_leader.log.segments import (
     UNKNOWN_TIME,

@@ -12,7 +12,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import transaction_verifier
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.pending_appends import Appended
+from kshare_leader.log.producers.pending_appends import Appended
 from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_rpc.network import CallTimeout, ChannelUnavailable
 from kshare_runtime.memory_store import MemoryDisk

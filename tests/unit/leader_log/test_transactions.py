@@ -14,8 +14,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.log import keys
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.producer_state import TransactionalAppend
-from kshare_leader.log.producers import (
+from kshare_leader.log.producers.entries import (
     MAX_SEQUENCE,
     ProducerEntry,
     ProducerTable,
@@ -25,7 +24,8 @@ from kshare_leader.log.producers import (
     encode_producer,
     entry_after,
 )
-from kshare_leader.log.transactions import (
+from kshare_leader.log.producers.state import TransactionalAppend
+from kshare_leader.log.producers.transactions import (
     AbortedEntry,
     AbortedTransactions,
     EndTransaction,
@@ -33,7 +33,7 @@ from kshare_leader.log.transactions import (
     check_end,
     entry_after_end,
 )
-from kshare_leader.log.verifications import MAKES_ROOM_AFTER_MS, Verification, Verifications
+from kshare_leader.log.producers.verifications import MAKES_ROOM_AFTER_MS, Verification, Verifications
 from kshare_leader.ports import AbortedTransaction
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_wire.record_batches import BatchHeader, read_header

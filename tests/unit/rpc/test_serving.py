@@ -39,10 +39,13 @@ class Handlers:
 
 
 def test_each_method_serves_its_rpc() -> None:
-    handlers = handlers_of(Handlers())
-    assert handlers.keys() == {HEARTBEAT, INIT_PRODUCER_ID}
-    answer = asyncio.run(handlers[HEARTBEAT](pb.HeartbeatRequest(group_id="workers"), memoryview(b"")))  # type: ignore[arg-type]
-    assert answer == pb.HeartbeatResponse(error_message="workers")
+    async def answers() -> None:
+        handlers = handlers_of(Handlers())
+        assert handlers.keys() == {HEARTBEAT, INIT_PRODUCER_ID}
+        answer = await handlers[HEARTBEAT](pb.HeartbeatRequest(group_id="workers"), memoryview(b""))
+        assert answer == pb.HeartbeatResponse(error_message="workers")
+
+    asyncio.run(answers())
 
 
 @pytest.mark.parametrize(
@@ -64,8 +67,11 @@ def test_errors_are_response_codes(error: Exception, codes: tuple[ErrorCode, Err
 
 
 def test_other_exceptions_are_the_servers() -> None:
-    with pytest.raises(RuntimeError):
-        asyncio.run(Handlers(RuntimeError()).heartbeat(pb.HeartbeatRequest(), memoryview(b"")))  # type: ignore[arg-type]
+    async def answers() -> None:
+        with pytest.raises(RuntimeError):
+            await Handlers(RuntimeError()).heartbeat(pb.HeartbeatRequest(), memoryview(b""))
+
+    asyncio.run(answers())
 
 
 def test_an_rpc_has_one_handler() -> None:

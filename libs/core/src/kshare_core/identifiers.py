@@ -13,6 +13,8 @@ from operator import mul
 from typing import NamedTuple
 
 TOPIC_ID_LENGTH = 16
+ZERO_TOPIC_ID = bytes(TOPIC_ID_LENGTH)
+"""Where a message has no topic id (Kafka's Uuid.ZERO_UUID)."""
 TOPICS_OF_GROUPS_REMEMBERED = 10_000
 """Cached pairs of group and topic, with shared names and a known hash; hashing visits every character of both names."""
 PARTITION_NUMBERS_REMEMBERED = 10_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from kshare_coordinator.machine.catalog_view import CatalogPieces
+from kshare_coordinator.machine.catalog.view import CatalogPieces
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 

@@ -1,6 +1,6 @@
 """The shell around classic groups: calls of JoinGroup and SyncGroup that wait for their answer, and timers.
 
-The machine decides, and its effects (`classic_group_timers`) are carried out here. Waiting calls and timers are not
+The machine decides, and its effects (`groups.classic.timers`) are carried out here. Waiting calls and timers are not
 stored. When the machine is reloaded after a failed write, it has lost a rebalance in progress. All waiting calls then
 get NOT_COORDINATOR, which clients retry, and every member gets a full session timeout, as after a restart.
 """
@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.classic_group_timers import (
+from kshare_coordinator.machine.groups.classic.timers import (
     ClassicGroupEffect,
     ClassicTimer,
     ClassicTimerCancelled,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.machine.commands import ExpireRevocation, RevocationBegun, RevocationEnded
-from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.consumer_groups_values import MemberState
+from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
+from kshare_coordinator.machine.groups.consumer.values import MemberState
 from kshare_core.errors import KafkaError, StorageFailure
 
 STORAGE_RETRY_MS = 1_000

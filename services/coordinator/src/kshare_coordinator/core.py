@@ -19,7 +19,7 @@ from kshare_coordinator.coordinators_view import coordinators_view
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Command, Effect, Start
 from kshare_coordinator.machine.machine import CoordinatorMachine
-from kshare_coordinator.machine.metadata_partitions import homes_of, partition_of_group, partition_of_record
+from kshare_coordinator.machine.metadata_partitions import partition_of_group, partition_of_record
 from kshare_coordinator.machine.records import (
     AnyRecord,
     CatalogFollowed,
@@ -205,7 +205,7 @@ class Core:
             raise StorageFailure("the coordinator is not started")
         self._measures.submitted(command)
         if self.is_shared:
-            for partition in homes_of(command):
+            for partition in command.homes():
                 if not self._store.owns(partition):
                     refused: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
                     refused.set_exception(self._not_coordinator(partition))
@@ -312,7 +312,7 @@ class Core:
             if not self._store.owns(CATALOG):
                 raise self._not_coordinator(CATALOG)
         else:
-            self.check(homes_of(command))
+            self.check(command.homes())
 
     def _not_coordinator(self, partition: int) -> KafkaError:
         what = "the catalog" if partition == CATALOG else f"group partition {partition}"

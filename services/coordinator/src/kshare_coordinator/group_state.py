@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kshare_coordinator.machine.commands import CompleteGroupState, Initialized
-from kshare_coordinator.machine.groups import ShareGroup
-from kshare_coordinator.machine.share_group_offsets import leader_address, share_coordinator_address
+from kshare_coordinator.machine.groups.share.group import ShareGroup
+from kshare_coordinator.machine.groups.share.offsets import leader_address, share_coordinator_address
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition

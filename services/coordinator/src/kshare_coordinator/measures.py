@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.classic_group import ClassicGroupInMemory
 from kshare_coordinator.machine.commands import Command
-from kshare_coordinator.machine.group_namespace import GroupType, is_simple
+from kshare_coordinator.machine.groups.classic.group import ClassicGroupInMemory
+from kshare_coordinator.machine.groups.namespace import GroupType, is_simple
 from kshare_coordinator.machine.records import AnyRecord, Record
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_coordinator.machine.transactions_metadata import TransactionState
+from kshare_coordinator.machine.transactions.metadata import TransactionState
 from kshare_coordinator.metadata.port import CoordinatorMember
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 from kshare_core.errors import StorageFailure

@@ -38,12 +38,12 @@ from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHand
 from kshare_coordinator.handlers.state_partitions import StatePartitionHandlers
 from kshare_coordinator.handlers.transactions import TransactionHandlers
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.classic_group_timers import ClassicTimerCancelled, ClassicTimerSet, WaitingCallAnswered
-from kshare_coordinator.machine.cluster_health import problems_of
+from kshare_coordinator.machine.catalog.cluster_health import problems_of
 from kshare_coordinator.machine.commands import Command, Effect
-from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.given_up_state import GivenUpState
-from kshare_coordinator.machine.group_settings import GroupSettings
+from kshare_coordinator.machine.groups.classic.timers import ClassicTimerCancelled, ClassicTimerSet, WaitingCallAnswered
+from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
+from kshare_coordinator.machine.groups.share.given_up_state import GivenUpState
+from kshare_coordinator.machine.groups.share.settings import GroupSettings
 from kshare_coordinator.machine.metadata_partitions import partition_of_group, partition_of_row
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
 from kshare_coordinator.measures import CoordinatorMeasures, CoordinatorSource

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 
 from kshare_coordinator.machine.commands import CompleteTransaction, NextCoordinatorEpoch
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_coordinator.machine.transactions_ending import groups_elsewhere
-from kshare_coordinator.machine.transactions_metadata import TransactionMetadata
+from kshare_coordinator.machine.transactions.ending import groups_elsewhere
+from kshare_coordinator.machine.transactions.metadata import TransactionMetadata
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine.commands import CompleteTransactionOffsets
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
-from kshare_coordinator.machine.offsets_transactional import code_of_commit
-from kshare_coordinator.machine.transactions_metadata import TransactionMetadata
+from kshare_coordinator.machine.transactions.metadata import TransactionMetadata
+from kshare_coordinator.machine.transactions.offsets import code_of_commit
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

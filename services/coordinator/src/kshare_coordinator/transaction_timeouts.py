@@ -11,7 +11,7 @@ import logging
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine.commands import AbortTimedOutTransaction, ExpireTransactionalIds
-from kshare_coordinator.machine.transactions_ending import timed_out_transactions
+from kshare_coordinator.machine.transactions.ending import timed_out_transactions
 from kshare_core.configs import Configs
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_runtime.ports import Clock

@@ -11,13 +11,12 @@ from kshare_coordinator.catalog_transfers import CatalogTransfers
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.catalog_view import has_news
-from kshare_coordinator.machine.cluster_health import problems_of
+from kshare_coordinator.machine.catalog.cluster_health import problems_of
+from kshare_coordinator.machine.catalog.view import has_news
 from kshare_coordinator.machine.state import NodeId
-from kshare_coordinator.machine.topics import ZERO_TOPIC_ID
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
-from kshare_core.identifiers import topic_id_text
+from kshare_core.identifiers import ZERO_TOPIC_ID, topic_id_text
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.serving import serves

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from kshare_coordinator.classic_group_calls import ClassicGroupCalls
 from kshare_coordinator.core import Core
 from kshare_coordinator.handlers.groups import described
-from kshare_coordinator.machine import classic_group_queries, commands
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.groups.classic import queries as classic_group_queries
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

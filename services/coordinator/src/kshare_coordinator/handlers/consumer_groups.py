@@ -7,9 +7,9 @@ import random
 from kshare_coordinator.core import Core
 from kshare_coordinator.handlers.catalog import random_topic_id
 from kshare_coordinator.handlers.groups import described
-from kshare_coordinator.machine import consumer_groups_view
 from kshare_coordinator.machine.commands import ConsumerGroupHeartbeat
-from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
+from kshare_coordinator.machine.groups.consumer import view as consumer_groups_view
+from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import topic_id_text
 from kshare_rpc.generated import methods

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kshare_coordinator.core import Core
-from kshare_coordinator.machine import commands, group_administration, group_queries
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.groups import administration as group_administration
+from kshare_coordinator.machine.groups.share import queries as group_queries
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.metadata.port import GROUP_PARTITIONS

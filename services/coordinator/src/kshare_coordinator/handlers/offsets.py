@@ -7,7 +7,8 @@ If another coordinator has the transactions, it is asked before a TxnOffsetCommi
 from __future__ import annotations
 
 from kshare_coordinator.core import Core
-from kshare_coordinator.machine import commands, offsets_view
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.offsets import view as offsets_view
 from kshare_coordinator.transaction_owners import TransactionOwners
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated import methods

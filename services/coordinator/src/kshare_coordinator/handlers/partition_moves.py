@@ -6,8 +6,8 @@ import logging
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.catalog_view import describe_partitions
-from kshare_coordinator.machine.giving_up import describe_loss
+from kshare_coordinator.machine.catalog.giving_up import describe_loss
+from kshare_coordinator.machine.catalog.view import describe_partitions
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

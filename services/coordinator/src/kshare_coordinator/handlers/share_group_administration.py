@@ -14,7 +14,7 @@ from typing import TypeVar
 from kshare_coordinator.core import Core
 from kshare_coordinator.group_state import GroupStateKeeper
 from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.share_group_administration import is_being_deleted, partitions_being_altered
+from kshare_coordinator.machine.groups.share.administration import is_being_deleted, partitions_being_altered
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated import methods

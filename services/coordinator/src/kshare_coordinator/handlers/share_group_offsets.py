@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kshare_coordinator.core import Core
-from kshare_coordinator.machine import share_group_offsets as rules
-from kshare_coordinator.machine.offsets import ZERO_TOPIC_ID
-from kshare_coordinator.machine.share_group_offsets import NO_STATE, EndOffset, Summary
+from kshare_coordinator.machine.groups.share import offsets as rules
+from kshare_coordinator.machine.groups.share.offsets import NO_STATE, EndOffset, Summary
 from kshare_core.errors import ErrorCode, StorageFailure
-from kshare_core.identifiers import TopicPartition
+from kshare_core.identifiers import ZERO_TOPIC_ID, TopicPartition
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2, share_coordinator_pb2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kshare_coordinator.core import Core
-from kshare_coordinator.machine import commands, state_partitions
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.catalog import state_partitions
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

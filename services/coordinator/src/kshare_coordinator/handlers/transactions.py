@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from kshare_coordinator.core import Core
-from kshare_coordinator.machine import commands, transactions, transactions_queries
+from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.transactions import contents as transactions
+from kshare_coordinator.machine.transactions import queries as transactions_queries
 from kshare_coordinator.transaction_owners import TransactionOwners
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated import methods

@@ -7,22 +7,69 @@ not commands: they read the state and change nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from kshare_coordinator.machine.classic_group_timers import ClassicGroupEffect, ClassicTimer
+from kshare_coordinator.machine.groups.classic.timers import ClassicGroupEffect, ClassicTimer
+from kshare_coordinator.machine.metadata_partitions import partition_of_group
+from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 Response_co = TypeVar("Response_co", covariant=True)
+Partitions = tuple[int, ...]
+"""Numbers of metadata partitions: CATALOG, or that of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Generic[Response_co]):
     """A command whose response is a `Response_co`."""
 
+    def homes(self) -> Partitions:
+        """The metadata partitions that must be owned where the command is decided: all that it looks at or changes.
+
+        What else a decision changes for groups that happen to be here, because topics changed, is for the coordinators
+        of all other groups to do by a command of their own (`catalog.reconciliation`).
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say where it is decided")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start(Command[None]):
+class CatalogCommand(Command[Response_co]):
+    """A command that the active coordinator decides."""
+
+    def homes(self) -> Partitions:
+        return (CATALOG,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommand(Command[Response_co]):
+    """A command about a group."""
+
+    group_id: str
+
+    def homes(self) -> Partitions:
+        return (partition_of_group(self.group_id),)
+
+
+class NamesGroup(Protocol):
+    """A message with a group id."""
+
+    @property
+    def group_id(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRequest(Command[Response_co]):
+    """A command whose request names its group."""
+
+    request: NamesGroup
+
+    def homes(self) -> Partitions:
+        return (partition_of_group(self.request.group_id),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(CatalogCommand[None]):
     """Startup of the coordinator; the very first start fixes the values of the cluster that never change."""
 
     cluster_id: str
@@ -30,12 +77,12 @@ class Start(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterNode(Command[pb.RegisterNodeResponse]):
+class RegisterNode(CatalogCommand[pb.RegisterNodeResponse]):
     request: pb.RegisterNodeRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireNode(Command[bool]):
+class ExpireNode(CatalogCommand[bool]):
     """Expiry of the lease of a node's incarnation. Response: whether the node still had this incarnation."""
 
     role: pb.Role.ValueType
@@ -44,37 +91,37 @@ class ExpireNode(Command[bool]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteStatePartitionMove(Command[pb.CompleteStatePartitionMoveResponse]):
+class CompleteStatePartitionMove(CatalogCommand[pb.CompleteStatePartitionMoveResponse]):
     request: pb.CompleteStatePartitionMoveRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainShareCoordinator(Command[pb.DrainShareCoordinatorResponse]):
+class DrainShareCoordinator(CatalogCommand[pb.DrainShareCoordinatorResponse]):
     request: pb.DrainShareCoordinatorRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovePartitions(Command[pb.MovePartitionsResponse]):
+class MovePartitions(CatalogCommand[pb.MovePartitionsResponse]):
     request: pb.MovePartitionsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdvancePartitionMove(Command[pb.AdvancePartitionMoveResponse]):
+class AdvancePartitionMove(CatalogCommand[pb.AdvancePartitionMoveResponse]):
     request: pb.AdvancePartitionMoveRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainLeader(Command[pb.DrainLeaderResponse]):
+class DrainLeader(CatalogCommand[pb.DrainLeaderResponse]):
     request: pb.DrainLeaderRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUpNode(Command[pb.GiveUpNodeResponse]):
+class GiveUpNode(CatalogCommand[pb.GiveUpNodeResponse]):
     request: pb.GiveUpNodeRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopics(Command[pb.CreateTopicsResponse]):
+class CreateTopics(CatalogCommand[pb.CreateTopicsResponse]):
     """`topic_ids` has a fresh id for each topic of the request."""
 
     request: pb.CreateTopicsRequest
@@ -82,32 +129,32 @@ class CreateTopics(Command[pb.CreateTopicsResponse]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopics(Command[pb.DeleteTopicsResponse]):
+class DeleteTopics(CatalogCommand[pb.DeleteTopicsResponse]):
     request: pb.DeleteTopicsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions(Command[pb.CreatePartitionsResponse]):
+class CreatePartitions(CatalogCommand[pb.CreatePartitionsResponse]):
     request: pb.CreatePartitionsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncrementalAlterConfigs(Command[pb.IncrementalAlterConfigsResponse]):
+class IncrementalAlterConfigs(CatalogCommand[pb.IncrementalAlterConfigsResponse]):
     request: pb.IncrementalAlterConfigsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateProducerIds(Command[range]):
+class AllocateProducerIds(CatalogCommand[range]):
     """Allocation of a block of unused producer ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupHeartbeat(Command[pb.ShareGroupHeartbeatResponse]):
+class ShareGroupHeartbeat(GroupRequest[pb.ShareGroupHeartbeatResponse]):
     request: pb.ShareGroupHeartbeatRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireMember(Command[None]):
+class ExpireMember(GroupCommand[None]):
     """Expiry of a member's session."""
 
     group_id: str
@@ -115,14 +162,14 @@ class ExpireMember(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterShareGroupOffsets(Command[pb.AlterShareGroupOffsetsResponse]):
+class AlterShareGroupOffsets(GroupRequest[pb.AlterShareGroupOffsetsResponse]):
     """AlterShareGroupOffsets, answered once the request is recorded; partitions without an error are `initializing`."""
 
     request: pb.AlterShareGroupOffsetsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteShareGroupOffsets(Command[pb.DeleteShareGroupOffsetsResponse]):
+class DeleteShareGroupOffsets(GroupRequest[pb.DeleteShareGroupOffsetsResponse]):
     """DeleteShareGroupOffsets, answered once the request is recorded; topics without an error are `deleting`."""
 
     request: pb.DeleteShareGroupOffsetsRequest
@@ -142,7 +189,7 @@ class Initialized:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteGroupState(Command[None]):
+class CompleteGroupState(GroupCommand[None]):
     """Share-partitions of a group that share coordinators initialized or deleted.
 
     `deleted` has pairs of topic id and partition.
@@ -154,7 +201,7 @@ class CompleteGroupState(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupHeartbeat(Command[pb.ConsumerGroupHeartbeatResponse]):
+class ConsumerGroupHeartbeat(GroupRequest[pb.ConsumerGroupHeartbeatResponse]):
     """ConsumerGroupHeartbeat; `new_member_id` is a fresh id for a member that joins without one."""
 
     request: pb.ConsumerGroupHeartbeatRequest
@@ -162,7 +209,7 @@ class ConsumerGroupHeartbeat(Command[pb.ConsumerGroupHeartbeatResponse]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireRevocation(Command[None]):
+class ExpireRevocation(GroupCommand[None]):
     """Expiry of a consumer group member's rebalance timeout, its time to revoke partitions at this member epoch."""
 
     group_id: str
@@ -171,7 +218,7 @@ class ExpireRevocation(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroup(Command[pb.JoinGroupResponse | None]):
+class JoinGroup(GroupRequest[pb.JoinGroupResponse | None]):
     """JoinGroup; response None: the call waits for a WaitingCallAnswered. `new_member_suffix` is a fresh uuid."""
 
     request: pb.JoinGroupRequest
@@ -180,7 +227,7 @@ class JoinGroup(Command[pb.JoinGroupResponse | None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroup(Command[pb.SyncGroupResponse | None]):
+class SyncGroup(GroupRequest[pb.SyncGroupResponse | None]):
     """SyncGroup; response None: the call waits, like a JoinGroup."""
 
     request: pb.SyncGroupRequest
@@ -188,18 +235,21 @@ class SyncGroup(Command[pb.SyncGroupResponse | None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicHeartbeat(Command[ErrorCode]):
+class ClassicHeartbeat(GroupRequest[ErrorCode]):
     request: pb.HeartbeatRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroup(Command[pb.LeaveGroupResponse]):
+class LeaveGroup(GroupRequest[pb.LeaveGroupResponse]):
     request: pb.LeaveGroupRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicTimerExpired(Command[None]):
     timer: ClassicTimer
+
+    def homes(self) -> Partitions:
+        return (partition_of_group(self.timer.group_id),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,21 +262,24 @@ class ResumeClassicGroups(Command[None]):
 
     group_partition: int | None = None
 
+    def homes(self) -> Partitions:
+        return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroup(Command[ErrorCode]):
+class DeleteGroup(GroupCommand[ErrorCode]):
     """One group of DeleteGroups."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOffsets(Command[pb.OffsetDeleteResponse]):
+class DeleteOffsets(GroupRequest[pb.OffsetDeleteResponse]):
     request: pb.OffsetDeleteRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommit(Command[pb.OffsetCommitResponse]):
+class OffsetCommit(GroupRequest[pb.OffsetCommitResponse]):
     request: pb.OffsetCommitRequest
 
 
@@ -238,6 +291,11 @@ class TxnOffsetCommit(Command[pb.OffsetCommitResponse]):
     request: pb.TxnOffsetCommitRequest
     transaction_code: ErrorCode | None = None
 
+    def homes(self) -> Partitions:
+        """The transaction is looked at here, too, unless the active coordinator has said what it says."""
+        of_group = partition_of_group(self.request.group_id)
+        return (CATALOG, of_group) if self.transaction_code is None else (of_group,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteTransactionOffsets(Command[None]):
@@ -246,6 +304,9 @@ class CompleteTransactionOffsets(Command[None]):
     producer_id: int
     committed: bool
     group_ids: tuple[str, ...]
+
+    def homes(self) -> Partitions:
+        return tuple(map(partition_of_group, self.group_ids))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +318,9 @@ class ReconcileTopics(Command[int]):
 
     group_partition: int | None = None
 
+    def homes(self) -> Partitions:
+        return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets(Command[int]):
@@ -264,33 +328,36 @@ class ExpireOffsets(Command[int]):
 
     group_ids: tuple[str, ...]
 
+    def homes(self) -> Partitions:
+        return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InitTransactionalProducer(Command[pb.InitProducerIdResponse]):
+class InitTransactionalProducer(CatalogCommand[pb.InitProducerIdResponse]):
     """InitProducerId with a transactional id."""
 
     request: pb.InitProducerIdRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitionsToTransaction(Command[pb.AddPartitionsToTxnResponse.Result]):
+class AddPartitionsToTransaction(CatalogCommand[pb.AddPartitionsToTxnResponse.Result]):
     """One transaction of AddPartitionsToTxn."""
 
     transaction: pb.AddPartitionsToTxnRequest.Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddOffsetsToTransaction(Command[ErrorCode]):
+class AddOffsetsToTransaction(CatalogCommand[ErrorCode]):
     request: pb.AddOffsetsToTxnRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransaction(Command[pb.EndTxnResponse]):
+class EndTransaction(CatalogCommand[pb.EndTxnResponse]):
     request: pb.EndTxnRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteTransaction(Command[bool]):
+class CompleteTransaction(CatalogCommand[bool]):
     """Completion of a transaction: every partition has the marker of this producer id and epoch, or was deleted.
 
     `told_group_ids`: groups of other coordinators, which have completed their offsets of the transaction.
@@ -303,19 +370,19 @@ class CompleteTransaction(Command[bool]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbortTimedOutTransaction(Command[bool]):
+class AbortTimedOutTransaction(CatalogCommand[bool]):
     """Abort of a transaction that may have exceeded its timeout."""
 
     transactional_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireTransactionalIds(Command[int]):
+class ExpireTransactionalIds(CatalogCommand[int]):
     """Periodic expiry of transactional ids, each transaction.remove.expired.transaction.cleanup.interval.ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NextCoordinatorEpoch(Command[int]):
+class NextCoordinatorEpoch(CatalogCommand[int]):
     """Allocation of a coordinator epoch for transaction markers, above all earlier ones."""
 
 

@@ -6,46 +6,45 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kshare_coordinator.machine import commands, records
-from kshare_coordinator.machine.classic_groups import ClassicSettings
-from kshare_coordinator.machine.commands import Command, Effect
-from kshare_coordinator.machine.config_changes import decide_alter_configs
-from kshare_coordinator.machine.consumer_groups import decide_expire_member as decide_expire_consumer
-from kshare_coordinator.machine.consumer_groups import decide_expire_revocation
-from kshare_coordinator.machine.consumer_groups import decide_heartbeat as decide_consumer_heartbeat
-from kshare_coordinator.machine.consumer_groups_rebalance import ConsumerGroupContext
-from kshare_coordinator.machine.consumer_groups_settings import ConsumerGroupSettings
-from kshare_coordinator.machine.consumer_groups_subscriptions import TopicExpressions
-from kshare_coordinator.machine.giving_up import decide_give_up_node
-from kshare_coordinator.machine.group_administration import decide_delete
-from kshare_coordinator.machine.group_protocols import classic_protocol_deciders
-from kshare_coordinator.machine.group_settings import GroupSettings
-from kshare_coordinator.machine.name_limits import NameLimits
-from kshare_coordinator.machine.nodes import decide_expire_node, decide_register, decide_start
-from kshare_coordinator.machine.offsets import OffsetSettings, decide_commit, decide_expire
-from kshare_coordinator.machine.offsets_deletion import decide_delete_offsets as decide_delete_committed_offsets
-from kshare_coordinator.machine.offsets_transactional import decide_complete_offsets, decide_transactional_commit
-from kshare_coordinator.machine.partition_growth import decide_create_partitions
-from kshare_coordinator.machine.partition_moves import (
+from kshare_coordinator.machine.catalog.config_changes import decide_alter_configs
+from kshare_coordinator.machine.catalog.giving_up import decide_give_up_node
+from kshare_coordinator.machine.catalog.name_limits import NameLimits
+from kshare_coordinator.machine.catalog.nodes import decide_expire_node, decide_register, decide_start
+from kshare_coordinator.machine.catalog.partition_growth import decide_create_partitions
+from kshare_coordinator.machine.catalog.partition_moves import (
     decide_advance_move,
     decide_drain_leader,
     decide_move_partitions,
 )
-from kshare_coordinator.machine.reconciliation import decide_reconcile_topics
-from kshare_coordinator.machine.records import AnyRecord, CatalogFollowed, CatalogLoaded, Record
-from kshare_coordinator.machine.share_group_administration import (
+from kshare_coordinator.machine.catalog.reconciliation import decide_reconcile_topics
+from kshare_coordinator.machine.catalog.state_partitions import decide_complete_move, decide_drain
+from kshare_coordinator.machine.catalog.topics import decide_create_topics, decide_delete_topics
+from kshare_coordinator.machine.commands import Command, Effect
+from kshare_coordinator.machine.groups.administration import decide_delete
+from kshare_coordinator.machine.groups.classic.requests import ClassicSettings
+from kshare_coordinator.machine.groups.classic_protocol import classic_protocol_deciders
+from kshare_coordinator.machine.groups.consumer.heartbeats import decide_expire_member as decide_expire_consumer
+from kshare_coordinator.machine.groups.consumer.heartbeats import decide_expire_revocation
+from kshare_coordinator.machine.groups.consumer.heartbeats import decide_heartbeat as decide_consumer_heartbeat
+from kshare_coordinator.machine.groups.consumer.rebalance import ConsumerGroupContext
+from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
+from kshare_coordinator.machine.groups.consumer.subscriptions import TopicExpressions
+from kshare_coordinator.machine.groups.share.administration import (
     decide_alter_offsets,
     decide_delete_offsets,
 )
-from kshare_coordinator.machine.share_groups import (
+from kshare_coordinator.machine.groups.share.heartbeats import (
     decide_complete_group_state,
     decide_expire_member,
     decide_heartbeat,
 )
+from kshare_coordinator.machine.groups.share.settings import GroupSettings
+from kshare_coordinator.machine.offsets.commits import OffsetSettings, decide_commit, decide_expire
+from kshare_coordinator.machine.offsets.deletion import decide_delete_offsets as decide_delete_committed_offsets
+from kshare_coordinator.machine.records import AnyRecord, CatalogFollowed, CatalogLoaded, Record
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_coordinator.machine.state_partitions import decide_complete_move, decide_drain
-from kshare_coordinator.machine.topics import decide_create_topics, decide_delete_topics
-from kshare_coordinator.machine.transactions import decide_add_offsets, decide_add_partitions
-from kshare_coordinator.machine.transactions_ending import (
+from kshare_coordinator.machine.transactions.contents import decide_add_offsets, decide_add_partitions
+from kshare_coordinator.machine.transactions.ending import (
     TransactionSettings,
     decide_abort_timed_out,
     decide_complete,
@@ -54,6 +53,7 @@ from kshare_coordinator.machine.transactions_ending import (
     decide_init_producer,
     decide_next_coordinator_epoch,
 )
+from kshare_coordinator.machine.transactions.offsets import decide_complete_offsets, decide_transactional_commit
 from kshare_core.configs import Configs, DynamicConfigs
 from kshare_runtime.machine import Decision
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kshare_coordinator.machine.classic_group import ClassicGroupInMemory
+from kshare_coordinator.machine.groups.classic.group import ClassicGroupInMemory
 from kshare_core.errors import StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb

@@ -20,11 +20,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import assert_never
 
 from kshare_coordinator.machine import records
-from kshare_coordinator.machine.classic_group import ClassicGroup, ClassicGroupInMemory, group_of
-from kshare_coordinator.machine.consumer_groups_records import REPLAY as REPLAY_OF_CONSUMER_GROUPS
-from kshare_coordinator.machine.consumer_groups_values import ConsumerGroup
-from kshare_coordinator.machine.groups import ShareGroup, assignment_of, member_of, partitions_of
-from kshare_coordinator.machine.offsets_table import OffsetTable, PendingKey
+from kshare_coordinator.machine.groups.assignment import assignment_of
+from kshare_coordinator.machine.groups.classic.group import ClassicGroup, ClassicGroupInMemory, group_of
+from kshare_coordinator.machine.groups.consumer.records import REPLAY as REPLAY_OF_CONSUMER_GROUPS
+from kshare_coordinator.machine.groups.consumer.values import ConsumerGroup
+from kshare_coordinator.machine.groups.share.group import ShareGroup, member_of, partitions_of
+from kshare_coordinator.machine.offsets.table import OffsetTable, PendingKey
 from kshare_coordinator.machine.records import (
     AnyRecord,
     CatalogFollowed,
@@ -36,7 +37,7 @@ from kshare_coordinator.machine.records import (
     Value,
 )
 from kshare_coordinator.machine.state_parts import FIELDS_OF_GROUPS, copied, forget_groups
-from kshare_coordinator.machine.transactions_metadata import TransactionMetadata, TransactionState, metadata_of
+from kshare_coordinator.machine.transactions.metadata import TransactionMetadata, TransactionState, metadata_of
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
@@ -91,7 +92,7 @@ class CoordinatorState:
     moving_partitions: int = 0
     """Number of topic partitions under reassignment to another leader."""
     catalog_bytes: int = 0
-    """Size of the topic and config rows; see `catalog_budget`."""
+    """Size of the topic and config rows; see `catalog.budget`."""
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     """Configs by broker id; "" holds the cluster-wide defaults."""
@@ -102,7 +103,7 @@ class CoordinatorState:
     share_groups: dict[str, ShareGroup] = field(default_factory=dict)
     classic_groups: dict[str, ClassicGroup] = field(default_factory=dict)
     consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
-    """Groups of KIP-848. `group_namespace` says which of these tables a group id is in."""
+    """Groups of KIP-848. `groups.namespace` says which of these tables a group id is in."""
     offsets: OffsetTable = field(default_factory=OffsetTable)
     transactions: dict[str, TransactionMetadata] = field(default_factory=dict)
     """By transactional id."""

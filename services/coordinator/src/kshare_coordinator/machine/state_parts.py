@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
-from kshare_coordinator.machine.offsets_table import OffsetTable
+from kshare_coordinator.machine.offsets.table import OffsetTable
 
 FIELDS_OF_GROUPS = (
     "share_groups",

@@ -15,7 +15,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.pending_appends import Appended
+from kshare_leader.log.producers.pending_appends import Appended
 from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.record_batches import read_header

@@ -11,7 +11,7 @@ import asyncio
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.handlers.partitions import key_of
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.transactions import MAX_PRODUCER_EPOCH, EndTransaction
+from kshare_leader.log.producers.transactions import MAX_PRODUCER_EPOCH, EndTransaction
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 
 PARTITIONS_LIMIT = 10_000

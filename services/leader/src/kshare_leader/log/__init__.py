@@ -3,8 +3,9 @@
 Reading order: `keys` (the layout on disk), `partition_log` (one log: checks, offsets, reads), `stored_batches` (reads
 from disk), `tail` (recent batches in memory), then `partition_logs` (all logs of the node: group commit, the catalog).
 
-Producers: `producer_state` (the producers of one log) with the rules of `producers` (sequences and epochs),
-`transactions` (open, ended, aborted) and `verifications`; `transaction_verifier` calls the coordinator (KIP-890).
+Producers: `producers.state` (the producers of one log) with the rules of `producers.entries` (sequences and epochs),
+`producers.transactions` (open, ended, aborted) and `producers.verifications`; `transaction_verifier` calls the
+coordinator (KIP-890).
 
 Deletion: `segments` (the units of retention), `retention`, `compaction`, and `housekeeping`, which runs both.
 """

@@ -9,8 +9,8 @@ moves the high watermark. When they failed, the PendingAppends is discarded and 
 the offset. Look-ups by time use a sparse index. An entry after each INDEX_INTERVAL_BYTES of batches says up to which
 offset no record is newer than a timestamp. From there on the look-up scans headers in slices and opens only one batch.
 
-The state of producers and their transactions is in `producer_state`: it admits the batches of producers, and its writes
-are part of the log's. `prepare_end` adds the marker that ends a transaction.
+The state of producers and their transactions is in `producers.state`: it admits the batches of producers, and its
+writes are part of the log's. `prepare_end` adds the marker that ends a transaction.
 
 **Deletion.** Retention and DeleteRecords move the log start offset with one durable write (`plan_start`,
 `commit_start`). Nothing below it can be read afterwards; the bytes are removed later (`remove_unreachable`). Compaction
@@ -32,9 +32,10 @@ from kshare_leader.log import keys
 from kshare_leader.log.batch_validation import CheckedBatch
 from kshare_leader.log.leader_epoch_history import LeaderEpochWentBack
 from kshare_leader.log.old_batches import OldBatches
-from kshare_leader.log.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
-from kshare_leader.log.producer_state import ProducerState, TransactionalAppend
-from kshare_leader.log.producers import PRODUCERS_LIMIT
+from kshare_leader.log.producers.entries import PRODUCERS_LIMIT
+from kshare_leader.log.producers.pending_appends import INDEX_INTERVAL_BYTES, Appended, PendingAppends
+from kshare_leader.log.producers.state import ProducerState, TransactionalAppend
+from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.segments import (
     PendingSegments,
@@ -48,7 +49,6 @@ from kshare_leader.log.segments import (
 from kshare_leader.log.stored_batches import StoredBatches
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
-from kshare_leader.log.transactions import EndTransaction
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_runtime.ports import KeyValueStore, Write
 from kshare_wire.record_batches import (

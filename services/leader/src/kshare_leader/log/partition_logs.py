@@ -44,12 +44,12 @@ from kshare_leader.log.batch_validation import (
     rules_of,
 )
 from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.log.pending_appends import Appended, PendingAppends
-from kshare_leader.log.producer_state import TransactionalAppend
+from kshare_leader.log.producers.pending_appends import Appended, PendingAppends
+from kshare_leader.log.producers.state import TransactionalAppend
+from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings, topic_settings
-from kshare_leader.log.transactions import EndTransaction
 from kshare_leader.measures import LeaderMeasures
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2

@@ -28,9 +28,9 @@ from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.pending_appends import Appended
-from kshare_leader.log.producer_state import TransactionalAppend
-from kshare_leader.log.verifications import Verification
+from kshare_leader.log.producers.pending_appends import Appended
+from kshare_leader.log.producers.state import TransactionalAppend
+from kshare_leader.log.producers.verifications import Verification
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import ADD_PARTITIONS_TO_TXN
 from kshare_rpc.network import CallFailed, Channel

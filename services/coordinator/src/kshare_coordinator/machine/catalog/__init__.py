@@ -1,0 +1,1 @@
+"""Topics, configs, nodes, and the placement of partitions and state partitions."""

@@ -1,0 +1,1 @@
+"""All types of groups; see the package of the machine."""

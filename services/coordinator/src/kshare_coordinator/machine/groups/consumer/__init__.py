@@ -1,0 +1,1 @@
+"""Consumer groups (KIP-848), with members of the classic protocol and migration both ways."""

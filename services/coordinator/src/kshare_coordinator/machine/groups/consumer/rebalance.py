@@ -1,0 +1,100 @@
+"""The common steps of a heartbeat and a join: the consumer group is brought up to date, then the member takes a step.
+
+Members of both protocols do it, each with the requests that it has (`heartbeats`, `classic_members`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from kshare_coordinator.machine.commands import Effect, RevocationEnded, SessionEnded
+from kshare_coordinator.machine.groups.consumer.draft import ConsumerGroupDraft
+from kshare_coordinator.machine.groups.consumer.reconciliation import Goal, next_assignment
+from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
+from kshare_coordinator.machine.groups.consumer.subscriptions import (
+    TopicExpressions,
+    existing_topics,
+    topics_of_member,
+)
+from kshare_coordinator.machine.groups.consumer.values import NEW, ConsumerGroup, CurrentAssignment, Member
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.identifiers import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupContext:
+    """What decisions need beside the command."""
+
+    state: CoordinatorState
+    settings: ConsumerGroupSettings
+    expressions: TopicExpressions
+
+
+def subscription_changed(old: Member, new: Member) -> bool:
+    return (old.subscribed_topic_names, old.subscribed_topic_regex) != (
+        new.subscribed_topic_names,
+        new.subscribed_topic_regex,
+    )
+
+
+def bring_up_to_date(
+    context: ConsumerGroupContext, group: ConsumerGroup, draft: ConsumerGroupDraft, *, changed: bool, now_ms: int
+) -> None:
+    """Raises the group epoch where a subscription, or topics that changed since the last look, ask for it."""
+    look = (context.state.topics_generation, group.epoch)
+    if not changed and group.checked == look:
+        return
+    topics_changed = draft.resolve_expressions(context.expressions, now_ms)
+    draft.settle(changed=changed or topics_changed)
+    if draft.epoch == group.epoch:
+        group.checked = look
+
+
+def assign_targets(context: ConsumerGroupContext, group: ConsumerGroup, draft: ConsumerGroupDraft, now_ms: int) -> int:
+    """Computes new targets where the group epoch asks for them; in how many milliseconds it may be done, or 0."""
+    if draft.assignment_epoch >= draft.epoch:
+        return 0
+    interval_ms = context.settings.intervals(context.state, group.group_id).assignment_interval_ms
+    passed_ms = now_ms - group.assignment_timestamp_ms
+    if group.assignment_timestamp_ms and 0 <= passed_ms < interval_ms:  # below 0: the clock was set back
+        return interval_ms - passed_ms
+    draft.assign(draft.assignor(context.settings.assignors[0]), now_ms)
+    return 0
+
+
+def reconciled(
+    state: CoordinatorState,
+    group: ConsumerGroup,
+    draft: ConsumerGroupDraft,
+    member_id: str,
+    current: CurrentAssignment,
+    *,
+    owned: Collection[TopicPartition] | None,
+    changed: bool,
+) -> CurrentAssignment:
+    """The member's next step; `owned` is what it says it owns, `changed` whether its subscription did."""
+    if not changed and current.is_reconciled_to(draft.assignment_epoch):
+        return current
+    topics = topics_of_member(draft.members[member_id], draft.expressions)
+    goal = Goal(
+        assignment_epoch=draft.assignment_epoch,
+        target=draft.targets.get(member_id, {}),
+        topic_ids=existing_topics(state, topics).keys(),
+        subscription_changed=changed,
+        owned=owned,
+        is_free=lambda partition: partition not in group.owners,
+    )
+    return next_assignment(current, goal)
+
+
+def revocation_ended(group_id: str, member_id: str, current: CurrentAssignment) -> RevocationEnded:
+    return RevocationEnded(group_id=group_id, member_id=member_id, member_epoch=current.member_epoch)
+
+
+def member_ended(group: ConsumerGroup, member_id: str) -> list[Effect]:
+    """Nothing is waited for any more that the member of the consumer protocol could do."""
+    return [
+        SessionEnded(group_id=group.group_id, member_id=member_id),
+        revocation_ended(group.group_id, member_id, group.current.get(member_id, NEW)),
+    ]

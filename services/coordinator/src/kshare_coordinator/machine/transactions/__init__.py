@@ -1,0 +1,1 @@
+"""Transactions: producers, partitions and offsets in them, and their end."""
