@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
+.PHONY: setup demo up test test-all test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -31,11 +31,18 @@ DATA ?= data
 up: setup
 	$(BIN)/kshare up --data-dir $(DATA) --listen $(LISTEN)
 
-# The whole test suite: what a change has to pass. Files run side by side in three processes, since many wait for
-# clients; those that measure seconds run alone. make test TEST="-n 0" for one process.
+# What needs no container, no Spark and no minutes: rules, models, contracts, seeded simulations, and real clients against
+# real processes. Files run side by side in three processes, since many wait for clients; those that measure seconds run
+# alone. make test TEST="-n 0" for one process.
 TEST ?= -n 3 --dist loadfile --no-loadscope-reorder
+QUICK_TESTS := tests/unit tests/contract tests/model tests/simulation \
+  tests/e2e/test_confluent_clients.py
 test: setup
-	$(BIN)/python -m pytest -m "not large_image" $(TEST)
+	$(BIN)/python -m pytest $(TEST) $(QUICK_TESTS)
+
+# The whole test suite, which a change has to pass: make test, then everything else.
+test-all: test
+	$(BIN)/python -m pytest -m "not large_image" $(TEST) $(addprefix --ignore=,$(QUICK_TESTS))
 
 # The pipeline's container in the compose file; its image has Java and Spark and takes minutes to build.
 test-pipeline-image: setup
