@@ -31,6 +31,7 @@ class ExampleNode:
         self._server: Server | None = None
         self._store: KeyValueStore | None = None
         self._troubles = ["the disk is slow"] if mode == "unhealthy" else []
+        self._lacks_problems = mode == "raising"
 
     async def start(self) -> None:
         structlog.stdlib.get_logger("example").info("starting", loop=type(asyncio.get_running_loop()).__module__)
@@ -56,6 +57,9 @@ class ExampleNode:
         return self._server.address
 
     def problems(self) -> list[str]:
+        if self._lacks_problems:
+            self._lacks_problems = False
+            raise RuntimeError("a bug")
         return self._troubles
 
     async def _acknowledge(

@@ -136,6 +136,14 @@ def test_problems_are_logged(tmp_path: Path) -> None:
         assert log_until(process, "not healthy")[-1]["problems"] == ["the disk is slow"]
 
 
+def test_problems_are_logged_after_a_bug_in_finding_them(tmp_path: Path) -> None:
+    with role("raising", tmp_path) as process:
+        line = log_until(process, "not healthy")[-1]
+        assert line["problems"] == ["the problems are not known: RuntimeError: a bug"]
+        assert "example_role.py" in str(line["exception"])
+        log_until(process, "healthy again")
+
+
 SUPERVISOR = """
 import subprocess, sys, os
 child = subprocess.Popen(sys.argv[1:] + ["--parent-pid", str(os.getpid())])

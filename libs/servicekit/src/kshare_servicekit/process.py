@@ -245,9 +245,13 @@ class _Process:
         """Logs the node's problems, as the health check reports them, whenever they change."""
         known: list[str] = []
         while True:
-            problems = node.problems()
+            failure: Exception | None = None
+            try:
+                problems = node.problems()
+            except Exception as error:  # the next problems are to be logged as well
+                failure, problems = error, [f"the problems are not known: {type(error).__name__}: {error}"]
             if problems and problems != known:
-                self._log.warning("not healthy", problems=problems)
+                self._log.warning("not healthy", problems=problems, exc_info=failure)
             elif known and not problems:
                 self._log.info("healthy again")
             known = problems

@@ -390,7 +390,3 @@ class LeaderMeasures:
             unused = next((key for key in self.share_partitions if not self.is_kept(key)), None)
             if unused is not None:
                 del self.share_partitions[unused]
-
-    def _forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
-        for key in [key for key in self.share_partitions if is_forgotten(key)]:
-            del self.share_partitions[key]
