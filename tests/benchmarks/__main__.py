@@ -33,7 +33,9 @@ class System(Protocol):
     def pid(self) -> int: ...
 
 
-SYSTEMS: dict[str, Callable[[Path], AbstractContextManager[System]]] = {
+Systems = dict[str, Callable[[Path], AbstractContextManager[System]]]
+
+SYSTEMS: Systems = {
     KAFKA: lambda folder: ApacheKafka(folder),
     "four processes": lambda folder: KshareCluster(folder),
     "single process": lambda folder: KshareCluster(folder, single_process=True),
@@ -52,11 +54,22 @@ TARGETS = {
 }
 
 
-def run(rounds: int, scenarios: list[str], sizes: Sizes) -> Samples:
+def beside(checkout: Path) -> Systems:
+    """The systems of another checkout of kshare, to compare two versions in one run."""
+    command = checkout.resolve() / ".venv" / "bin" / "kshare"
+    if not command.exists():
+        raise SystemExit(f"--beside {checkout}: {command} is missing; run make setup there")
+    return {
+        f"{checkout.name}, four processes": lambda folder: KshareCluster(folder, command=command),
+        f"{checkout.name}, single process": lambda folder: KshareCluster(folder, single_process=True, command=command),
+    }
+
+
+def run(systems: Systems, rounds: int, scenarios: list[str], sizes: Sizes) -> Samples:
     """All systems run from the first sample to the last; only one of them works at a time."""
     with tempfile.TemporaryDirectory(prefix="kshare-bench-") as folder, ExitStack() as started:
         running = {
-            name: started.enter_context(start(Path(folder) / name.replace(" ", "-"))) for name, start in SYSTEMS.items()
+            name: started.enter_context(start(Path(folder) / name.replace(" ", "-"))) for name, start in systems.items()
         }
 
         def sample(system: str, scenario: str) -> dict[str, float]:
@@ -64,7 +77,7 @@ def run(rounds: int, scenarios: list[str], sizes: Sizes) -> Samples:
             figures = ALL_SCENARIOS[scenario](running[system].bootstrap, sizes)
             return {**figures, f"{scenario} servers' CPU_ms": processor_ms(running[system].pid) - before_ms}
 
-        return measure(list(SYSTEMS), scenarios, rounds, sample, _tell)
+        return measure(list(systems), scenarios, rounds, sample, _tell)
 
 
 def _tell(number: int, system: str, figure: str, value: float) -> None:
@@ -77,17 +90,18 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", choices=sorted(ALL_SCENARIOS), help="default: all")
     parser.add_argument("--records", type=int, default=Sizes().throughput_records)
     parser.add_argument("--json", type=Path, help="also write every sample to this file")
+    parser.add_argument("--beside", type=Path, help="another checkout of kshare, measured in the same run")
     arguments = parser.parse_args()
+    systems = SYSTEMS | (beside(arguments.beside) if arguments.beside else {})
     ticks = machine_ticks()
-    samples = run(
-        arguments.rounds, arguments.scenario or list(ALL_SCENARIOS), Sizes(throughput_records=arguments.records)
-    )
+    scenarios = arguments.scenario or list(ALL_SCENARIOS)
+    samples = run(systems, arguments.rounds, scenarios, Sizes(throughput_records=arguments.records))
     described = report.description_of_run(arguments.rounds)
     described["stolen"] = f"{stolen_share(ticks, machine_ticks()):.1%} of the processors' time went to other machines"
     if arguments.json:
         arguments.json.write_text(json.dumps({"run": described, "samples": samples}, indent=2))
     print("\n" + "\n".join(f"{key}: {value}" for key, value in described.items()))
-    print("\n" + report.table(samples, KAFKA, list(SYSTEMS)) + "\n")
+    print("\n" + report.table(samples, KAFKA, list(systems)) + "\n")
     reached = True
     for is_reached, line in report.verdicts(samples, KAFKA, TARGETS):
         print(line)

@@ -21,6 +21,7 @@ from support.free_ports import free_port
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+COMMAND = Path(sys.executable).parent / "kshare"
 ROLES = ("coordinator", "share_coordinator", "leader", "gateway")
 
 
@@ -52,12 +53,16 @@ class KshareCluster:
         port: int | None = None,
         variables: dict[str, str] | None = None,
         options: Sequence[str] = (),
+        command: Path = COMMAND,
     ) -> None:
         """`variables` are added to the environment, which the roles inherit; `options` to the command line.
+
+        `command` is the `kshare` that is started: another checkout's, where two versions are compared.
 
         Where `settings` have listeners, the one at `port` is `bootstrap`.
         """
         self._options = options
+        self._command = command
         self.folder = folder
         self._variables = variables or {}
         self.port = port or free_port()
@@ -89,7 +94,7 @@ class KshareCluster:
         self.ready_file.unlink(missing_ok=True)
         config = self.folder / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
-        command = [str(Path(sys.executable).parent / "kshare"), "up"]
+        command = [str(self._command), "up"]
         command += ["--data-dir", str(self.folder / "data")]
         if "listeners" not in self._settings:
             command += ["--listen", self.bootstrap]
