@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-share-coordinator bench-spark model-slow simulate protos format
+.PHONY: setup demo up test test-all test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-messages bench-share-coordinator bench-spark model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -15,7 +15,7 @@ $(STAMP): uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml libs/*/setup.p
 
 protos: setup
 	$(BIN)/python protos/generate.py
-	$(BIN)/python libs/wire/generate_message_plans.py
+	$(BIN)/python libs/wire/generate_messages.py
 
 format: setup
 	$(BIN)/ruff check --fix --quiet .
@@ -62,8 +62,8 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python protos/generate.py --check
-	$(BIN)/python libs/wire/generate_message_plans.py --check
-	$(BIN)/mypy libs/*/src services/*/src tests protos/generate.py libs/wire/generate_message_plans.py
+	$(BIN)/python libs/wire/generate_messages.py --check
+	$(BIN)/mypy libs/*/src services/*/src tests protos/generate.py libs/wire/generate_messages.py
 	$(BIN)/lint-imports
 	$(BIN)/python -c "import kshare_gateway.dispatch" # fails for a handler without registration
 	$(BIN)/python tests/support/tidy.py
@@ -76,6 +76,10 @@ bench: setup
 # What one operation of the share-partition machine costs, in microseconds.
 bench-machine: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.machine
+
+# What Kafka's messages cost to read and to write, in microseconds.
+bench-messages: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.messages
 
 # What a write of share-partition state costs as the store grows, and how many 1, 2 and 3 share coordinators take.
 bench-share-coordinator: setup

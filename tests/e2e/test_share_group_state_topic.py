@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from kio.index import load_request_schema, load_response_schema
 
 from kshare.addresses import parse_address
 from kshare.commands.state.group_state import Run, SharePartitionState, read_group_state
 from kshare.kafka_connection import KafkaConnection, read_metadata
 from kshare_core.identifiers import SharePartitionKey, parse_topic_id, state_partition_of
+from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
+from kshare_wire.generated.responses.find_coordinator import Coordinator
 from support.delivery import (
     ACCEPT,
     REJECT,
@@ -35,10 +36,10 @@ from support.delivery import (
     running_system,
     wait_for,
 )
-from support.gateway_harness import build
 from support.java_programs import run_tool
 from support.kshare_cluster import KshareCluster
 from support.state_topic_replay import replayed
+from support.typed_messages import ALL_REQUESTS, message_of
 
 STATE_TOPIC = "__share_group_state"
 STATE_PARTITIONS = 50
@@ -203,16 +204,14 @@ def test_a_consumer_waits_for_the_next_record(cluster: KshareCluster) -> None:
 
 def topic_id(bootstrap: str, topic: str) -> bytes:
     address = parse_address(bootstrap, what="bootstrap")
-    found: dict[str | None, uuid.UUID | None] = {}
+    found: dict[str | None, bytes] = {}
 
     def is_there() -> bool:
         found.update({each.name: each.topic_id for each in read_metadata(address).topics})
         return topic in found
 
     wait_for(is_there, f"topic {topic} is there")
-    known = found[topic]
-    assert known is not None
-    return known.bytes
+    return found[topic]
 
 
 def state_of(bootstrap: str, group: tuple[str, str], partition: int = 0) -> SharePartitionState:
@@ -220,14 +219,10 @@ def state_of(bootstrap: str, group: tuple[str, str], partition: int = 0) -> Shar
     return state
 
 
-def response_of(api_key: int, version: int) -> Any:
-    return load_response_schema(api_key, version)
-
-
-def coordinator_of(bootstrap: str, key: SharePartitionKey) -> Any:
-    find = build(10, 6, {"key_type": 2, "coordinator_keys": [str(key)]})
+def coordinator_of(bootstrap: str, key: SharePartitionKey) -> Coordinator:
+    find = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
     with KafkaConnection(parse_address(bootstrap, what="bootstrap")) as connection:
-        (found,) = connection.call(find, response_of(10, 6)).coordinators
+        (found,) = connection.call(find, 6).coordinators
     return found
 
 
@@ -238,15 +233,14 @@ def ask(
     found = coordinator_of(bootstrap, key)
     assert found.error_code == NONE and found.key == str(key)
     partition = {"partition": key.partition, **fields}
-    topics = [{"topic_id": uuid.UUID(bytes=key.topic_id), "partitions": [partition]}]
-    request = build(api_key, version, {"group_id": group, "topics": topics})
-    assert type(request) is load_request_schema(api_key, version)
+    topics = [{"topic_id": key.topic_id, "partitions": [partition]}]
+    request = message_of(ALL_REQUESTS[api_key], {"group_id": group, "topics": topics})
     with KafkaConnection(parse_address(f"{found.host}:{found.port}", what="coordinator")) as connection:
-        (topic,) = connection.call(request, response_of(api_key, version)).results
-    assert topic.topic_id == uuid.UUID(bytes=key.topic_id)
+        (topic,) = connection.call(request, version).results
+    assert topic.topic_id == key.topic_id
     (result,) = topic.partitions
     assert result.partition == key.partition
-    return {name: getattr(result, name) for name in result.__dataclass_fields__}
+    return {name: getattr(result, name) for name in result.__slots__}
 
 
 @pytest.mark.timeout(240)

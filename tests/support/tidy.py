@@ -39,8 +39,17 @@ def problems_of(path: Path) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: {node.name} has {length} lines; at most {FUNCTION_LINES_MAX}"
 
 
+def untyped_handlers() -> Iterator[str]:
+    """Handlers of the gateway that name `Any`: a misspelt field of a message would pass."""
+    for path in sorted((ROOT / "services/gateway/src/kshare_gateway/handlers").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Name) and node.id == "Any":
+                yield f"{path.relative_to(ROOT)}:{node.lineno}: Any in a handler; name the message's class"
+
+
 def main() -> int:
     found = [problem for path in python_files() for problem in problems_of(path)]
+    found += untyped_handlers()
     for problem in found:
         sys.stderr.write(problem + "\n")
     return 1 if found else 0

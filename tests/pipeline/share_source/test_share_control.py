@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kshare_pipeline.share_source.authentication import AuthenticationFailed, exchange
+from kshare_kafka_client.sasl import AuthenticationFailed, exchange
 from kshare_pipeline.share_source.control import ControlServer, folder, tell
 from kshare_pipeline.share_source.listener import share_offset
 from kshare_pipeline.share_source.offset import ShareOffset

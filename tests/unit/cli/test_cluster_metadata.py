@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
-from kio.schema.types import TopicName
 
 from kshare.cluster_metadata import reach, topic_of
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import ConnectionFailed
 from kshare.main import main
+from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
 
 KSHARE = str(Path(sys.executable).parent / "kshare")
 COMMANDS = [
@@ -110,12 +109,7 @@ def test_a_name_that_takes_long_to_look_up_is_given_up(monkeypatch: pytest.Monke
 
 
 def metadata(*names: str) -> MetadataResponse:
-    topics = tuple(MetadataResponseTopic.__new__(MetadataResponseTopic) for _ in names)
-    for topic, name in zip(topics, names, strict=True):
-        object.__setattr__(topic, "name", TopicName(name))
-    found = MetadataResponse.__new__(MetadataResponse)
-    object.__setattr__(found, "topics", topics)
-    return found
+    return MetadataResponse(topics=[MetadataResponseTopic(name=name) for name in names])
 
 
 @pytest.mark.parametrize(

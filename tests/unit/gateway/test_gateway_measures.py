@@ -11,6 +11,7 @@ from kshare_wire.error_codes import error_codes, error_codes_in_slices
 from support.gateway_harness import TOPIC_ID, GatewayClient, GatewayHarness, run
 from support.scraped import Scraped, measured, scraped
 from support.scripted_leader import FakeLeader, fetched, listed, play, raw_batch
+from support.typed_messages import ALL_REQUESTS, message_of
 
 METADATA = {"api": "Metadata", "version": "12"}
 
@@ -89,12 +90,12 @@ def test_error_codes_wherever_they_are() -> None:
         {"partition_index": 0, "error_code": 0, "acknowledge_error_code": fenced},
         {"partition_index": 1, "error_code": unknown},
     ]
+    shares = ALL_REQUESTS[ApiKey.SHARE_FETCH].RESPONSE
     body = {"error_code": 0, "responses": [{"topic_id": TOPIC_ID, "partitions": partitions}]}
-    assert error_codes(ApiKey.SHARE_FETCH, body) == [fenced, unknown]
-    assert error_codes(ApiKey.SHARE_FETCH, {"error_code": unknown}) == [unknown]
-    assert error_codes(ApiKey.METADATA, {"topics": None, "brokers": []}) == []
-    for api_key in ApiKey:
-        assert error_codes(api_key, {}) == []
+    assert error_codes(message_of(shares, body)) == [fenced, unknown]
+    assert error_codes(message_of(shares, {"error_code": unknown})) == [unknown]
+    for request in ALL_REQUESTS.values():
+        assert error_codes(request.RESPONSE()) == []
 
 
 def test_error_codes_of_a_long_answer_are_found_in_slices() -> None:
@@ -102,12 +103,13 @@ def test_error_codes_of_a_long_answer_are_found_in_slices() -> None:
     partitions = [{"partition_index": index, "error_code": code if index % 2 else 0} for index in range(3_000)]
     topics = [{"topic_id": TOPIC_ID, "partitions": partitions}, {"topic_id": TOPIC_ID, "partitions": partitions[:10]}]
     body = {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "responses": topics}
-    steps = error_codes_in_slices(ApiKey.SHARE_FETCH, body)
+    response = message_of(ALL_REQUESTS[ApiKey.SHARE_FETCH].RESPONSE, body)
+    steps = error_codes_in_slices(response)
     slices = 0
     try:
         while True:
             next(steps)
             slices += 1
     except StopIteration as end:
-        assert sorted(end.value) == sorted(error_codes(ApiKey.SHARE_FETCH, body))
+        assert sorted(end.value) == sorted(error_codes(response))
     assert slices == 3_012 // SLICE_ELEMENTS

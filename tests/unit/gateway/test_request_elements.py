@@ -16,8 +16,8 @@ from kshare_gateway.connections.request_parts import is_splittable, parts_of, re
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.api_versions import ApiKey
-from kshare_wire.messages import Message
 from support.gateway_harness import MEMBER, GatewayHarness, run, topic
+from support.typed_messages import ALL_REQUESTS, message_of
 
 LIMIT = 4_096
 CONFIGS = {"kshare.request.max.elements": str(LIMIT)}
@@ -405,14 +405,9 @@ def test_what_is_named_twice_in_a_long_request_is_in_one_part(api_key: ApiKey, v
     """So that the coordinator notices it."""
 
     async def main() -> None:
-        def named(name: str) -> Message:
-            made: Message = object.__new__(Message)
-            made.__dict__ = {"name": name, "topic_id": bytes(16)}
-            return made
-
         once = [f"t{each}" for each in range(1_999)]
-        request: Message = object.__new__(Message)
-        request.__dict__ = {field: [named(name) for name in [*once, "t7", "t450", "t7", "t1998"]]}
+        names = [*once, "t7", "t450", "t7", "t1998"]
+        request = message_of(ALL_REQUESTS[api_key], {field: [{"name": name} for name in names]})
         slices = WorkSlices()
         together = await repeated_together(api_key, request, ElementCount(slices))
         assert slices.slices >= 2 * 2_000 // SLICE_ELEMENTS - 1
@@ -428,21 +423,21 @@ def test_what_is_named_twice_in_a_long_request_is_in_one_part(api_key: ApiKey, v
 def test_many_resources_are_altered_in_parts_and_one_that_is_named_twice_is_in_one_of_them(api_key: ApiKey) -> None:
     """Resources are told apart by type and name."""
 
-    def resource(name: str, resource_type: int = 2) -> Message:
-        made: Message = object.__new__(Message)
-        config: Message = object.__new__(Message)
-        config.__dict__ = {"name": "retention.ms", "value": "1"}
-        made.__dict__ = {"resource_type": resource_type, "resource_name": name, "configs": [config]}
-        return made
+    def resource(name: str, resource_type: int = 2) -> Values:
+        configs = [{"name": "retention.ms", "value": "1"}]
+        return {"resource_type": resource_type, "resource_name": name, "configs": configs}
+
+    def resources_of(request: Any) -> Any:
+        return request.resources
 
     async def main() -> None:
-        request: Message = object.__new__(Message)
         resources = [resource(f"t{each}") for each in range(LIMIT)]
-        request.__dict__ = {"resources": [*resources, resource("t3"), resource("t9", resource_type=32)]}
+        fields = {"resources": [*resources, resource("t3"), resource("t9", resource_type=32)]}
+        request = message_of(ALL_REQUESTS[api_key], fields)
         together = await repeated_together(api_key, request, ElementCount(WorkSlices()))
         parts = list(parts_of(api_key, together, LIMIT))
         assert len(parts) >= 2 * LIMIT // SLICE_ELEMENTS and max(part.elements for part in parts) <= SLICE_ELEMENTS + 2
-        named = [[each.resource_name for each in part.request.resources] for part in parts]
+        named = [[each.resource_name for each in resources_of(part.request)] for part in parts]
         assert sorted(names.count("t3") for names in named)[-2:] == [0, 2]
         assert sorted(names.count("t9") for names in named)[-2:] == [1, 1]
         assert sum(map(len, named)) == LIMIT + 2
@@ -469,11 +464,8 @@ def test_each_api_is_limited_or_works_in_slices_or_answers_at_once() -> None:
 
 
 def test_elements_are_counted_at_every_depth_and_no_further_than_the_limit() -> None:
-    def message(**fields: Any) -> Message:
-        made: Message = object.__new__(Message)
-        made.__dict__ = fields
-        return made
-
-    topics = [message(name="t", partitions=[message(replicas=(1, 2)), message(replicas=None)]) for _ in range(100)]
-    assert element_count(message(topics=topics, timeout=1), 10_000) == 100 + 200 + 200
-    assert 100 < element_count(message(topics=topics), 100 + 7) < 120
+    assignments = [{"broker_ids": (1, 2)}, {"broker_ids": ()}]
+    topics = [{"name": "t", "assignments": assignments, "configs": ()} for _ in range(100)]
+    request = message_of(ALL_REQUESTS[ApiKey.CREATE_TOPICS], {"topics": topics, "timeout_ms": 1})
+    assert element_count(request, 10_000) == 100 + 200 + 200
+    assert 100 < element_count(request, 100 + 7) < 120

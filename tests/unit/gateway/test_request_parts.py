@@ -7,53 +7,62 @@ from typing import Any
 
 from kshare_core.errors import ErrorCode
 from kshare_core.work_slices import SLICE_ELEMENTS
-from kshare_gateway.connections.request_parts import JoinedBody, parts_of
+from kshare_gateway.connections.request_parts import JoinedResponse, parts_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import ApiKey
-from kshare_wire.messages import Message
+from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kshare_wire.generated.responses.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kshare_wire.generated.responses.offset_delete import OffsetDeleteResponse
 from support.gateway_harness import GatewayHarness, run
 
 ELEMENTS = 200_000
 LIMIT = 10_000
 
 
-def message(**fields: Any) -> Message:
-    made: Message = object.__new__(Message)
-    made.__dict__ = fields
-    return made
-
-
 def test_parts_have_at_most_a_slice_of_elements_and_join_to_the_whole() -> None:
     sizes = [3, 1_200, 0, 499, 2, 700]
     topics = [
-        message(name=f"t{at}", partitions=[message(partition_index=index) for index in range(size)])
+        ListOffsetsTopic(
+            name=f"t{at}", partitions=[ListOffsetsPartition(partition_index=index) for index in range(size)]
+        )
         for at, size in enumerate(sizes)
     ]
-    joined = JoinedBody(ApiKey.LIST_OFFSETS)
+    joined = JoinedResponse(ApiKey.LIST_OFFSETS)
     counts = []
-    for part, elements in parts_of(ApiKey.LIST_OFFSETS, message(topics=topics, isolation_level=1), LIMIT):
-        assert part.isolation_level == 1
+    request = ListOffsetsRequest(topics=topics, isolation_level=1)
+    for part, elements in parts_of(ApiKey.LIST_OFFSETS, request, LIMIT):
+        assert isinstance(part, ListOffsetsRequest) and part.isolation_level == 1
         counts.append(sum(len(topic.partitions) for topic in part.topics))
         assert elements >= counts[-1]
         results = [
-            {"name": topic.name, "partitions": [{"partition_index": each.partition_index} for each in topic.partitions]}
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=each.partition_index) for each in topic.partitions
+                ],
+            )
             for topic in part.topics
         ]
-        joined.add({"topics": results})
+        joined.add(ListOffsetsResponse(topics=results))
     assert max(counts) <= SLICE_ELEMENTS and sum(counts) == sum(sizes)
-    found = joined.body()["topics"]
-    assert [topic["name"] for topic in found] == [f"t{at}" for at in range(len(sizes))]
-    assert [[each["partition_index"] for each in topic["partitions"]] for topic in found] == [
+    found = joined.response()
+    assert isinstance(found, ListOffsetsResponse)
+    assert [topic.name for topic in found.topics] == [f"t{at}" for at in range(len(sizes))]
+    assert [[each.partition_index for each in topic.partitions] for topic in found.topics] == [
         list(range(size)) for size in sizes
     ]
 
 
 def test_an_error_of_a_part_is_not_lost() -> None:
-    joined = JoinedBody(ApiKey.OFFSET_DELETE)
-    joined.add({"error_code": 0, "topics": []})
-    joined.add({"error_code": ErrorCode.GROUP_ID_NOT_FOUND})
-    joined.add({"error_code": 0, "topics": []})
-    assert joined.body() == {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "topics": []}
+    joined = JoinedResponse(ApiKey.OFFSET_DELETE)
+    joined.add(OffsetDeleteResponse())
+    joined.add(OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+    joined.add(OffsetDeleteResponse())
+    assert joined.response() == OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
 
 
 def test_a_commit_of_200_000_offsets_is_many_commands_and_others_are_answered_meanwhile() -> None:

@@ -8,8 +8,13 @@ import pytest
 
 from kshare_gateway import handlers
 from kshare_gateway.dispatch import SERVED_APIS, is_supported, load_handlers
-from kshare_gateway.served_apis import serve
+from kshare_gateway.served_apis import ElementArrays, _check_fields, serve
 from kshare_wire.api_versions import ApiKey, VersionRange
+from kshare_wire.generated.requests.delete_groups import DeleteGroupsRequest
+from kshare_wire.generated.requests.heartbeat import HeartbeatRequest
+from kshare_wire.generated.responses.delete_groups import DeleteGroupsResponse
+from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
+from kshare_wire.generated.responses.leave_group import LeaveGroupResponse
 
 
 def test_a_module_without_an_api_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,8 +29,18 @@ def test_a_module_without_an_api_is_an_error(tmp_path: Path, monkeypatch: pytest
 def test_an_api_is_registered_once_and_with_what_it_needs() -> None:
     heartbeat = SERVED_APIS[ApiKey.HEARTBEAT]
     with pytest.raises(ValueError, match="Heartbeat is registered twice"):
-        serve(ApiKey.HEARTBEAT, VersionRange(0, 4), handle=heartbeat.handle, failed=heartbeat.failed)
+        serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), answer_now=lambda *_: HeartbeatResponse())
     assert SERVED_APIS[ApiKey.HEARTBEAT] is heartbeat
+
+
+def test_the_classes_and_the_fields_of_a_row_belong_together() -> None:
+    with pytest.raises(ValueError, match="LeaveGroupResponse is not the response to HeartbeatRequest"):
+        serve(HeartbeatRequest, LeaveGroupResponse, VersionRange(0, 4), answer_now=lambda *_: LeaveGroupResponse())
+    _check_fields(ElementArrays(("groups_names",), "results"), DeleteGroupsRequest, DeleteGroupsResponse)
+    with pytest.raises(ValueError, match="DeleteGroupsRequest has no field group_names"):
+        _check_fields(ElementArrays(("group_names",), "results"), DeleteGroupsRequest, DeleteGroupsResponse)
+    with pytest.raises(ValueError, match="DeleteGroupsResponse has no field result"):
+        _check_fields(ElementArrays(("groups_names",), "result"), DeleteGroupsRequest, DeleteGroupsResponse)
 
 
 def test_versions_outside_the_range_are_not_supported() -> None:

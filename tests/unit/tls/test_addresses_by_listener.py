@@ -17,7 +17,10 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.share.requests import LeaderHints
 from kshare_rpc.catalog import CatalogView, client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_wire.messages import ZERO_ID
+from kshare_wire.generated.requests.describe_cluster import DescribeClusterRequest
+from kshare_wire.generated.requests.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
+from kshare_wire.generated.requests.metadata import MetadataRequest, MetadataRequestTopic
 from support.coordinator_driver import CoordinatorDriver
 from support.gateway_harness import GatewayHarness, run, topic
 
@@ -60,23 +63,6 @@ def test_partitions_are_spread_over_the_gateways_that_the_client_can_reach() -> 
         assert internal == reachable
 
 
-class _Asked:
-    """A request with every field that the handlers look at."""
-
-    topics = None
-    endpoint_type = 1
-    include_topic_authorized_operations = False
-    include_cluster_authorized_operations = False
-    key_type = 0
-    key = "group"
-    coordinator_keys = ("group",)
-    cursor = None
-    response_partition_limit = 1000
-
-    def __init__(self, **fields: object) -> None:
-        vars(self).update(fields)
-
-
 def context(harness: GatewayHarness, listener: str, version: int) -> RequestContext:
     gateway_of_node = harness.node._gateway
     return RequestContext(gateway_of_node, harness.node._share_fetcher, 1, "/h", "client", version, listener)
@@ -88,28 +74,26 @@ def test_every_answer_with_addresses(listener: str, known: dict[int, int]) -> No
         harness.catalog.extra_gateways = [gateway(8, "PLAINTEXT", "SSL"), gateway(9, "SSL")]
         harness.catalog.topics["wide"] = topic("wide", TOPIC_ID, [1, 2] * 20)
         await harness.node._catalog.wait_for_version(harness.catalog.change(), timeout_ms=1000)
-        asked: object = _Asked(topics=None)
-        named = _Asked(topics=[_Asked(name="wide", topic_id=ZERO_ID)], allow_auto_topic_creation=False)
-        answer = await metadata(context(harness, listener, 12), named)  # type: ignore[arg-type]
-        assert {broker["node_id"]: broker["port"] for broker in answer["brokers"]} == known
-        assert answer["controller_id"] == min(known)
-        told = {part["leader_id"] for each in answer["topics"] for part in each["partitions"]}
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="wide")])
+        answer = await metadata(context(harness, listener, 12), asked)
+        assert {broker.node_id: broker.port for broker in answer.brokers} == known
+        assert answer.controller_id == min(known)
+        told = {part.leader_id for each in answer.topics for part in each.partitions}
         assert told - {-1} == set(known)
-        cluster = await describe_cluster.handle(context(harness, listener, 1), asked)  # type: ignore[arg-type]
-        assert {broker["broker_id"]: broker["port"] for broker in cluster["brokers"]} == known
+        cluster = await describe_cluster.handle(context(harness, listener, 1), DescribeClusterRequest())
+        assert {broker.broker_id: broker.port for broker in cluster.brokers} == known
         hints = LeaderHints(context(harness, listener, 2))
-        leader = hints.current_leader(TopicPartition(TOPIC_ID, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)["leader_id"]
-        assert {node["node_id"]: node["port"] for node in hints.node_endpoints()} == {leader: known[leader]}
+        leader = hints.current_leader(TopicPartition(TOPIC_ID, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER).leader_id
+        assert {node.node_id: node.port for node in hints.node_endpoints()} == {leader: known[leader]}
         pages = await describe_topic_partitions.handle(
-            context(harness, listener, 0),
-            _Asked(topics=[_Asked(name="wide")]),  # type: ignore[arg-type]
+            context(harness, listener, 0), DescribeTopicPartitionsRequest(topics=[TopicRequest(name="wide")])
         )
-        assert {part["leader_id"] for part in pages["topics"][0]["partitions"]} == set(known)
-        found = await finding.handle(context(harness, listener, 2), asked)  # type: ignore[arg-type]
+        assert {part.leader_id for part in pages.topics[0].partitions} == set(known)
+        found = await finding.handle(context(harness, listener, 2), FindCoordinatorRequest(key="group"))
         if 7 in known:
-            assert (found["node_id"], found["port"]) == (7, 9092)
+            assert (found.node_id, found.port) == (7, 9092)
         else:
-            assert found["error_code"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         wide = harness.node._gateway.view.topics_by_name["wide"]
         here = [describe_log_dirs._is_told_here(context(harness, listener, 1), wide, index) for index in range(40)]
         assert any(here) == (7 in known)

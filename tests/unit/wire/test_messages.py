@@ -23,20 +23,32 @@ from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.dispatch import SERVED_APIS, is_supported
 from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
+from kshare_wire.generated.requests.metadata import MetadataRequest
+from kshare_wire.generated.requests.produce import ProduceRequest
+from kshare_wire.generated.requests.share_acknowledge import ShareAcknowledgeRequest
+from kshare_wire.generated.requests.share_fetch import ShareFetchRequest
+from kshare_wire.generated.responses import share_fetch
+from kshare_wire.generated.responses.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from kshare_wire.messages import (
     MAXIMUM_ELEMENTS,
     MalformedRequest,
-    Message,
+    Struct,
     decode_request,
+    decode_request_in_slices,
+    decode_response,
+    encode_array_in_slices,
+    encode_request,
     encode_response,
+    encode_response_in_slices,
     is_flexible,
 )
-from kshare_wire.sliced_messages import (
-    decode_request_in_slices,
-    encode_array_in_slices,
-    encode_response_in_slices,
-)
 from support.gateway_harness import build
+from support.typed_messages import ALL_REQUESTS, message_of
 
 ALL_VERSIONS = [
     (api_key, version)
@@ -125,7 +137,7 @@ def _plain(value: Any, names: bool) -> Any:
 
 def _same(message: Any, expected: Any) -> bool:
     if isinstance(expected, dict):
-        return isinstance(message, Message) and all(_same(getattr(message, name), expected[name]) for name in expected)
+        return isinstance(message, Struct) and all(_same(getattr(message, name), expected[name]) for name in expected)
     if isinstance(expected, list):
         return len(message) == len(expected) and all(map(_same, message, expected))
     return bool(message == expected)
@@ -165,9 +177,28 @@ def test_requests_are_read_as_kio_writes_them(api_key: int, version: int, data: 
     written = io.BytesIO()
     entity_writer(type(request))(written, request)
     frame = b"head" + written.getvalue()
-    assert _same(decode_request(api_key, version, memoryview(frame), 4), _tagged_defaults_aside(request))
-    in_slices, _ = result_of(decode_request_in_slices(api_key, version, memoryview(frame), 4))
-    assert _same(in_slices, _tagged_defaults_aside(request))
+    kind = ALL_REQUESTS[api_key]
+    found = decode_request(kind, version, memoryview(frame), 4)
+    assert _same(found, _tagged_defaults_aside(request))
+    in_slices, _ = result_of(decode_request_in_slices(kind, version, memoryview(frame), 4))
+    assert _same(in_slices, _tagged_defaults_aside(request)) and in_slices == found
+
+
+@pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_kio_reads_requests_as_they_were_meant(api_key: int, version: int, data: st.DataObject) -> None:
+    request = _entity(load_request_schema(api_key, version), data.draw)
+    shown = {name: value for name, value in _plain(request, True).items() if value is not None}
+    message = message_of(ALL_REQUESTS[api_key], shown)
+    written = b"".join(encode_request(message, version, 5, "me"))
+    start = 4 + 8 + 4 + is_flexible(api_key, version)
+    assert struct.unpack_from(">ihhih", written) == (len(written) - 4, api_key, version, 5, 2)
+    read, size = entity_reader(type(request))(written, start)
+    assert start + size == len(written)
+    assert _plain(read, True) == _plain(request, True)
+    found = decode_request(type(message), version, memoryview(written), start)
+    assert b"".join(encode_request(found, version, 5, "me")) == written
 
 
 def _tagged_defaults_aside(request: Any) -> Any:
@@ -183,14 +214,17 @@ def _tagged_defaults_aside(request: Any) -> Any:
 @given(data=st.data())
 def test_kio_reads_responses_as_they_were_meant(api_key: int, version: int, data: st.DataObject) -> None:
     response = _entity(load_response_schema(api_key, version), data.draw)
-    written = b"".join(encode_response(api_key, version, 77, _plain(response, False)))
-    in_slices = result_of(encode_response_in_slices(api_key, version, 77, _plain(response, False)))
+    message = message_of(ALL_REQUESTS[api_key].RESPONSE, _plain(response, False))
+    written = b"".join(encode_response(message, version, 77))
+    in_slices = result_of(encode_response_in_slices(message, version, 77))
     assert b"".join(in_slices) == written
     length, correlation_id = struct.unpack_from(">ii", written)
     start = 9 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version) else 8
     read, size = entity_reader(load_response_schema(api_key, version))(written, start)
     assert (length, correlation_id, start + size) == (len(written) - 4, 77, len(written))
     assert _plain(read, False) == _plain(response, False)
+    found = decode_response(type(message), version, memoryview(written)[4:])
+    assert b"".join(encode_response(found, version, 77)) == written
 
 
 def result_of(steps: Generator[None, None, Any]) -> Any:
@@ -204,18 +238,16 @@ def result_of(steps: Generator[None, None, Any]) -> Any:
 def test_long_messages_are_read_and_written_in_slices() -> None:
     elements = 10 * SLICE_ELEMENTS
     body = struct.pack(">i", elements) + b"".join(struct.pack(">h", 1) + b"t" for _ in range(elements)) + b"\0"
-    steps = decode_request_in_slices(ApiKey.METADATA, 4, memoryview(body), 0)
+    steps = decode_request_in_slices(MetadataRequest, 4, memoryview(body), 0)
     assert len(list(steps)) == 10
-    response = {"topics": [{"name": "wide", "partitions": [{"partition_index": each} for each in range(elements)]}]}
-    assert len(list(encode_response_in_slices(ApiKey.METADATA, 12, 1, response))) == 10
-    wide: list[Any] = [{"partition_index": each} for each in range(elements)]
-    encoded = result_of(encode_array_in_slices(ApiKey.METADATA, 12, ("topics", "partitions"), wide))
-    joined = {"topics": [{"name": "wide", "partitions": encoded}]}
-    assert b"".join(encode_response(ApiKey.METADATA, 12, 1, joined)) == b"".join(
-        encode_response(ApiKey.METADATA, 12, 1, response)
-    )
+    wide = [MetadataResponsePartition(partition_index=each) for each in range(elements)]
+    response = MetadataResponse(topics=[MetadataResponseTopic(name="wide", partitions=wide)])
+    assert len(list(encode_response_in_slices(response, 12, 1))) == 10
+    encoded = result_of(encode_array_in_slices(MetadataResponse, 12, ("topics", "partitions"), wide))
+    joined = MetadataResponse(topics=[MetadataResponseTopic(name="wide", partitions=encoded)])
+    assert b"".join(encode_response(joined, 12, 1)) == b"".join(encode_response(response, 12, 1))
     with pytest.raises(MalformedRequest, match="where 0 bytes are left"):
-        result_of(decode_request_in_slices(ApiKey.METADATA, 4, memoryview(body[:-5]), 0))
+        result_of(decode_request_in_slices(MetadataRequest, 4, memoryview(body[:-5]), 0))
 
 
 def test_elements_of_a_request_are_counted_at_every_depth_but_for_those_of_one_byte() -> None:
@@ -225,31 +257,35 @@ def test_elements_of_a_request_are_counted_at_every_depth_but_for_those_of_one_b
     request = build(ApiKey.SHARE_ACKNOWLEDGE, 1, {"group_id": "g", "member_id": "m", "topics": topics})
     written = io.BytesIO()
     entity_writer(type(request))(written, request)
-    _, elements = result_of(decode_request_in_slices(ApiKey.SHARE_ACKNOWLEDGE, 1, memoryview(written.getvalue()), 0))
+    _, elements = result_of(decode_request_in_slices(ShareAcknowledgeRequest, 1, memoryview(written.getvalue()), 0))
     assert elements == 2 * (1 + 1 + 3)
 
 
 def test_record_bytes_are_not_copied() -> None:
     pieces = [memoryview(b"first"), memoryview(b"second")]
-    body = {"responses": [{"topic_id": bytes(16), "partitions": [{"partition_index": 3, "records": pieces}]}]}
-    written = encode_response(ApiKey.SHARE_FETCH, 1, 1, body)
+    partition = share_fetch.PartitionData(partition_index=3, records=pieces)
+    topic = share_fetch.ShareFetchableTopicResponse(topic_id=bytes(16), partitions=[partition])
+    written = encode_response(share_fetch.ShareFetchResponse(responses=[topic]), 1, 1)
     assert [part for part in written if part is pieces[0] or part is pieces[1]] == pieces
     frame = memoryview(b"\x00\x00\x01" + bytes(4) + b"\x02" + bytes(16) + b"\x02" + bytes(4) + b"\x04abc\0\0\0")
-    request = decode_request(ApiKey.PRODUCE, 13, frame, 0)
+    request = decode_request(ProduceRequest, 13, frame, 0)
     records = request.topic_data[0].partition_data[0].records
+    assert records is not None
     assert bytes(records) == b"abc" and records.obj is frame.obj
 
 
 def test_a_field_that_no_version_has_is_refused() -> None:
-    with pytest.raises(KeyError, match="throttel_time_ms"):
-        encode_response(ApiKey.METADATA, 12, 1, {"throttel_time_ms": 1})
+    with pytest.raises(TypeError, match="throttel_time_ms"):
+        MetadataResponse(throttel_time_ms=1)  # type: ignore[call-arg]
+    with pytest.raises(AttributeError, match="throttel_time_ms"):
+        MetadataResponse().throttel_time_ms = 1  # type: ignore[attr-defined]
 
 
 def test_fields_of_other_versions_show_their_defaults() -> None:
-    request = decode_request(ApiKey.SHARE_FETCH, 1, memoryview(SHARE_FETCH_START + b"\x01\x01\x00"), 0)
+    request = decode_request(ShareFetchRequest, 1, memoryview(SHARE_FETCH_START + b"\x01\x01\x00"), 0)
     assert (request.share_acquire_mode, request.is_renew_ack) == (0, False)
-    request = decode_request(ApiKey.FIND_COORDINATOR, 0, memoryview(b"\x00\x01g"), 0)
-    assert (request.key, request.key_type, request.coordinator_keys) == ("g", 0, ())
+    found = decode_request(FindCoordinatorRequest, 0, memoryview(b"\x00\x01g"), 0)
+    assert (found.key, found.key_type, found.coordinator_keys) == ("g", 0, ())
 
 
 @pytest.mark.parametrize(
@@ -271,14 +307,14 @@ def test_fields_of_other_versions_show_their_defaults() -> None:
 )
 def test_hostile_bytes_are_refused(api_key: int, version: int, body: bytes) -> None:
     with pytest.raises(MalformedRequest):
-        decode_request(api_key, version, memoryview(body), 0)
+        decode_request(ALL_REQUESTS[api_key], version, memoryview(body), 0)
 
 
 @settings(max_examples=300, deadline=None)
 @given(which=st.sampled_from(ALL_VERSIONS), body=st.binary(max_size=200))
 def test_garbage_is_read_or_refused_and_nothing_else(which: tuple[int, int], body: bytes) -> None:
     try:
-        decode_request(*which, memoryview(body), 0)
+        decode_request(ALL_REQUESTS[which[0]], which[1], memoryview(body), 0)
     except MalformedRequest as refusal:
         assert str(refusal)
 
@@ -288,10 +324,11 @@ def test_reading_and_writing_imports_no_modules_of_kio() -> None:
     script = (
         "import sys\n"
         "from kshare_wire.error_codes import error_codes\n"
+        "from kshare_wire.generated.requests.api_versions import ApiVersionsRequest\n"
         "from kshare_wire.messages import decode_request, encode_response\n"
-        "decode_request(18, 3, memoryview(bytes([2, 0x61, 2, 0x62, 0])), 0)\n"
-        "encode_response(18, 3, 1, {})\n"
-        "error_codes(18, {})\n"
+        "decode_request(ApiVersionsRequest, 3, memoryview(bytes([2, 0x61, 2, 0x62, 0])), 0)\n"
+        "encode_response(ApiVersionsRequest.RESPONSE(), 3, 1)\n"
+        "error_codes(ApiVersionsRequest.RESPONSE())\n"
         "print(*(name for name in sys.modules if name.split('.')[0] == 'kio'))\n"
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

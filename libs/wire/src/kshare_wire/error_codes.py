@@ -1,22 +1,18 @@
 """The error codes of a response, found for any API, to count the errors that clients get.
 
-Their places come from the definitions of messages, all versions together. A response is walked only where its API has
-error codes.
+Their places come from the definitions of messages, all versions together. A scan is one flat function
+(`message_source`); a response is walked only where its API has error codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from functools import cache
+from collections.abc import Callable, Generator
 from typing import Any
 
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_wire.message_plans import StructPlan, versions_of_response
-from kshare_wire.message_writing import EncodedArray
-
-_Scan = Callable[[Mapping[str, Any], list[int]], None]
-_ScanInSlices = Callable[[Mapping[str, Any], list[int], list[int]], Generator[None, None, None]]
-"""A scan in slices; its last argument is a list of one number, the elements of the current slice."""
+from kshare_wire.message_source import Source
+from kshare_wire.structs import EncodedArray, Response
 
 
 class _Struct:
@@ -39,86 +35,61 @@ class _Struct:
             elif field.name.endswith("error_code"):
                 self.codes[field.name] = None
 
-    def compiled(self) -> _Scan:
-        codes = tuple(self.codes)
-        structs = tuple((name, below.compiled()) for name, below in self.structs.items())
-        arrays = tuple((name, below.compiled()) for name, below in self.arrays.items())
-
-        def scan(body: Mapping[str, Any], found: list[int]) -> None:
-            for name in codes:
-                code = body.get(name)
-                if code:
-                    found.append(int(code))
-            for name, scan_element in arrays:
-                elements = body.get(name) or ()
-                if isinstance(elements, EncodedArray):
-                    found.extend(elements.error_codes)
-                    continue
-                for element in elements:
-                    scan_element(element, found)
-            for name, scan_below in structs:
-                below = body.get(name)
-                if below:
-                    scan_below(below, found)
-
-        return scan
-
-    def compiled_in_slices(self) -> _ScanInSlices:
-        """As `compiled`, for arrays of any length; structs outside of arrays are scanned at once."""
-        rest = _Struct()
-        rest.codes, rest.structs = self.codes, self.structs
-        scan_rest = rest.compiled()
-        arrays = [
-            (name, below.compiled_in_slices() if below.arrays else None, below.compiled())
-            for name, below in self.arrays.items()
-        ]
-
-        def scan(body: Mapping[str, Any], found: list[int], count: list[int]) -> Generator[None, None, None]:
-            scan_rest(body, found)
-            for name, scan_nested, scan_plain in arrays:
-                elements = body.get(name) or ()
-                if isinstance(elements, EncodedArray):
-                    found.extend(elements.error_codes)
-                    continue
-                for element in elements:
-                    if scan_nested is None:
-                        scan_plain(element, found)
-                    else:
-                        yield from scan_nested(element, found, count)
-                    count[0] += 1
-                    if count[0] >= SLICE_ELEMENTS:
-                        count[0] = 0
-                        yield
-
-        return scan
+    def write_scan(self, source: Source, message: str, *, in_slices: bool) -> None:
+        """Writes the lines that append to `found` the codes of the struct in the variable `message`."""
+        for name in self.codes:
+            source.line(f"if {message}.{name}: found.append(int({message}.{name}))")
+        for name, below in self.arrays.items():
+            elements, element = source.local("elements"), source.local("element")
+            source.line(f"{elements} = {message}.{name} or ()")
+            with source.block(f"if {elements}.__class__ is EncodedArray:"):
+                source.line(f"found.extend({elements}.error_codes)")
+            with source.block("else:"), source.block(f"for {element} in {elements}:"):
+                below.write_scan(source, element, in_slices=in_slices)
+                if in_slices:
+                    source.line("count += 1")
+                    with source.block(f"if count >= {SLICE_ELEMENTS}:"):
+                        source.line("count = 0")
+                        source.line("yield")
+        for name, below in self.structs.items():
+            inner = source.local("inner")
+            source.line(f"{inner} = {message}.{name}")
+            with source.block(f"if {inner} is not None:"):
+                below.write_scan(source, inner, in_slices=in_slices)
 
 
-def error_codes(api_key: int, body: Mapping[str, Any]) -> list[int]:
-    """All codes other than NONE in a response's body, one for each occurrence."""
-    found: list[int] = []
-    _scanner(api_key)(body, found)
+def error_codes(message: Response) -> list[int]:
+    """All codes other than NONE in a response, one for each occurrence."""
+    found: list[int] = _scan(message.API_KEY, in_slices=False)(message)
     return found
 
 
-def error_codes_in_slices(api_key: int, body: Mapping[str, Any]) -> Generator[None, None, list[int]]:
-    """As `error_codes`, in another order; yields after every SLICE_ELEMENTS elements."""
-    found: list[int] = []
-    yield from _scanner_in_slices(api_key)(body, found, [0])
+def error_codes_in_slices(message: Response) -> Generator[None, None, list[int]]:
+    """As `error_codes`; yields after every SLICE_ELEMENTS elements."""
+    found: list[int] = yield from _scan(message.API_KEY, in_slices=True)(message)
     return found
 
 
-@cache
-def _scanner(api_key: int) -> _Scan:
-    return _whole(api_key).compiled()
+_SCANS: dict[tuple[int, bool], Callable[[Response], Any]] = {}
 
 
-@cache
-def _scanner_in_slices(api_key: int) -> _ScanInSlices:
-    return _whole(api_key).compiled_in_slices()
+def _scan(api_key: int, *, in_slices: bool) -> Callable[[Response], Any]:
+    found = _SCANS.get((api_key, in_slices))
+    if found is None:
+        found = _SCANS[api_key, in_slices] = _compiled(api_key, in_slices=in_slices)
+    return found
 
 
-def _whole(api_key: int) -> _Struct:
+def _compiled(api_key: int, *, in_slices: bool) -> Callable[[Response], Any]:
     whole = _Struct()
     for version in versions_of_response(api_key):
         whole.add(version)
-    return whole
+    source = Source({"EncodedArray": EncodedArray})
+    with source.block("def scan(message):"):
+        source.line("found = []; count = 0")
+        whole.write_scan(source, "message", in_slices=in_slices)
+        source.line("return found")
+        if in_slices:
+            source.line("yield")
+    (scan,) = source.compiled("scan")
+    return scan

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from kshare_core.identifiers import TOPIC_ID_LENGTH
 from kshare_wire.generated.message_table import REQUESTS, RESPONSES, STRUCTS, Field
-
-ZERO_ID = bytes(TOPIC_ID_LENGTH)
 
 FIXED_CODES = {
     "int8": "b",
@@ -78,21 +75,9 @@ def versions_of_response(api_key: int) -> list[StructPlan]:
     return [_struct(place) for place in RESPONSES[api_key].values()]
 
 
-@cache
-def field_defaults(api_key: int, request: bool) -> dict[str, dict[str, Any]]:
-    """By struct name: its fields in any version, with the default of the newest version that has the field."""
-    found: dict[str, dict[str, Any]] = {}
-
-    def visit(struct_type: StructPlan) -> None:
-        names = found.setdefault(struct_type.name, {})
-        for plan in struct_type.fields:
-            names[plan.name] = plan.default
-            if plan.struct_type is not None:
-                visit(plan.struct_type)
-
-    for place in dict.fromkeys((REQUESTS if request else RESPONSES)[api_key].values()):
-        visit(_struct(place))
-    return found
+def is_sliced(plan: FieldPlan) -> bool:
+    """Whether the field is an array whose elements count for slices: those of fixed size are handled all at once."""
+    return plan.is_array and plan.tag is None and (plan.struct_type is not None or plan.kind == "string")
 
 
 def runs_of_fixed(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:

@@ -1,47 +1,23 @@
-"""The compiler of writers for one version of a response; `messages` describes their input."""
+"""The compiler of writers for one version of a message; `messages` describes their input.
+
+A writer is one flat function (`message_source`).
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kshare_wire.message_plans import (
-    FIXED_CODES,
-    INT16,
-    INT32,
-    FieldPlan,
-    StructPlan,
-    field_defaults,
-    is_flexible,
-    runs_of_fixed,
-)
-from kshare_wire.message_reading import MAXIMUM_STRING_LENGTH
-
-Buffer = bytes | bytearray | memoryview
-Body = Mapping[str, Any]
-"""A response as nested dicts; see `messages`."""
-
-
-class EncodedArray:
-    """An array of a response that is encoded already, of `length` elements; `data` is shared, never copied.
-
-    `error_codes` are those other than NONE in its elements.
-    """
-
-    __slots__ = ("data", "error_codes", "length")
-
-    def __init__(self, length: int, data: bytes, error_codes: Sequence[int] = ()) -> None:
-        self.length = length
-        self.data = data
-        self.error_codes = error_codes
-
-    def __len__(self) -> int:
-        return self.length
+from kshare_core.work_slices import SLICE_ELEMENTS
+from kshare_wire.message_plans import FIXED_CODES, INT16, INT32, FieldPlan, StructPlan, is_sliced, runs_of_fixed
+from kshare_wire.message_reading import MAXIMUM_STRING_LENGTH, class_of, is_request
+from kshare_wire.message_source import Source
+from kshare_wire.structs import Buffer, EncodedArray, Struct
 
 
 class Output:
-    """The buffers of a response while it is written: `buffer` grows; record bytes are put between buffers uncopied."""
+    """The buffers of a message while it is written: `buffer` grows; record bytes are put between buffers uncopied."""
 
     __slots__ = ("buffer", "elements_in_slice", "parts")
 
@@ -50,210 +26,199 @@ class Output:
         self.parts: list[Buffer] = []
         self.elements_in_slice = 0
 
-    def splice(self, pieces: Sequence[Buffer]) -> None:
+    def splice(self, pieces: Sequence[Buffer]) -> bytearray:
+        """Puts the pieces behind what was written so far; the buffer for what follows."""
         self.parts.append(self.buffer)
         self.parts.extend(pieces)
         self.buffer = bytearray()
-
-    def unsigned_varint(self, value: int) -> None:
-        buffer = self.buffer
-        while value > 0x7F:
-            buffer.append(value & 0x7F | 0x80)
-            value >>= 7
-        buffer.append(value)
+        return self.buffer
 
 
-_Write = Callable[[Output, Any], None]
+def unsigned_varint(buffer: bytearray, value: int) -> None:
+    while value > 0x7F:
+        buffer.append(value & 0x7F | 0x80)
+        value >>= 7
+    buffer.append(value)
 
 
-def length_writer(flexible: bool, legacy: struct.Struct) -> Callable[[Output, int], None]:
-    if not flexible:
+def write_tag(buffer: bytearray, tag: int, write: Callable[[Output, Any], None], value: object) -> None:
+    inner = Output()
+    write(inner, value)
+    unsigned_varint(buffer, tag)
+    unsigned_varint(buffer, len(inner.buffer))
+    buffer += inner.buffer
 
-        def write_legacy(target: Output, length: int) -> None:
-            target.buffer += legacy.pack(length)
 
-        return write_legacy
+_NAMES = {
+    "EncodedArray": EncodedArray,
+    "int16": INT16.pack,
+    "int32": INT32.pack,
+    "pack": struct.pack,
+    "unsigned_varint": unsigned_varint,
+    "write_tag": write_tag,
+}
 
-    def write(target: Output, length: int) -> None:
-        if length < 0x7F:
-            target.buffer.append(length + 1)
+
+def compiled_writer(root: type[Struct], plan: StructPlan, *, in_slices: bool) -> Callable[[Output, Any], Any]:
+    """The writer of a struct; with `in_slices` it is a generator that yields after every SLICE_ELEMENTS."""
+    compiler = _WriterCompiler(root, in_slices=in_slices)
+    source = compiler.source
+    with source.block("def write(target, message):"):
+        source.line("buffer = target.buffer")
+        compiler.struct("message", plan)
+        if in_slices:
+            source.line("return")
+            source.line("yield")
+    (write,) = source.compiled("write")
+    return write
+
+
+class _WriterCompiler:
+    """Writes the lines that append fields to `buffer`."""
+
+    def __init__(self, root: type[Struct], *, in_slices: bool) -> None:
+        self.source = Source(_NAMES)
+        self._root = root
+        self._in_slices = in_slices
+
+    def struct(self, message: str, plan: StructPlan) -> None:
+        """Appends the struct in the variable `message`."""
+        source = self.source
+        for group in runs_of_fixed([field for field in plan.fields if field.tag is None]):
+            if group[0].code is None:
+                self._field(f"{message}.{group[0].name}", group[0])
+                continue
+            shape = struct.Struct(">" + "".join(field.code or "" for field in group))
+            names = ", ".join(f"{message}.{field.name}" for field in group)
+            source.line(f"buffer += {source.constant('pack', shape.pack)}({names})")
+        if plan.flexible:
+            self._tags(message, plan)
+
+    def _tags(self, message: str, plan: StructPlan) -> None:
+        """Appends the tagged fields that differ from their defaults, as Kafka does."""
+        source = self.source
+        tagged = sorted((field.tag, field) for field in plan.fields if field.tag is not None)
+        if not tagged:
+            source.line("buffer.append(0)")
+            return
+        defaults = class_of(self._root, plan.name)()
+        conditions = {}
+        for _, field in tagged:
+            default = getattr(defaults, field.name)
+            value = f"{message}.{field.name}"
+            is_given = f"{value} is not None" if default is None else f"{value} != {default!r}"
+            conditions[field.name] = f"len({value}) > 0" if default == () else is_given
+        source.line("unsigned_varint(buffer, " + " + ".join(f"({text})" for text in conditions.values()) + ")")
+        for tag, field in tagged:
+            with source.block(f"if {conditions[field.name]}:"):
+                write = source.constant("write", _tag_writer(self._root, field))
+                source.line(f"write_tag(buffer, {tag}, {write}, {message}.{field.name})")
+
+    def _field(self, place: str, field: FieldPlan) -> None:
+        if field.is_array:
+            self._array(place, field)
+        elif field.struct_type is not None:
+            self._inner_struct(place, field, field.struct_type)
         else:
-            target.unsigned_varint(length + 1)
+            self._value(place, field)
 
-    return write
-
-
-def _text_writer(flexible: bool) -> _Write:
-    write_length = length_writer(flexible, INT16)
-
-    def write(target: Output, value: str | None) -> None:
-        if value is None:
-            write_length(target, -1)
+    def _inner_struct(self, place: str, field: FieldPlan, plan: StructPlan) -> None:
+        source = self.source
+        inner = source.local("inner")
+        source.line(f"{inner} = {place}")
+        if not field.nullable or field.tag is not None:
+            self.struct(inner, plan)
             return
-        data = value.encode()[:MAXIMUM_STRING_LENGTH]
-        size = len(data)
-        if flexible and size < 0x7F:
-            target.buffer.append(size + 1)
-        else:
-            write_length(target, size)
-        target.buffer += data
+        with source.block(f"if {inner} is None:"):
+            source.line("buffer.append(0xFF)")
+        with source.block("else:"):
+            source.line("buffer.append(1)")
+            self.struct(inner, plan)
 
-    return write
-
-
-def _records_writer(flexible: bool) -> _Write:
-    write_length = length_writer(flexible, INT32)
-
-    def write(target: Output, value: Sequence[Buffer] | None) -> None:
-        if value is None:
-            write_length(target, -1)
+    def _length(self, length: str, field: FieldPlan, legacy: str) -> None:
+        source = self.source
+        if not field.flexible:
+            source.line(f"buffer += {legacy}({length})")
             return
-        write_length(target, sum(map(len, value)))
-        if value:
-            target.splice(value)
+        with source.block(f"if {length} < 0x7F:"):
+            source.line(f"buffer.append({length} + 1)")
+        with source.block("else:"):
+            source.line(f"unsigned_varint(buffer, {length} + 1)")
 
-    return write
+    def _null(self, field: FieldPlan, legacy: str) -> None:
+        self.source.line("buffer.append(0)" if field.flexible else f"buffer += {legacy}(-1)")
 
-
-def _bytes_writer(flexible: bool) -> _Write:
-    """A writer of small byte fields other than records, which are copied."""
-    write_length = length_writer(flexible, INT32)
-
-    def write(target: Output, value: bytes | None) -> None:
-        write_length(target, -1 if value is None else len(value))
-        target.buffer += value or b""
-
-    return write
-
-
-def _fixed_writer(kind: str) -> _Write:
-    pack = struct.Struct(">" + FIXED_CODES[kind]).pack
-
-    def write(target: Output, value: Any) -> None:
-        target.buffer += pack(value)
-
-    return write
-
-
-def value_writer(plan: FieldPlan, api_key: int) -> _Write:
-    if plan.struct_type is not None:
-        return struct_writer(plan.struct_type, api_key)
-    if plan.kind == "string":
-        return _text_writer(plan.flexible)
-    if plan.kind == "bytes":
-        return _bytes_writer(plan.flexible)
-    if plan.kind == "records":
-        return _records_writer(plan.flexible)
-    return _fixed_writer(plan.kind)
-
-
-def _array_writer(plan: FieldPlan, api_key: int) -> _Write:
-    write_value = value_writer(plan, api_key)
-    flexible = plan.flexible
-    write_length = length_writer(flexible, INT32)
-
-    def write(target: Output, value: Sequence[Any] | EncodedArray | None) -> None:
-        if value is None:
-            write_length(target, -1)
+    def _value(self, place: str, field: FieldPlan) -> None:
+        source = self.source
+        if field.kind in FIXED_CODES:
+            pack = struct.Struct(">" + FIXED_CODES[field.kind]).pack
+            source.line(f"buffer += {source.constant('pack', pack)}({place})")
             return
-        size = len(value)
-        if flexible and size < 0x7F:
-            target.buffer.append(size + 1)
-        else:
-            write_length(target, size)
-        if isinstance(value, EncodedArray):
-            target.splice([value.data])
-            return
-        for element in value:
-            write_value(target, element)
-
-    return write
-
-
-def field_writer(plan: FieldPlan, api_key: int) -> _Write:
-    if plan.is_array:
-        return _array_writer(plan, api_key)
-    write_value = value_writer(plan, api_key)
-    if plan.struct_type is not None and plan.nullable and plan.tag is None:
-
-        def write_nullable(target: Output, value: Body | None) -> None:
-            target.buffer.append(0xFF if value is None else 1)
-            if value is not None:
-                write_value(target, value)
-
-        return write_nullable
-    if plan.struct_type is not None:
-        return lambda target, value: write_value(target, {} if value is None else value)
-    return write_value
-
-
-_WriteStep = tuple[_Write | None, str, Any, tuple[str, ...], tuple[Any, ...], struct.Struct]
-"""A field's writer, name and default; without one, of fields of fixed size that follow each other: their names,
-defaults and shape."""
-_NO_FIELDS = struct.Struct("")
-
-
-def _write_step(group: Sequence[FieldPlan], api_key: int) -> _WriteStep:
-    if group[0].code is None:
-        return field_writer(group[0], api_key), group[0].name, group[0].default, (), (), _NO_FIELDS
-    shape = struct.Struct(">" + "".join(plan.code or "" for plan in group))
-    return None, "", None, tuple(plan.name for plan in group), tuple(plan.default for plan in group), shape
-
-
-def write_tags(target: Output, tags: Sequence[tuple[int, str, _Write]], values: Body) -> None:
-    present = [(tag, name, write_field) for tag, name, write_field in tags if name in values]
-    target.unsigned_varint(len(present))
-    for tag, name, write_field in present:
-        inner = Output()
-        write_field(inner, values[name])
-        target.unsigned_varint(tag)
-        target.unsigned_varint(len(inner.buffer))
-        target.buffer += inner.buffer
-
-
-def struct_writer(struct_type: StructPlan, api_key: int) -> _Write:
-    plans = struct_type.fields
-    steps = [_write_step(group, api_key) for group in runs_of_fixed([plan for plan in plans if plan.tag is None])]
-    tagged = sorted((plan.tag, plan.name, field_writer(plan, api_key)) for plan in plans if plan.tag is not None)
-    flexible = struct_type.flexible
-    known = field_defaults(api_key, False)[struct_type.name].keys()
-
-    def write(target: Output, values: Body) -> None:
-        if not values.keys() <= known:
-            raise KeyError(f"{struct_type.name} has no field {sorted(values.keys() - known)}")
-        get = values.get
-        for write_field, name, default, names, defaults, shape in steps:
-            if write_field is not None:
-                write_field(target, get(name, default))
+        legacy = "int16" if field.kind == "string" else "int32"
+        value = source.local("value")
+        source.line(f"{value} = {place}")
+        with source.block(f"if {value} is None:"):
+            self._null(field, legacy)
+        with source.block("else:"):
+            if field.kind == "string":
+                source.line(f"data = {value}.encode()[:{MAXIMUM_STRING_LENGTH}]")
+                source.line("size = len(data)")
+                self._length("size", field, legacy)
+                source.line("buffer += data")
+            elif field.kind == "records":
+                is_one = is_request(self._root)
+                source.line(f"size = len({value})" if is_one else f"size = sum(map(len, {value}))")
+                self._length("size", field, legacy)
+                pieces = f"({value},)" if is_one else value
+                with source.block(f"if len({value}):"):
+                    source.line(f"buffer = target.splice({pieces})")
             else:
-                target.buffer += shape.pack(*map(get, names, defaults))
-        if flexible:
-            if tagged:
-                write_tags(target, tagged, values)
-            else:
-                target.buffer.append(0)
+                source.line(f"size = len({value})")
+                self._length("size", field, legacy)
+                source.line(f"buffer += {value}")
 
-    return write
+    def _array(self, place: str, field: FieldPlan) -> None:
+        source = self.source
+        value, size = source.local("value"), source.local("size")
+        source.line(f"{value} = {place}")
+        with source.block(f"if {value} is None:"):
+            self._null(field, "int32")
+        with source.block("else:"):
+            source.line(f"{size} = len({value})")
+            self._length(size, field, "int32")
+            if field.struct_type is None and field.kind in FIXED_CODES:
+                code = FIXED_CODES[field.kind]
+                shape = f"'>' + {code!r} * {size}" if "s" in code else f"f'>{{{size}}}{code}'"
+                one = source.constant("pack", struct.Struct(">" + code).pack)
+                with source.block(f"if {size} == 1:"):
+                    source.line(f"buffer += {one}(*{value})")
+                with source.block("else:"):
+                    source.line(f"buffer += pack({shape}, *{value})")
+                return
+            with source.block(f"if {value}.__class__ is EncodedArray:"):
+                source.line(f"buffer = target.splice([{value}.data])")
+            with source.block("else:"):
+                element = source.local("element")
+                with source.block(f"for {element} in {value}:"):
+                    if field.struct_type is not None:
+                        self.struct(element, field.struct_type)
+                    else:
+                        self._value(element, field)
+                    if self._in_slices and is_sliced(field):
+                        source.line("target.elements_in_slice += 1")
+                        with source.block(f"if target.elements_in_slice >= {SLICE_ELEMENTS}:"):
+                            source.line("target.elements_in_slice = 0")
+                            source.line("yield")
+
+    def tagged_field(self, field: FieldPlan) -> Callable[[Output, Any], None]:
+        """A function of its own that writes a tagged field."""
+        source = self.source
+        with source.block("def write(target, message):"):
+            source.line("buffer = target.buffer")
+            self._field("message", field)
+        (write,) = source.compiled("write")
+        return write
 
 
-def started_response(api_key: int, version: int, correlation_id: int) -> Output:
-    """The header of a response, with room for its length.
-
-    ApiVersions has the old response header in every version, because the client cannot know the broker's versions yet.
-    """
-    target = Output()
-    target.buffer += bytes(4)
-    target.buffer += INT32.pack(correlation_id)
-    if api_key != 18 and is_flexible(api_key, version):
-        target.buffer.append(0)
-    return target
-
-
-def finished_response(target: Output) -> list[Buffer]:
-    """The buffers of a whole response, its length filled in."""
-    if target.buffer:
-        target.parts.append(target.buffer)
-    first = target.parts[0]
-    assert isinstance(first, bytearray)
-    INT32.pack_into(first, 0, sum(map(len, target.parts)) - 4)
-    return target.parts
+def _tag_writer(root: type[Struct], field: FieldPlan) -> Callable[[Output, Any], None]:
+    return _WriterCompiler(root, in_slices=False).tagged_field(field)

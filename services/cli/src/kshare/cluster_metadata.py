@@ -10,12 +10,11 @@ import difflib
 import queue
 import threading
 
-from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
-
 from kshare.addresses import parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import ConnectionFailed, read_metadata
+from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
 
 ANSWER_LIMIT_S = 2.0
 

@@ -15,7 +15,7 @@ from kshare_core.errors import ErrorCode
 from kshare_servicekit.measures import Readings, counter, gauge, histogram
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.error_codes import error_codes
-from kshare_wire.messages import Body
+from kshare_wire.messages import Response
 
 REQUEST_SECONDS = histogram(
     "gateway_request_duration_seconds",
@@ -113,10 +113,10 @@ class GatewayMeasures:
             durations = self.requests[api_key, version] = Distribution(DURATION_BOUNDS_S)
         durations.observe(seconds)
 
-    def note_errors(self, api_key: int, body: Body) -> None:
+    def note_errors(self, response: Response) -> None:
         """Counts the error codes of a response."""
-        for code in error_codes(api_key, body):
-            self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
+        for code in error_codes(response):
+            self.errors[response.API_KEY, code] = self.errors.get((response.API_KEY, code), 0) + 1
 
     def note_codes(self, api_key: int, codes: Iterable[int]) -> None:
         """Like `note_errors`, for many codes that were collected in slices."""

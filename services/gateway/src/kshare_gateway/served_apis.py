@@ -5,15 +5,19 @@ Dispatch, ApiVersions and the rules of a connection are derived from these rows 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.messages import Request, Response, Struct
+
+ARequest = TypeVar("ARequest", bound=Request[Any])
+AResponse = TypeVar("AResponse", bound=Response)
 
 
 class ResponseSize(IntEnum):
@@ -51,14 +55,18 @@ class ElementArrays:
 class ServedApi:
     """One row: see `serve`."""
 
-    api_key: ApiKey
+    request: type[Request[Any]]
     versions: VersionRange
-    answer_now: Callable[[RequestContext, Message], Body] | None
-    handle: Callable[[RequestContext, Message], Awaitable[Body | None]] | None
-    failed: Callable[[RequestContext, Message, KafkaError], Body | None] | None
-    response: ResponseSize
+    answer_now: Callable[[RequestContext, Any], Response] | None
+    handle: Callable[[RequestContext, Any], Awaitable[Response | None]] | None
+    failed: Callable[[RequestContext, Any, KafkaError], Response | None] | None
+    size: ResponseSize
     elements: ElementArrays | None
     works_in_slices: bool
+
+    @property
+    def api_key(self) -> ApiKey:
+        return ApiKey(self.request.API_KEY)
 
     @property
     def module(self) -> str:
@@ -78,20 +86,23 @@ REGISTERED: dict[ApiKey, ServedApi] = {}
 
 
 def serve(
-    api_key: ApiKey,
+    request: type[ARequest],
+    response: type[AResponse],
     versions: VersionRange,
     *,
-    answer_now: Callable[[RequestContext, Message], Body] | None = None,
-    handle: Callable[[RequestContext, Message], Awaitable[Body | None]] | None = None,
-    failed: Callable[[RequestContext, Message, KafkaError], Body | None] | None = None,
-    response: ResponseSize = ResponseSize.SHORT,
+    answer_now: Callable[[RequestContext, ARequest], AResponse] | None = None,
+    handle: Callable[[RequestContext, ARequest], Awaitable[AResponse | None]] | None = None,
+    failed: Callable[[RequestContext, ARequest, KafkaError], AResponse | None] | None = None,
+    size: ResponseSize = ResponseSize.SHORT,
     elements: ElementArrays | None = None,
     works_in_slices: bool = False,
 ) -> None:
-    """Registers an API with either `answer_now`, which cannot wait or fail, or `handle`; ValueError for a mistake.
+    """Registers an API, given by its classes, with either `answer_now`, which cannot wait or fail, or `handle`.
 
-    - `versions` are those that clients may use, at most those of kio. They should include the versions that
-      confluent-kafka and kafka-clients choose.
+    ValueError for a mistake.
+
+    - `versions` are those that clients may use, at most those of the generated messages. They should include the
+      versions that confluent-kafka and kafka-clients choose.
     - `handle` returns None if the request gets no response (Produce with acks = 0).
     - `failed` makes the response to an error of the whole request. It is missing only where a request of any number of
       elements is answered at once.
@@ -99,19 +110,38 @@ def serve(
     - `works_in_slices`: the handler divides any number of elements into slices, and into calls of at most
       SLICE_ELEMENTS. Other requests, or their parts, have a limit of elements (kshare.request.max.elements).
     """
+    api_key = ApiKey(request.API_KEY)
+    if response is not request.RESPONSE:
+        raise ValueError(f"{response.__name__} is not the response to {request.__name__}")
     if api_key in REGISTERED:
         raise ValueError(f"{api_key.api_name} is registered twice")
     if (answer_now is None) == (handle is None):
         raise ValueError(f"{api_key.api_name} needs either answer_now or handle")
     if handle is not None and failed is None:
         raise ValueError(f"{api_key.api_name} has handle, so it needs failed")
+    if elements is not None:
+        _check_fields(elements, request, response)
     REGISTERED[api_key] = ServedApi(
-        api_key=api_key,
+        request=request,
         versions=versions,
         answer_now=answer_now,
         handle=handle,
         failed=failed,
-        response=response,
+        size=size,
         elements=elements,
         works_in_slices=works_in_slices,
     )
+
+
+def _check_fields(elements: ElementArrays, request: type[Request[Any]], response: type[Response]) -> None:
+    """ValueError for a name of an array that no version of the API has."""
+    for kind, names, inner in (
+        (request, elements.outer, elements.inner),
+        (response, (elements.results,), elements.inner_results),
+    ):
+        structs = [each for each in vars(sys.modules[kind.__module__]).values() if isinstance(each, type)]
+        missing = [name for name in names if name not in kind.__slots__]
+        if inner and not any(issubclass(each, Struct) and inner in each.__slots__ for each in structs):
+            missing.append(inner)
+        if missing:
+            raise ValueError(f"{kind.__name__} has no field {', '.join(missing)}")

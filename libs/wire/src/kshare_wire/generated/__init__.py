@@ -1,1 +1,1 @@
-"""Tables that are made from the message definitions of kio."""
+"""Messages and their table, made from the definitions of kio by libs/wire/generate_messages.py."""

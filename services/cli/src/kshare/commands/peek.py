@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from kio.schema.metadata.v12.response import MetadataResponseTopic
 
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.commands.groups.group_requests import read_share_offsets
 from kshare.commands.offsets import EARLIEST, LATEST, NamedPartition, look_up_offsets
 from kshare.commands.topics import kafka_failure
 from kshare.failure import BAD_USE, CommandFailed
+from kshare_wire.generated.responses.metadata import MetadataResponseTopic
 
 POLL_S = 0.2
 BATCH = 500

@@ -6,9 +6,9 @@ As in Kafka, a client is told the addresses that brokers have for its own listen
 from __future__ import annotations
 
 from kshare_gateway.request_context import RequestContext
-from kshare_rpc.catalog import client_endpoint
+from kshare_rpc.catalog import ClientEndpoint, client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_wire.messages import Body
+from kshare_wire.generated.responses.metadata import MetadataResponseBroker
 
 
 def client_gateways(context: RequestContext) -> list[coordinator_pb2.Node]:
@@ -16,15 +16,20 @@ def client_gateways(context: RequestContext) -> list[coordinator_pb2.Node]:
     return context.gateway.view.gateways(context.listener)
 
 
-def broker_fields(context: RequestContext, node: coordinator_pb2.Node) -> dict[str, object]:
-    """The response fields of a gateway that the client can reach."""
+def endpoint_of(context: RequestContext, node: coordinator_pb2.Node) -> ClientEndpoint:
+    """The address of a gateway that the client can reach."""
     endpoint = client_endpoint(node, context.listener)
     assert endpoint is not None, f"gateway {node.node_id} has no listener {context.listener}"
-    return {"host": endpoint.host, "port": endpoint.port, "rack": node.rack or None}
+    return endpoint
 
 
-def metadata_brokers(context: RequestContext) -> list[Body]:
-    return [{"node_id": node.node_id, **broker_fields(context, node)} for node in client_gateways(context)]
+def metadata_brokers(context: RequestContext) -> list[MetadataResponseBroker]:
+    return [_metadata_broker(context, node) for node in client_gateways(context)]
+
+
+def _metadata_broker(context: RequestContext, node: coordinator_pb2.Node) -> MetadataResponseBroker:
+    endpoint = endpoint_of(context, node)
+    return MetadataResponseBroker(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack or None)
 
 
 def controller_id(context: RequestContext) -> int:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
-from kshare_wire.messages import EncodedArray
+from kshare_wire.messages import EncodedArray, Struct
+
+AnElement = TypeVar("AnElement", bound=Struct)
 
 FRAGMENTS_LIMIT_BYTES = 32 * 1024 * 1024
 """Limit of all fragments together; beyond it the oldest are dropped."""
@@ -21,12 +23,12 @@ class MetadataFragments:
     """The fragment cache. `built` counts the fragments that were encoded."""
 
     def __init__(self) -> None:
-        self._fragments: dict[Hashable, tuple[object, asyncio.Task[EncodedArray]]] = {}
+        self._fragments: dict[Hashable, tuple[object, asyncio.Task[EncodedArray[Any]]]] = {}
         self.built = 0
 
     async def get(
-        self, key: Hashable, source: object, build: Callable[[], Coroutine[Any, Any, EncodedArray]]
-    ) -> EncodedArray:
+        self, key: Hashable, source: object, build: Callable[[], Coroutine[Any, Any, EncodedArray[AnElement]]]
+    ) -> EncodedArray[AnElement]:
         """The fragment of `key`; `build` makes it unless one of the same `source` object is cached."""
         found = self._fragments.get(key)
         if found is None or found[0] is not source or _has_failed(found[1]):
@@ -51,9 +53,9 @@ class MetadataFragments:
                 del self._fragments[key]
 
 
-def _has_failed(task: asyncio.Task[EncodedArray]) -> bool:
+def _has_failed(task: asyncio.Task[EncodedArray[Any]]) -> bool:
     return task.done() and not _has_result(task)
 
 
-def _has_result(task: asyncio.Task[EncodedArray]) -> bool:
+def _has_result(task: asyncio.Task[EncodedArray[Any]]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None

@@ -35,7 +35,7 @@ from kshare_gateway.connections.peer_state import peer_has_gone
 from kshare_gateway.connections.request_elements import too_many_elements
 from kshare_gateway.connections.request_memory import MemoryAccount, RequestMemory, unlimited_memory
 from kshare_gateway.connections.request_parts import (
-    JoinedBody,
+    JoinedResponse,
     is_refused_in_parts,
     is_splittable,
     parts_of,
@@ -44,7 +44,7 @@ from kshare_gateway.connections.request_parts import (
 from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.dispatch import SERVED_APIS, is_supported
 from kshare_gateway.gateway import log
-from kshare_gateway.handlers.admin.api_versions import unsupported_version_body
+from kshare_gateway.handlers.admin.api_versions import unsupported_version
 from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.served_apis import ResponseSize
@@ -52,11 +52,17 @@ from kshare_rpc.catalog import PLAINTEXT_LISTENER
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.error_codes import error_codes_in_slices
 from kshare_wire.framing import LENGTH_SIZE, FrameReader, RequestHeader, parse_header, peek_request
-from kshare_wire.messages import Body, Buffer, MalformedRequest, Message, decode_request, encode_response, is_flexible
-from kshare_wire.sliced_messages import (
+from kshare_wire.messages import (
     SLICED_REQUEST_BYTES,
+    Buffer,
+    MalformedRequest,
+    Request,
+    Response,
+    decode_request,
     decode_request_in_slices,
+    encode_response,
     encode_response_in_slices,
+    is_flexible,
 )
 
 REQUESTS_UNDER_WAY_LIMIT = 64
@@ -67,7 +73,7 @@ LONG_REQUESTS_LIMIT = 1
 A decoded element takes half a kilobyte, and almost one kilobyte with its result. Requests that wait for records or for
 other group members count only while they are decoded.
 """
-_LANES = {int(api_key): int(served.response) for api_key, served in SERVED_APIS.items()}
+_LANES = {int(api_key): int(served.size) for api_key, served in SERVED_APIS.items()}
 """Lanes are sizes of responses: at most one request of a lane is in flight on a connection, save in lane 0 (SHORT)."""
 _LONG_ANSWER = int(ResponseSize.LONG)
 
@@ -294,16 +300,16 @@ class ClientConnection(asyncio.Protocol):
         if not is_supported(api_key, version):
             if api_key != ApiKey.API_VERSIONS:
                 raise MalformedRequest(f"API {api_key} version {version} is not supported")
-            body = unsupported_version_body()
-            buffers = encode_response(api_key, 0, correlation_id, body)
-            self._finish(self._new_slot(api_key, 0, size), buffers, body)
+            response = unsupported_version()
+            buffers = encode_response(response, 0, correlation_id)
+            self._finish(self._new_slot(api_key, 0, size), buffers, response)
             return
         header = parse_header(frame, flexible=is_flexible(api_key, version))
         if len(frame) < SLICED_REQUEST_BYTES:
-            request = decode_request(api_key, version, frame, header.body_offset)
+            request = decode_request(_HANDLERS[api_key].request, version, frame, header.body_offset)
             self._begin(header, request, size)
             return
-        steps = decode_request_in_slices(api_key, version, frame, header.body_offset)
+        steps = decode_request_in_slices(_HANDLERS[api_key].request, version, frame, header.body_offset)
         try:
             next(steps)
         except StopIteration as end:
@@ -314,7 +320,7 @@ class ClientConnection(asyncio.Protocol):
         self._environment.spawn(self._decode_on(steps, header, size), "decoding")
 
     async def _decode_on(
-        self, steps: Generator[None, None, tuple[Message, int]], header: RequestHeader, size: int
+        self, steps: Generator[None, None, tuple[Request[Any], int]], header: RequestHeader, size: int
     ) -> None:
         """Decodes the rest of a long request after its first slice; the connection starts no other meanwhile."""
         async with self._environment.long_requests:
@@ -333,7 +339,9 @@ class ClientConnection(asyncio.Protocol):
             if answering is not None and is_bounded:
                 await asyncio.wait([answering])
 
-    def _begin(self, header: RequestHeader, request: Message, size: int, elements: int = 0) -> asyncio.Task[Any] | None:
+    def _begin(
+        self, header: RequestHeader, request: Request[Any], size: int, elements: int = 0
+    ) -> asyncio.Task[Any] | None:
         """Starts a decoded request.
 
         `size` is that of its frame; `elements` are those of its arrays if it may be long.
@@ -343,8 +351,8 @@ class ClientConnection(asyncio.Protocol):
         context = self._environment.context(self, header)
         handler = _HANDLERS[header.api_key]
         if handler.answer_now is not None and elements <= SLICE_ELEMENTS:
-            body = handler.answer_now(context, request)
-            self._finish(slot, encode_response(header.api_key, header.version, header.correlation_id, body), body)
+            response = handler.answer_now(context, request)
+            self._finish(slot, encode_response(response, header.version, header.correlation_id), response)
             return None
         run = self._run if self._environment.traces is None else self._run_traced
         return self._environment.spawn(run(slot, header, context, request), handler.name)
@@ -367,34 +375,38 @@ class ClientConnection(asyncio.Protocol):
         self._lanes_in_use[slot.lane] = True
         return slot
 
-    async def _run_traced(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> None:
+    async def _run_traced(
+        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+    ) -> None:
         """Runs a request in a span if it is sampled; calls made by the request's task inherit the span."""
         traces = self._environment.traces
         assert traces is not None
         span = traces.begin(header, context, request)
         if span is not None:
             current_traceparent.set(span.traceparent)
-        body = await self._run(slot, header, context, request)
+        response = await self._run(slot, header, context, request)
         if span is None:
             return
-        if body is not None:
-            traces.answered(span, header, context, request, body)
-        span.end("" if body is not None or self._is_closed else "no answer")
+        if response is not None:
+            traces.answered(span, header, context, request, response)
+        span.end("" if response is not None or self._is_closed else "no answer")
 
-    async def _run(self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
+    async def _run(
+        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+    ) -> Response | None:
         """Runs the handler and sends the response; returns the response, or None without one."""
         is_costly = slot.lane == _LONG_ANSWER or slot.request_bytes >= SLICED_REQUEST_BYTES
         is_wanted = self.is_wanted() if is_costly else not self._is_closed
         if not is_wanted and header.api_key != ApiKey.PRODUCE:
             return None
         buffers: list[Buffer] = []
-        body: Body | None = None
+        response: Response | None = None
         prefix = self._environment.request_id_prefix
         current_request_id.set(f"{prefix}-{self.connection_id}-{header.correlation_id}")
         try:
-            body = await self._answer_in_parts(slot, header, context, request)
-            if body is not None and not self._is_closed:
-                buffers = await self._encoded(slot, header, body)
+            response = await self._answer_in_parts(slot, header, context, request)
+            if response is not None and not self._is_closed:
+                buffers = await self._encoded(slot, header, response)
         except WorkAbandoned:
             return None
         except ConnectionMustClose as reason:
@@ -405,21 +417,21 @@ class ClientConnection(asyncio.Protocol):
             self._close("an answer could not be made")
             return None
         if not self._is_closed:
-            self._finish(slot, buffers, None if is_costly else body)
+            self._finish(slot, buffers, None if is_costly else response)
             if self._held_frame is not None or self._reading_is_paused or self._frames.is_ready:
                 self._serve()
         if log.isEnabledFor(DEBUG):
             self._log_request(header, request)
-        return body
+        return response
 
-    def _log_request(self, header: RequestHeader, request: Message) -> None:
+    def _log_request(self, header: RequestHeader, request: Request[Any]) -> None:
         name = _HANDLERS[header.api_key].name
         with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
             log.debug("%s version %d of %s was answered", name, header.version, self.client_host)
 
     async def _answer_in_parts(
-        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Message
-    ) -> Body | None:
+        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+    ) -> Response | None:
         """Like `_answer`, but a long request whose elements are independent is answered part by part."""
         api_key, limit = header.api_key, self._environment.maximum_elements
         if slot.elements <= SLICE_ELEMENTS:
@@ -429,52 +441,52 @@ class ClientConnection(asyncio.Protocol):
                 return await self._answer(header, context, request)
             return await self._refuse(header, context, request, too_many_elements(slot.elements, limit))
         request = await repeated_together(api_key, request, context.count_elements())
-        joined = JoinedBody(api_key)
+        joined = JoinedResponse(api_key)
         error: KafkaError | None = None
         for number, (part, elements) in enumerate(parts_of(api_key, request, limit)):
             if number:
                 await self._environment.slices.next_slice(self.is_wanted)
             if elements > limit and not _HANDLERS[api_key].works_in_slices:
                 problem = too_many_elements(elements, limit, "An element of the request")
-                body = await self._refuse(header, context, part, problem)
+                response = await self._refuse(header, context, part, problem)
             elif error is None:
-                body, error = await self._answer_or_fail(header, context, part)
+                response, error = await self._answer_or_fail(header, context, part)
             else:  # after a failed part the other parts are not tried
-                body = self._failed(header, context, part, error)
-            assert body is not None, "every part of a request that is split has an answer"
-            joined.add(body)
-        return joined.body()
+                response = self._failed(header, context, part, error)
+            assert response is not None, "every part of a request that is split has an answer"
+            joined.add(response)
+        return joined.response()
 
     def _failed(
-        self, header: RequestHeader, context: RequestContext, request: Message, error: KafkaError
-    ) -> Body | None:
+        self, header: RequestHeader, context: RequestContext, request: Request[Any], error: KafkaError
+    ) -> Response | None:
         handler = _HANDLERS[header.api_key]
         assert handler.failed is not None
         return handler.failed(context, request, error)
 
     async def _refuse(
-        self, header: RequestHeader, context: RequestContext, request: Message, error: KafkaError
-    ) -> Body | None:
+        self, header: RequestHeader, context: RequestContext, request: Request[Any], error: KafkaError
+    ) -> Response | None:
         """The response to a request of too many elements; a response that names each element is made part by part."""
         log.info("%s of %s: %s", _HANDLERS[header.api_key].name, self.client_host, error)
         if not is_refused_in_parts(header.api_key):
             return self._failed(header, context, request, error)
-        joined = JoinedBody(header.api_key)
+        joined = JoinedResponse(header.api_key)
         for part, _ in parts_of(header.api_key, request, self._environment.maximum_elements):
             await self._environment.slices.next_slice(self.is_wanted)
-            body = self._failed(header, context, part, error)
-            if body is None:
+            response = self._failed(header, context, part, error)
+            if response is None:
                 return None
-            joined.add(body)
-        return joined.body()
+            joined.add(response)
+        return joined.response()
 
-    async def _answer(self, header: RequestHeader, context: RequestContext, request: Message) -> Body | None:
-        body, _ = await self._answer_or_fail(header, context, request)
-        return body
+    async def _answer(self, header: RequestHeader, context: RequestContext, request: Request[Any]) -> Response | None:
+        response, _ = await self._answer_or_fail(header, context, request)
+        return response
 
     async def _answer_or_fail(
-        self, header: RequestHeader, context: RequestContext, request: Message
-    ) -> tuple[Body | None, KafkaError | None]:
+        self, header: RequestHeader, context: RequestContext, request: Request[Any]
+    ) -> tuple[Response | None, KafkaError | None]:
         """The response, and the error if it applies to the whole request."""
         handler = _HANDLERS[header.api_key]
         if handler.answer_now is not None:
@@ -494,20 +506,20 @@ class ClientConnection(asyncio.Protocol):
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         return handler.failed(context, request, error), error
 
-    async def _encoded(self, slot: _Slot, header: RequestHeader, body: Body) -> list[Buffer]:
+    async def _encoded(self, slot: _Slot, header: RequestHeader, response: Response) -> list[Buffer]:
         """The encoded response.
 
         A response that may have many elements is encoded, and its errors are counted, in slices.
         """
         if slot.lane != _LONG_ANSWER and slot.request_bytes < SLICED_REQUEST_BYTES:
-            return encode_response(header.api_key, header.version, header.correlation_id, body)
-        steps = encode_response_in_slices(header.api_key, header.version, header.correlation_id, body)
+            return encode_response(response, header.version, header.correlation_id)
+        steps = encode_response_in_slices(response, header.version, header.correlation_id)
         buffers = await self._environment.slices.run(steps, self.is_wanted)
-        codes = await self._environment.slices.run(error_codes_in_slices(header.api_key, body), self.is_wanted)
+        codes = await self._environment.slices.run(error_codes_in_slices(response), self.is_wanted)
         self._environment.measures.note_codes(header.api_key, codes)
         return buffers
 
-    def _finish(self, slot: _Slot, buffers: list[Buffer], body: Body | None) -> None:
+    def _finish(self, slot: _Slot, buffers: list[Buffer], response: Response | None) -> None:
         measures, account = self._environment.measures, self.account
         slot.buffers = buffers
         slot.is_done = True
@@ -526,8 +538,8 @@ class ClientConnection(asyncio.Protocol):
                 account.end_answer(sum(map(len, sent)))
                 self._send(sent)
         measures.answered(slot.api_key, slot.version, measures.now() - slot.started_at)
-        if body is not None:
-            measures.note_errors(slot.api_key, body)
+        if response is not None:
+            measures.note_errors(response)
 
     def _send(self, buffers: list[Buffer], *, at_once: bool = False) -> None:
         """Writes a response. `at_once`: no other response follows soon, so one without records is sent immediately."""

@@ -9,7 +9,7 @@ registered with `works_in_slices` (`kshare_gateway.served_apis`). Elements of on
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_wire.messages import Message
+from kshare_wire.messages import Struct
 
 
 def too_many_elements(elements: int, limit: int, what: str = "The request") -> KafkaError:
@@ -17,16 +17,17 @@ def too_many_elements(elements: int, limit: int, what: str = "The request") -> K
     return KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
-def element_count(message: Message, limit: int) -> int:
+def element_count(message: Struct, limit: int) -> int:
     """Number of elements in all arrays of a message, at every depth; above `limit`, some number greater than it."""
     count = 0
-    for value in message.__dict__.values():
+    for name in message.__slots__:
+        value = getattr(message, name)
         if not isinstance(value, list | tuple):
             continue
         count += len(value)
         if count > limit:
             return count
-        if value and isinstance(value[0], Message):
+        if value and isinstance(value[0], Struct):
             for element in value:
                 count += element_count(element, limit - count)
                 if count > limit:

@@ -17,7 +17,7 @@ from kshare_core.work_slices import SLICE_ELEMENTS, ElementCount
 from kshare_gateway.connections.request_elements import element_count
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.served_apis import ElementArrays
-from kshare_wire.messages import Body, Message
+from kshare_wire.messages import Request, Response, Struct
 
 _ELEMENTS: dict[int, ElementArrays] = {
     int(api_key): served.elements for api_key, served in SERVED_APIS.items() if served.elements is not None
@@ -27,7 +27,7 @@ _ELEMENTS: dict[int, ElementArrays] = {
 class Part(NamedTuple):
     """A part of a request; `elements` counts all its arrays, or is some number above the limit."""
 
-    request: Message
+    request: Request[Any]
     elements: int
 
 
@@ -41,11 +41,11 @@ def is_refused_in_parts(api_key: int) -> bool:
     return api_key in _ELEMENTS
 
 
-def _outer(arrays: ElementArrays, request: Message) -> str:
+def _outer(arrays: ElementArrays, request: Request[Any]) -> str:
     return next((name for name in arrays.outer if getattr(request, name, None)), "")
 
 
-async def repeated_together(api_key: int, request: Message, count: ElementCount) -> Message:
+async def repeated_together(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:
     """The request with repeated elements next to each other; the third and later repetitions are left out."""
     subject = _ELEMENTS[api_key].identity
     outer = _outer(_ELEMENTS[api_key], request)
@@ -63,10 +63,10 @@ async def repeated_together(api_key: int, request: Message, count: ElementCount)
         found += [element] * min(2, times.pop(subject(element), 0))
         if count.add():
             await count.next_slice()
-    return _changed(request, outer, found)
+    return request.replaced(**{outer: found})
 
 
-def parts_of(api_key: int, request: Message, limit: int) -> Iterator[Part]:
+def parts_of(api_key: int, request: Request[Any], limit: int) -> Iterator[Part]:
     """The parts of a request, in order, made lazily; the request itself if it is short.
 
     Elements are counted up to `limit`.
@@ -80,11 +80,11 @@ def parts_of(api_key: int, request: Message, limit: int) -> Iterator[Part]:
         for piece, size in _pieces(element, arrays.inner, limit):
             is_repeated = bool(gathered) and subject is not None and subject(gathered[-1]) == subject(element)
             if gathered and elements + size > SLICE_ELEMENTS and not is_repeated:
-                yield Part(_changed(request, outer, gathered), elements)
+                yield Part(request.replaced(**{outer: gathered}), elements)
                 gathered, elements = [], 0
             gathered.append(piece)
             elements += size
-    yield Part(_changed(request, outer, gathered) if outer else request, elements)
+    yield Part(request.replaced(**{outer: gathered}) if outer else request, elements)
 
 
 def _pieces(element: Any, inner: str, limit: int) -> Iterator[tuple[Any, int]]:
@@ -92,65 +92,62 @@ def _pieces(element: Any, inner: str, limit: int) -> Iterator[tuple[Any, int]]:
 
     The outer element itself counts where it is an element.
     """
-    if not isinstance(element, Message):
+    if not isinstance(element, Struct):
         yield element, 1
         return
     below = getattr(element, inner) if inner else ()
     if not inner or not below:
         yield element, 1 + element_count(element, limit)
         return
-    if not isinstance(below[0], Message) or not element_count(below[0], 1):
+    if not isinstance(below[0], Struct) or not element_count(below[0], 1):
         if len(below) <= SLICE_ELEMENTS:
             yield element, len(below)
             return
         for first in range(0, len(below), SLICE_ELEMENTS):
             portion = below[first : first + SLICE_ELEMENTS]
-            yield _changed(element, inner, portion), len(portion)
+            yield element.replaced(**{inner: portion}), len(portion)
         return
     gathered: list[Any] = []
     elements = 0
     for entry in below:
         size = 1 + element_count(entry, limit)
         if gathered and elements + size > SLICE_ELEMENTS:
-            yield _changed(element, inner, gathered), elements
+            yield element.replaced(**{inner: gathered}), elements
             gathered, elements = [], 0
         gathered.append(entry)
         elements += size
-    yield _changed(element, inner, gathered), elements
+    yield element.replaced(**{inner: gathered}), elements
 
 
-def _changed(message: Message, name: str, value: Any) -> Message:
-    changed: Message = object.__new__(type(message))
-    changed.__dict__ = {**message.__dict__, name: value}
-    return changed
-
-
-class JoinedBody:
-    """The response joined from the bodies of all parts."""
+class JoinedResponse:
+    """The response joined from the responses to all parts."""
 
     def __init__(self, api_key: int) -> None:
         self._arrays = _ELEMENTS[api_key]
-        self._body: dict[str, Any] = {}
+        self._response: Response | None = None
         self._results: list[Any] = []
 
-    def add(self, body: Body) -> None:
+    def add(self, response: Response) -> None:
         arrays = self._arrays
-        results = list(body.get(arrays.results) or ())
+        results = list(getattr(response, arrays.results) or ())
         if arrays.inner and results and self._results and _identity(self._results[-1]) == _identity(results[0]):
-            self._results[-1][arrays.inner_results].extend(results.pop(0)[arrays.inner_results])
+            getattr(self._results[-1], arrays.inner_results).extend(getattr(results.pop(0), arrays.inner_results))
         if arrays.inner and results:
             last = results[-1]
-            results[-1] = {**last, arrays.inner_results: list(last[arrays.inner_results])}
+            results[-1] = last.replaced(**{arrays.inner_results: list(getattr(last, arrays.inner_results))})
         self._results.extend(results)
-        error_code = self._body.get("error_code") or body.get("error_code")
-        self._body = {**body, **self._body}
-        if error_code:
-            self._body["error_code"] = error_code
+        if self._response is None:
+            self._response = response
+            return
+        error_code = getattr(response, "error_code", 0)
+        if error_code and not getattr(self._response, "error_code", 0):
+            self._response = self._response.replaced(error_code=error_code)
 
-    def body(self) -> Body:
-        return {**self._body, self._arrays.results: self._results}
+    def response(self) -> Response:
+        assert self._response is not None, "a request has at least one part"
+        return self._response.replaced(**{self._arrays.results: self._results})
 
 
-def _identity(result: Body) -> tuple[Any, ...]:
+def _identity(result: Struct) -> tuple[Any, ...]:
     """The identity of an outer element of a response."""
-    return result.get("topic"), result.get("name"), result.get("topic_id")
+    return tuple(getattr(result, name, None) for name in ("topic", "name", "topic_id"))

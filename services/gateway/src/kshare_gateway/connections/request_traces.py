@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -19,7 +20,14 @@ from kshare_core.tracing import Attributes, Span, Tracer, is_sampled
 from kshare_gateway.request_context import RequestContext
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.framing import RequestHeader
-from kshare_wire.messages import Body, Buffer, Message
+from kshare_wire.generated.requests.fetch import FetchRequest
+from kshare_wire.generated.requests.offset_commit import OffsetCommitRequest
+from kshare_wire.generated.requests.produce import ProduceRequest
+from kshare_wire.generated.requests.share_acknowledge import ShareAcknowledgeRequest
+from kshare_wire.generated.requests.share_fetch import ShareFetchRequest
+from kshare_wire.generated.responses.fetch import FetchResponse
+from kshare_wire.generated.responses.share_fetch import AcquiredRecords, ShareFetchResponse
+from kshare_wire.messages import Buffer, Request, Response
 from kshare_wire.record_batches import read_headers
 from kshare_wire.record_reading import open_records
 
@@ -37,8 +45,6 @@ _OPERATIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.OFFSET_COMMIT: ("commit", "settle"),
 }
 """messaging.operation.name and .type."""
-_GIVING_RECORDS = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
-_ACKNOWLEDGING = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE})
 
 _Acquired = tuple[str, str, TopicPartition, int]
 """Group, member, partition, offset."""
@@ -51,11 +57,11 @@ class RequestTraces:
         self._tracer = tracer
         self._remembered: OrderedDict[_Acquired, str] = OrderedDict()
 
-    def begin(self, header: RequestHeader, context: RequestContext, request: Message) -> Span | None:
+    def begin(self, header: RequestHeader, context: RequestContext, request: Request[Any]) -> Span | None:
         """The span of a request; None if it is not sampled."""
         api = ApiKey(header.api_key)
         found: list[str] = []
-        if api in _ACKNOWLEDGING and self._remembered:
+        if isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest) and self._remembered:
             found = list(dict.fromkeys(self._acknowledged(request)))
         parent, links = (found[0], []) if len({text.split("-")[1] for text in found}) == 1 else ("", found)
         return self._tracer.begin(
@@ -63,22 +69,21 @@ class RequestTraces:
         )
 
     def answered(
-        self, span: Span, header: RequestHeader, context: RequestContext, request: Message, body: Body
+        self, span: Span, header: RequestHeader, context: RequestContext, request: Request[Any], response: Response
     ) -> None:
         """Links the span, before it ends, to the traces of the records in the response."""
-        api = ApiKey(header.api_key)
-        if api not in _GIVING_RECORDS:
+        if not isinstance(response, FetchResponse | ShareFetchResponse):
             return
         found: dict[str, None] = {}
         opened = 0
-        for partition, records, acquired in _given(api, context, body):
+        for partition, records, acquired in _given(context, response):
             for offset, traceparent in _traced_records(records, RECORDS_OPENED_LIMIT - opened):
                 opened += 1
                 if not traceparent or not _contains(acquired, offset):
                     continue
                 found[traceparent] = None
-                if api is ApiKey.SHARE_FETCH:
-                    self._remember((request.group_id, request.member_id, partition, offset), traceparent)
+                if isinstance(request, ShareFetchRequest):
+                    self._remember((request.group_id or "", request.member_id or "", partition, offset), traceparent)
         if found:
             span.link(list(found))
 
@@ -88,7 +93,7 @@ class RequestTraces:
         if len(self._remembered) > REMEMBERED_RECORDS_LIMIT:
             self._remembered.popitem(last=False)
 
-    def _acknowledged(self, request: Message) -> Iterator[str]:
+    def _acknowledged(self, request: ShareFetchRequest | ShareAcknowledgeRequest) -> Iterator[str]:
         """Removes and yields the traces of records that the request acknowledges."""
         runs = [
             (TopicPartition(topic.topic_id, entry.partition_index), batch.first_offset, batch.last_offset)
@@ -98,7 +103,7 @@ class RequestTraces:
         ]
         if not runs:
             return
-        owner = (request.group_id, request.member_id)
+        owner = (request.group_id or "", request.member_id or "")
         for acquired in list(self._remembered):
             if acquired[:2] == owner and any(
                 acquired[2] == partition and first <= acquired[3] <= last for partition, first, last in runs
@@ -106,31 +111,38 @@ class RequestTraces:
                 yield self._remembered.pop(acquired)
 
 
-def _topic_names(context: RequestContext, api: ApiKey, request: Message) -> list[str]:
-    if api is ApiKey.PRODUCE:
-        topics = request.topic_data
-    elif api in _OPERATIONS:
-        topics = request.topics
-    else:
-        return []
+def _topics(request: Request[Any]) -> Iterator[tuple[bytes, str]]:
+    """Ids and names of a request's topics, as it gives them."""
+    match request:
+        case ProduceRequest():
+            yield from ((topic.topic_id, topic.name) for topic in request.topic_data)
+        case FetchRequest():
+            yield from ((topic.topic_id, topic.topic) for topic in request.topics)
+        case ShareFetchRequest() | ShareAcknowledgeRequest():
+            yield from ((topic.topic_id, "") for topic in request.topics)
+        case OffsetCommitRequest():
+            yield from ((topic.topic_id, topic.name) for topic in request.topics)
+
+
+def _topic_names(context: RequestContext, request: Request[Any]) -> list[str]:
     names: list[str] = []
-    for topic in topics:
-        known = context.gateway.view.topics_by_id.get(getattr(topic, "topic_id", b""))
-        name = known.name if known else getattr(topic, "name", "") or getattr(topic, "topic", "")
+    for topic_id, given in _topics(request):
+        known = context.gateway.view.topics_by_id.get(topic_id)
+        name = known.name if known else given
         if name and name not in names:
             names.append(name)
     return names
 
 
-def _name(api: ApiKey, context: RequestContext, request: Message) -> str:
+def _name(api: ApiKey, context: RequestContext, request: Request[Any]) -> str:
     operation = _OPERATIONS.get(api)
-    names = _topic_names(context, api, request)
+    names = _topic_names(context, request)
     if operation is None:
         return api.name
     return f"{operation[0]} {names[0]}" if len(names) == 1 else operation[0]
 
 
-def _attributes(api: ApiKey, header: RequestHeader, context: RequestContext, request: Message) -> Attributes:
+def _attributes(api: ApiKey, header: RequestHeader, context: RequestContext, request: Request[Any]) -> Attributes:
     attributes: dict[str, str | int] = {
         "messaging.system": "kafka",
         "messaging.client.id": header.client_id or "",
@@ -141,7 +153,7 @@ def _attributes(api: ApiKey, header: RequestHeader, context: RequestContext, req
     }
     if api in _OPERATIONS:
         attributes["messaging.operation.name"], attributes["messaging.operation.type"] = _OPERATIONS[api]
-    names = _topic_names(context, api, request)
+    names = _topic_names(context, request)
     if len(names) == 1:
         attributes["messaging.destination.name"] = names[0]
     group_id = getattr(request, "group_id", "")
@@ -151,21 +163,23 @@ def _attributes(api: ApiKey, header: RequestHeader, context: RequestContext, req
 
 
 def _given(
-    api: ApiKey, context: RequestContext, body: Body
-) -> Iterator[tuple[TopicPartition, Sequence[Buffer], Sequence[Body] | None]]:
+    context: RequestContext, response: Response
+) -> Iterator[tuple[TopicPartition, Sequence[Buffer], Sequence[AcquiredRecords] | None]]:
     """Partitions with their records, and the runs that the member acquired; None: all records."""
-    for topic in body.get("responses") or ():
-        topic_id = topic.get("topic_id")
-        if topic_id is None:
-            known = context.gateway.view.topics_by_name.get(topic.get("topic", ""))
-            topic_id = known.topic_id if known else b""
-        for entry in topic["partitions"]:
-            acquired = entry["acquired_records"] if api is ApiKey.SHARE_FETCH else None
-            yield TopicPartition(topic_id, entry["partition_index"]), entry.get("records") or (), acquired
+    if isinstance(response, ShareFetchResponse):
+        for topic in response.responses:
+            for entry in topic.partitions:
+                yield TopicPartition(topic.topic_id, entry.partition_index), entry.records or (), entry.acquired_records
+    elif isinstance(response, FetchResponse):
+        for found in response.responses:
+            known = context.gateway.view.topics_by_name.get(found.topic)
+            topic_id = known.topic_id if known else found.topic_id
+            for data in found.partitions:
+                yield TopicPartition(topic_id, data.partition_index), data.records or (), None
 
 
-def _contains(acquired: Sequence[Body] | None, offset: int) -> bool:
-    return acquired is None or any(run["first_offset"] <= offset <= run["last_offset"] for run in acquired)
+def _contains(acquired: Sequence[AcquiredRecords] | None, offset: int) -> bool:
+    return acquired is None or any(run.first_offset <= offset <= run.last_offset for run in acquired)
 
 
 def _traced_records(records: Sequence[Buffer], limit: int) -> Iterator[tuple[int, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -12,18 +13,31 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.share.fetching import LeaderAnswer, PartitionAnswer
 from kshare_gateway.share.sessions import ShareSessionKey
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_wire.messages import Body, Message
+from kshare_wire.generated.requests import share_acknowledge, share_fetch
+from kshare_wire.generated.requests.share_acknowledge import ShareAcknowledgeRequest
+from kshare_wire.generated.requests.share_fetch import ShareFetchRequest
+from kshare_wire.generated.responses.metadata import MetadataResponseBroker
 
 MAXIMUM_MEMBER_ID_LENGTH = 36
-_NO_LEADER: Body = {"leader_id": -1, "leader_epoch": -1}
-_NO_LEADER_ERROR: Body = {"leader_id": 0, "leader_epoch": 0}
+
+
+class CurrentLeader(NamedTuple):
+    """The leader of a partition as a response names it."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+_NO_LEADER = CurrentLeader(-1, -1)
+_NO_LEADER_ERROR = CurrentLeader(0, 0)
 """The value in Kafka 4.3.1 if the leader was not the problem."""
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
+APartition = TypeVar("APartition")
 Acknowledgements = dict[TopicPartition, list[leader_pb2.AcknowledgementBatch]]
 
 
-def session_key(request: Message) -> ShareSessionKey:
+def session_key(request: ShareFetchRequest | ShareAcknowledgeRequest) -> ShareSessionKey:
     """The session's name; INVALID_REQUEST as in Kafka (a group, and a member id of 1 to 36 characters)."""
     group_id, member_id = request.group_id, request.member_id
     if not group_id:
@@ -33,7 +47,11 @@ def session_key(request: Message) -> ShareSessionKey:
     return ShareSessionKey(group_id, member_id)
 
 
-def add_acknowledgements(found: Acknowledgements, key: TopicPartition, batches: Sequence[Message]) -> None:
+def add_acknowledgements(
+    found: Acknowledgements,
+    key: TopicPartition,
+    batches: Sequence[share_fetch.AcknowledgementBatch] | Sequence[share_acknowledge.AcknowledgementBatch],
+) -> None:
     """Adds a partition's batches; the leader checks them."""
     of_partition = found.setdefault(key, [])
     for batch in batches:
@@ -75,7 +93,7 @@ class LeaderHints:
         self._context = context
         self._leader_ids: dict[int, None] = {}
 
-    def current_leader(self, key: TopicPartition, *codes: int) -> Body:
+    def current_leader(self, key: TopicPartition, *codes: int) -> CurrentLeader:
         if _LEADER_ERRORS.isdisjoint(codes):
             return _NO_LEADER_ERROR
         view = self._context.gateway.view
@@ -87,21 +105,21 @@ class LeaderHints:
         if leader_id < 0:
             return _NO_LEADER
         self._leader_ids[leader_id] = None
-        return {"leader_id": leader_id, "leader_epoch": partition.leader_epoch}
+        return CurrentLeader(leader_id, partition.leader_epoch)
 
-    def node_endpoints(self) -> list[Body]:
+    def node_endpoints(self) -> list[MetadataResponseBroker]:
         """Of the leaders told so far."""
         if not self._leader_ids:
             return []
-        return [broker for broker in metadata_brokers(self._context) if broker["node_id"] in self._leader_ids]
+        return [broker for broker in metadata_brokers(self._context) if broker.node_id in self._leader_ids]
 
 
-def by_topic(partitions: Iterable[tuple[bytes, Body]]) -> list[Body]:
-    """Partition entries under their topics, in the order in which topics first appear."""
-    topics: dict[bytes, list[Body]] = {}
-    for topic_id, body in partitions:
-        topics.setdefault(topic_id, []).append(body)
-    return [{"topic_id": topic_id, "partitions": bodies} for topic_id, bodies in topics.items()]
+def by_topic(partitions: Iterable[tuple[bytes, APartition]]) -> list[tuple[bytes, list[APartition]]]:
+    """Partition entries under their topic ids, in the order in which topics first appear."""
+    topics: dict[bytes, list[APartition]] = {}
+    for topic_id, entry in partitions:
+        topics.setdefault(topic_id, []).append(entry)
+    return list(topics.items())
 
 
 def lock_timeout_ms(context: RequestContext, group_id: str, answers: Sequence[LeaderAnswer]) -> int:

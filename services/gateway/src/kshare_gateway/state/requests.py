@@ -14,24 +14,59 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.network import CallFailed, Method
-from kshare_wire.messages import Body, Message
 
 
-class StateRequest(NamedTuple):
-    """The messages and method of one of the five APIs at a share coordinator."""
+class StatePartition(Protocol):
+    """A share-partition in a request of any of the five APIs."""
+
+    @property
+    def partition(self) -> int: ...
+
+
+AnEntry = TypeVar("AnEntry", bound=StatePartition)
+AnEntry_co = TypeVar("AnEntry_co", bound=StatePartition, covariant=True)
+AResult = TypeVar("AResult")
+Results = list[tuple[bytes, list[AResult]]]
+"""Topic ids with their partitions' results, in the order of the request."""
+
+
+class StateTopic(Protocol[AnEntry_co]):
+    """A topic in a request of any of the five APIs."""
+
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def partitions(self) -> Sequence[AnEntry_co]: ...
+
+
+class StateRequest(Protocol[AnEntry_co]):
+    """A request of any of the five APIs."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def topics(self) -> Sequence[StateTopic[AnEntry_co]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StateApi(Generic[AnEntry, AResult]):
+    """The messages of one of the five APIs, and its method at a share coordinator."""
 
     method: Method[Any, Any]
-    partition: Callable[[SharePartitionKey, Message], Any]
+    partition: Callable[[SharePartitionKey, AnEntry], Any]
     """Makes the share coordinator's message for a share-partition from the client's."""
-    result: Callable[[Any], Body]
-    """Makes the fields of a successful result beside its partition."""
+    refusal: Callable[[int, int, str | None], AResult]
+    """Makes the result of a partition with an error from its index, code and message."""
+    result: Callable[[Any], AResult]
+    """Makes the result of a partition without an error from the share coordinator's."""
 
 
 class _Place(NamedTuple):
@@ -41,15 +76,12 @@ class _Place(NamedTuple):
     partition: int
 
 
-def no_fields(result: Any) -> Body:
-    """The result fields of APIs that answer with an error code only."""
-    return {}
-
-
-async def ask_share_coordinators(context: RequestContext, request: Message, state_request: StateRequest) -> Body:
-    """The answer to a request of a client."""
+async def ask_share_coordinators(
+    context: RequestContext, request: StateRequest[AnEntry], api: StateApi[AnEntry, AResult]
+) -> Results[AResult]:
+    """The results of a client's request."""
     gateway = context.gateway
-    bodies: dict[_Place, Body] = {}
+    results: dict[_Place, AResult] = {}
     by_address: dict[str, tuple[list[_Place], list[Any]]] = {}
     for topic_at, topic in enumerate(request.topics):
         for partition_at, entry in enumerate(topic.partitions):
@@ -58,66 +90,53 @@ async def ask_share_coordinators(context: RequestContext, request: Message, stat
             address = gateway.view.share_coordinator_address(key)
             if address is None:
                 text = f"No share coordinator owns the state of {key} now"
-                bodies[place] = _refusal(entry.partition, ErrorCode.NOT_COORDINATOR, text)
+                results[place] = api.refusal(entry.partition, ErrorCode.NOT_COORDINATOR, text)
                 continue
             places, wanted = by_address.setdefault(address, ([], []))
             places.append(place)
-            wanted.append(state_request.partition(key, entry))
-    calls = [
-        _ask(gateway, address, request.group_id, wanted, state_request) for address, (_, wanted) in by_address.items()
-    ]
+            wanted.append(api.partition(key, entry))
+    calls = [_ask(gateway, address, request.group_id, wanted, api) for address, (_, wanted) in by_address.items()]
     for (places, _), answers in zip(by_address.values(), await asyncio.gather(*calls), strict=True):
-        bodies.update(zip(places, answers, strict=True))
-    return _body(request, bodies)
+        results.update(zip(places, answers, strict=True))
+    return [
+        (topic.topic_id, [results[_Place(topic_at, at)] for at in range(len(topic.partitions))])
+        for topic_at, topic in enumerate(request.topics)
+    ]
 
 
-def refuse_all(request: Message, error: KafkaError) -> Body:
-    """The answer to a request that failed as a whole."""
-    return _body(
-        request,
-        {
-            _Place(topic_at, partition_at): _refusal(entry.partition, error.code, error.message)
-            for topic_at, topic in enumerate(request.topics)
-            for partition_at, entry in enumerate(topic.partitions)
-        },
-    )
+def refuse_all(request: StateRequest[AnEntry], error: KafkaError, api: StateApi[AnEntry, AResult]) -> Results[AResult]:
+    """The results of a request that failed as a whole."""
+    return [
+        (
+            topic.topic_id,
+            [api.refusal(entry.partition, error.code, error.message or None) for entry in topic.partitions],
+        )
+        for topic in request.topics
+    ]
 
 
 async def _ask(
-    gateway: Gateway, address: str, group_id: str, wanted: Sequence[Any], state_request: StateRequest
-) -> list[Body]:
-    """A body for each of `wanted`, in their order."""
-    method = state_request.method
+    gateway: Gateway,
+    address: str,
+    group_id: str,
+    wanted: Sequence[Any],
+    api: StateApi[AnEntry, AResult],
+) -> list[AResult]:
+    """A result for each of `wanted`, in their order."""
+    method = api.method
     request = method.request_type(group_id=group_id, partitions=wanted)
     try:
         answer, _ = await gateway.call_leader(address, method, request)
     except CallFailed as failure:
         log.warning("%s at share coordinator %s failed: %s", method.name, address, failure)
         text = f"The share coordinator gave no answer: {failure}"
-        return [_refusal(each.partition, ErrorCode.COORDINATOR_NOT_AVAILABLE, text) for each in wanted]
+        return [api.refusal(each.partition, ErrorCode.COORDINATOR_NOT_AVAILABLE, text) for each in wanted]
     if len(answer.results) != len(wanted):
         text = f"The share coordinator answered for {len(answer.results)} share-partitions of {len(wanted)}"
-        return [_refusal(each.partition, ErrorCode.UNKNOWN_SERVER_ERROR, text) for each in wanted]
+        return [api.refusal(each.partition, ErrorCode.UNKNOWN_SERVER_ERROR, text) for each in wanted]
     return [
-        {
-            **_refusal(result.partition, result.error_code, result.error_message),
-            **({} if result.error_code else state_request.result(result)),
-        }
+        api.refusal(result.partition, result.error_code, result.error_message or None)
+        if result.error_code
+        else api.result(result)
         for result in answer.results
     ]
-
-
-def _refusal(partition: int, code: int, message: str) -> Body:
-    return {"partition": partition, "error_code": code, "error_message": message or None}
-
-
-def _body(request: Message, bodies: dict[_Place, Body]) -> Body:
-    return {
-        "results": [
-            {
-                "topic_id": topic.topic_id,
-                "partitions": [bodies[_Place(topic_at, at)] for at in range(len(topic.partitions))],
-            }
-            for topic_at, topic in enumerate(request.topics)
-        ]
-    }

@@ -14,7 +14,7 @@ the query stops or fails.
 | `runs` | runs of offsets: union, intersection, difference |
 | `offset` | the offset in Spark's checkpoint |
 | `ledger` | which runs are held, which are done, which may be accepted: the rules, without network |
-| `connection`, `authentication`, `cluster` | Kafka's protocol as a blocking client |
+| `connection`, `cluster` | Kafka's protocol as a blocking client |
 | `acknowledging` | narrows a refused acknowledgement down to the runs that are not held; without network |
 | `member` | one member of a share group: heartbeats, share sessions, acquire, acknowledge, renew |
 | `keeper` | the thread that owns the member |

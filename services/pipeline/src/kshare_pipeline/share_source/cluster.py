@@ -10,12 +10,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kshare_core.errors import ErrorCode
-from kshare_pipeline.share_source.connection import Connection, ConnectionFailed, error_text
+from kshare_kafka_client.connection import ConnectionFailed, error_text
+from kshare_pipeline.share_source.connection import Connection
 from kshare_pipeline.share_source.options import ClientProperties
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
+from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kshare_wire.generated.requests.metadata import MetadataRequest, MetadataRequestTopic
+from kshare_wire.messages import Request, Response
 
 METADATA_VERSION = 12
 FIND_COORDINATOR_VERSION = 4
@@ -42,6 +46,7 @@ RETRIABLE = frozenset(
     }
 )
 Result = TypeVar("Result")
+AResponse = TypeVar("AResponse", bound=Response)
 
 
 class ClusterError(RuntimeError):
@@ -122,13 +127,12 @@ class Cluster:
 
     def coordinator(self, group_id: str) -> Connection:
         """The connection to a group's coordinator; ConnectionFailed, TryAgain or ClusterError."""
-        answer = self._ask_any(
-            ApiKey.FIND_COORDINATOR, FIND_COORDINATOR_VERSION, key_type=GROUP_KEY, coordinator_keys=[group_id]
-        )
+        request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[group_id])
+        answer = self._ask_any(request, FIND_COORDINATOR_VERSION)
         found = answer.coordinators[0]
         check(found.error_code, f"group {group_id}: no coordinator", found.error_message)
-        self._addresses[int(found.node_id)] = (str(found.host), int(found.port))
-        return self.node(int(found.node_id))
+        self._addresses[found.node_id] = (found.host, found.port)
+        return self.node(found.node_id)
 
     def end_offsets(self, names: Iterable[str]) -> dict[tuple[str, int], int]:
         """The log end of each partition of these topics (read_uncommitted). ClusterError."""
@@ -160,46 +164,38 @@ class Cluster:
             self._connections[address] = Connection(address, self.properties)
         return self._connections[address]
 
-    def _ask_any(self, api_key: int, version: int, **values: Any) -> Any:
+    def _ask_any(self, request: Request[AResponse], version: int) -> AResponse:
         connection = self.any()
         try:
-            return connection.ask(api_key, version, **values)
+            return connection.ask(request, version)
         except ConnectionFailed:
             self.drop(connection)
             raise
 
     def _ask_metadata(self, names: list[str]) -> None:
-        answer = self._ask_any(
-            ApiKey.METADATA,
-            METADATA_VERSION,
-            topics=[{"topic_id": str(uuid.UUID(int=0)), "name": name} for name in names],
-            allow_auto_topic_creation=False,
-        )
+        topics = [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        answer = self._ask_any(request, METADATA_VERSION)
         for broker in answer.brokers:
-            self._addresses[int(broker.node_id)] = (str(broker.host), int(broker.port))
+            self._addresses[broker.node_id] = (broker.host, broker.port)
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise TryAgain(f"topic {topic.name} does not exist")
             check(topic.error_code, f"topic {topic.name}")
-            leaders = {int(found.partition_index): int(found.leader_id) for found in topic.partitions}
-            self._topics[str(topic.name)] = TopicView(str(topic.name), str(topic.topic_id), leaders)
+            leaders = {found.partition_index: found.leader_id for found in topic.partitions}
+            self._topics[str(topic.name)] = TopicView(str(topic.name), text_of_id(topic.topic_id), leaders)
 
     def _ask_offset(self, topic: str, partition: int, timestamp: int) -> int:
-        answer = self.ask_leader(
-            topic,
-            partition,
-            ApiKey.LIST_OFFSETS,
-            LIST_OFFSETS_VERSION,
-            replica_id=-1,
-            topics=[{"name": topic, "partitions": [{"partition_index": partition, "timestamp": timestamp}]}],
-        )
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        answer = self.ask_leader(topic, partition, request, LIST_OFFSETS_VERSION)
         listed = answer.topics[0].partitions[0]
         if listed.error_code:
             self.forget_leaders([topic])
         check(listed.error_code, f"{topic}-{partition}")
-        return int(listed.offset)
+        return listed.offset
 
-    def ask_leader(self, topic: str, partition: int, api_key: int, version: int, **values: Any) -> Any:
+    def ask_leader(self, topic: str, partition: int, request: Request[AResponse], version: int) -> AResponse:
         """The answer of a partition's leader; ConnectionFailed or TryAgain, after which leaders are looked up anew."""
         try:
             connection = self.node(self.leader(topic, partition))
@@ -207,11 +203,20 @@ class Cluster:
             self.forget_leaders([topic])
             raise
         try:
-            return connection.ask(api_key, version, **values)
+            return connection.ask(request, version)
         except ConnectionFailed:
             self.drop(connection)
             self.forget_leaders([topic])
             raise
+
+
+def text_of_id(topic_id: bytes) -> str:
+    """A topic id as the source's offsets have it: a UUID's text."""
+    return str(uuid.UUID(bytes=topic_id))
+
+
+def bytes_of_id(topic_id: str) -> bytes:
+    return uuid.UUID(topic_id).bytes
 
 
 def check(code: int, what: str, message: str | None = None) -> None:
@@ -219,6 +224,6 @@ def check(code: int, what: str, message: str | None = None) -> None:
     if not code:
         return
     text = f"{what}: {error_text(code, message)}"
-    if int(code) in RETRIABLE:
+    if code in RETRIABLE:
         raise TryAgain(text)
     raise ClusterError(text)

@@ -15,14 +15,33 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
 
 from kshare_core.errors import ErrorCode
+from kshare_kafka_client.connection import ConnectionFailed, error_text
 from kshare_pipeline.share_source.acknowledging import Acknowledging
-from kshare_pipeline.share_source.cluster import RETRIABLE, Cluster, ClusterError, TryAgain, check
-from kshare_pipeline.share_source.connection import Connection, ConnectionFailed, error_text
+from kshare_pipeline.share_source.cluster import (
+    RETRIABLE,
+    Cluster,
+    ClusterError,
+    TryAgain,
+    bytes_of_id,
+    check,
+    text_of_id,
+)
+from kshare_pipeline.share_source.connection import Connection
 from kshare_pipeline.share_source.runs import Place, Run, RunMap
 from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.requests.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from kshare_wire.generated.requests.share_fetch import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
+from kshare_wire.generated.requests.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kshare_wire.generated.responses.share_acknowledge import ShareAcknowledgeResponse
+from kshare_wire.generated.responses.share_fetch import PartitionData, ShareFetchResponse
+from kshare_wire.generated.responses.share_group_heartbeat import Assignment, ShareGroupHeartbeatResponse
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +62,7 @@ ATTEMPTS = 20
 RETRY_PAUSE_S = 0.2
 REFUSED_PAUSE_S = 1.0
 """Until the next heartbeat after one that was refused."""
+_SessionRequest = ShareFetchRequest | ShareAcknowledgeRequest
 _SESSION_GONE = (ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH)
 _MEMBER_GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
@@ -195,7 +215,7 @@ class Member:
         """Closes the sessions, which releases everything that is held, and leaves the group. Never raises."""
         for node, session in list(self._sessions.items()):
             try:
-                self._ask_session(node, session, ApiKey.SHARE_ACKNOWLEDGE, epoch=CLOSE_EPOCH)
+                self._ask_session(node, session, ShareAcknowledgeRequest(), epoch=CLOSE_EPOCH)
             except (ConnectionFailed, TryAgain, ClusterError) as error:
                 logger.warning("share group %s: closing a session: %s", self._group_id, error)
         self._sessions.clear()
@@ -210,44 +230,43 @@ class Member:
 
     def _beat(self) -> None:
         answer = self._ask_heartbeat(self._epoch)
-        if int(answer.error_code) in _MEMBER_GONE:
+        if answer.error_code in _MEMBER_GONE:
             logger.warning("share group %s: %s; joining again", self._group_id, error_text(answer.error_code))
             self._epoch = JOIN_EPOCH
             self._next_beat = 0.0
             return
         check(answer.error_code, f"share group {self._group_id}", answer.error_message)
-        self._epoch = int(answer.member_epoch)
-        self._next_beat = self._clock() + answer.heartbeat_interval.total_seconds()
+        self._epoch = answer.member_epoch
+        self._next_beat = self._clock() + answer.heartbeat_interval_ms / 1000
         if answer.assignment is not None:
             self._assign(answer.assignment)
 
-    def _ask_heartbeat(self, epoch: int) -> Any:
+    def _ask_heartbeat(self, epoch: int) -> ShareGroupHeartbeatResponse:
         connection = self._cluster.coordinator(self._group_id)
         if not connection.serves(ApiKey.SHARE_GROUP_HEARTBEAT, HEARTBEAT_VERSION):
             raise ClusterError(
                 f"broker {connection.name} serves no share groups (ShareGroupHeartbeat version 1, KIP-932)"
             )
         try:
-            return connection.ask(
-                ApiKey.SHARE_GROUP_HEARTBEAT,
-                HEARTBEAT_VERSION,
+            request = ShareGroupHeartbeatRequest(
                 group_id=self._group_id,
                 member_id=self.member_id,
                 member_epoch=epoch,
                 rack_id=self._cluster.properties.rack if epoch == JOIN_EPOCH else None,
                 subscribed_topic_names=list(self._topics) if epoch == JOIN_EPOCH else None,
             )
+            return connection.ask(request, HEARTBEAT_VERSION)
         except ConnectionFailed:
             self._drop(connection)
             raise
 
-    def _assign(self, assignment: Any) -> None:
+    def _assign(self, assignment: Assignment) -> None:
         names = {view.topic_id: name for name, view in self._cluster.topics(self._topics, fresh=True).items()}
         self._assigned = {
-            (str(topic.topic_id), int(partition)): names[str(topic.topic_id)]
+            (topic_id, partition): names[topic_id]
             for topic in assignment.topic_partitions
             for partition in topic.partitions
-            if str(topic.topic_id) in names
+            if (topic_id := text_of_id(topic.topic_id)) in names
         }
 
     # --- sessions -----------------------------------------------------------------------------------------------------
@@ -305,27 +324,30 @@ class Member:
             logger.warning("share group %s: %s", self._group_id, error)
             self._cluster.forget_leaders(self._topics)
             return False
-        values: dict[str, Any] = {
-            "max_wait": wait_ms,
-            "min_bytes": 1,
-            "max_bytes": largest_bytes,
-            "max_records": min(records or FETCH_RECORDS, FETCH_RECORDS),
-            "batch_size": FETCH_RECORDS,
-        }
-        if session.version >= 2:
-            values["share_acquire_mode"] = RECORD_LIMIT_MODE if records is not None else 0
         listed = tuple(keys)
         new = [key for key in listed if key not in session.listed]
         gone = [key for key in session.listed if key not in listed]
-        values["topics"] = [
-            {"topic_id": topic_id, "partitions": [{"partition_index": index} for index in indexes]}
-            for topic_id, indexes in _by_topic(new).items()
-        ]
-        values["forgotten_topics_data"] = [
-            {"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in _by_topic(gone).items()
-        ]
+        request = ShareFetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=largest_bytes,
+            max_records=min(records or FETCH_RECORDS, FETCH_RECORDS),
+            batch_size=FETCH_RECORDS,
+            share_acquire_mode=RECORD_LIMIT_MODE if records is not None else 0,  # version 1 has none
+            topics=[
+                FetchTopic(
+                    topic_id=bytes_of_id(topic_id),
+                    partitions=[FetchPartition(partition_index=index) for index in indexes],
+                )
+                for topic_id, indexes in _by_topic(new).items()
+            ],
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=bytes_of_id(topic_id), partitions=indexes)
+                for topic_id, indexes in _by_topic(gone).items()
+            ],
+        )
         try:
-            self._send_session(session, ApiKey.SHARE_FETCH, **values)
+            self._send_session(session, request)
         except ConnectionFailed as error:
             logger.warning("share group %s: %s", self._group_id, error)
             self._drop(session.connection)
@@ -339,7 +361,7 @@ class Member:
             found.is_whole = False
             return
         try:
-            answer = session.connection.receive(ApiKey.SHARE_FETCH, session.version, wait_ms=wait_ms)
+            answer = session.connection.receive(ShareFetchResponse, session.version, wait_ms=wait_ms)
             self._check_session(node, answer)
         except (ConnectionFailed, TryAgain) as error:
             found.is_whole = False
@@ -347,61 +369,55 @@ class Member:
             if isinstance(error, ConnectionFailed):
                 self._drop(session.connection)
             return
-        timeout_ms = round(answer.acquisition_lock_timeout.total_seconds() * 1000)
+        timeout_ms = answer.acquisition_lock_timeout_ms
         if timeout_ms > 0:
             self.lock_timeout_ms = found.lock_timeout_ms = timeout_ms
         for topic in answer.responses:
-            topic_id = str(topic.topic_id)
+            topic_id = text_of_id(topic.topic_id)
             for partition in topic.partitions:
                 self._take_partition(topic_id, partition, found)
 
-    def _take_partition(self, topic_id: str, partition: Any, found: Acquired) -> None:
-        index = int(partition.partition_index)
+    def _take_partition(self, topic_id: str, partition: PartitionData, found: Acquired) -> None:
+        index = partition.partition_index
         topic = self._assigned.get((topic_id, index))
         if topic is None:
             return
         if partition.error_code:
             text = error_text(partition.error_code, partition.error_message)
-            if int(partition.error_code) not in RETRIABLE:
+            if partition.error_code not in RETRIABLE:
                 raise ClusterError(f"share group {self._group_id}, {topic}-{index}: {text}")
             logger.info("share group %s, %s-%d: %s", self._group_id, topic, index, text)
             self._cluster.forget_leaders([topic])
             found.is_whole = False
             return
-        found.bytes += len(partition.records or b"")
-        runs = [
-            Run(int(run.first_offset), int(run.last_offset), int(run.delivery_count))
-            for run in partition.acquired_records
-        ]
+        found.bytes += sum(map(len, partition.records or ()))
+        runs = [Run(run.first_offset, run.last_offset, run.delivery_count) for run in partition.acquired_records]
         found.runs.add(Place(topic, topic_id, index), runs)
 
-    def _send_session(self, session: _Session, api_key: int, *, epoch: int | None = None, **values: Any) -> None:
-        number = session.epoch if epoch is None else epoch
+    def _send_session(self, session: _Session, request: _SessionRequest, *, epoch: int | None = None) -> None:
+        """Sends the request with the session's names and epoch."""
+        request.group_id, request.member_id = self._group_id, self.member_id
+        request.share_session_epoch = session.epoch if epoch is None else epoch
         session.epoch = 1 if session.epoch == (1 << 31) - 1 else session.epoch + 1
-        session.connection.send(
-            api_key,
-            session.version,
-            group_id=self._group_id,
-            member_id=self.member_id,
-            share_session_epoch=number,
-            **values,
-        )
+        session.connection.send(request, session.version)
 
-    def _ask_session(self, node: int, session: _Session, api_key: int, **values: Any) -> Any:
+    def _ask_session(
+        self, node: int, session: _Session, request: _SessionRequest, *, epoch: int | None = None
+    ) -> ShareFetchResponse | ShareAcknowledgeResponse:
         try:
-            self._send_session(session, api_key, **values)
-            answer = session.connection.receive(api_key, session.version)
+            self._send_session(session, request, epoch=epoch)
+            answer = session.connection.receive(request.RESPONSE, session.version)
         except ConnectionFailed:
             self._drop(session.connection)
             raise
         self._check_session(node, answer)
         return answer
 
-    def _check_session(self, node: int, answer: Any) -> None:
-        if int(answer.error_code) in _SESSION_GONE:
+    def _check_session(self, node: int, answer: ShareFetchResponse | ShareAcknowledgeResponse) -> None:
+        if answer.error_code in _SESSION_GONE:
             self._sessions.pop(node, None)
             raise TryAgain(error_text(answer.error_code, answer.error_message))
-        if int(answer.error_code) in _MEMBER_GONE:
+        if answer.error_code in _MEMBER_GONE:
             self._sessions.pop(node, None)
             self._epoch, self._next_beat = JOIN_EPOCH, 0.0
             raise TryAgain(error_text(answer.error_code, answer.error_message))
@@ -437,28 +453,28 @@ class Member:
         session = self._session(node)
         if session.epoch == OPEN_EPOCH:
             # A session begins with a fetch; this one has no partitions and so acquires nothing.
-            self._ask_session(node, session, ApiKey.SHARE_FETCH, max_records=1, batch_size=1, max_bytes=1)
+            self._ask_session(node, session, ShareFetchRequest(max_records=1, batch_size=1, max_bytes=1))
         by_key = {(place.topic_id, place.partition): place for place in places}
         topics = [
-            {
-                "topic_id": topic_id,
-                "partitions": [
-                    {
-                        "partition_index": index,
-                        "acknowledgement_batches": _batches(places[by_key[topic_id, index]], kind),
-                    }
+            AcknowledgeTopic(
+                topic_id=bytes_of_id(topic_id),
+                partitions=[
+                    AcknowledgePartition(
+                        partition_index=index,
+                        acknowledgement_batches=_batches(places[by_key[topic_id, index]], kind),
+                    )
                     for index in indexes
                 ],
-            }
+            )
             for topic_id, indexes in _by_topic(by_key).items()
         ]
-        renewing = {"is_renew_ack": True} if kind is AcknowledgeType.RENEW else {}
-        answer = self._ask_session(node, session, ApiKey.SHARE_ACKNOWLEDGE, topics=topics, **renewing)
+        request = ShareAcknowledgeRequest(topics=topics, is_renew_ack=kind is AcknowledgeType.RENEW)
+        answer = self._ask_session(node, session, request)
         answered = True
         for topic in answer.responses:
             for partition in topic.partitions:
-                place = by_key[str(topic.topic_id), int(partition.partition_index)]
-                answered = self._take_outcome(place, int(partition.error_code), work) and answered
+                place = by_key[text_of_id(topic.topic_id), partition.partition_index]
+                answered = self._take_outcome(place, partition.error_code, work) and answered
         return answered
 
     def _take_outcome(self, place: Place, code: int, work: Acknowledging) -> bool:
@@ -482,5 +498,7 @@ def _by_topic(keys: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return found
 
 
-def _batches(runs: list[Run], kind: AcknowledgeType) -> list[dict[str, Any]]:
-    return [{"first_offset": run.first, "last_offset": run.last, "acknowledge_types": [int(kind)]} for run in runs]
+def _batches(runs: list[Run], kind: AcknowledgeType) -> list[AcknowledgementBatch]:
+    return [
+        AcknowledgementBatch(first_offset=run.first, last_offset=run.last, acknowledge_types=[kind]) for run in runs
+    ]

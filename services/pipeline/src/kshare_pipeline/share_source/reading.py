@@ -18,11 +18,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kshare_core.errors import ErrorCode
-from kshare_pipeline.share_source.cluster import EARLIEST_TIMESTAMP, Cluster, TryAgain, check
+from kshare_pipeline.share_source.cluster import EARLIEST_TIMESTAMP, Cluster, TryAgain, bytes_of_id, check
 from kshare_pipeline.share_source.columns import columns
 from kshare_pipeline.share_source.options import ClientProperties, ReadOptions
 from kshare_pipeline.share_source.runs import Place, Run, RunMap
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
+from kshare_wire.generated.responses.fetch import PartitionData
 from kshare_wire.record_batches import HEADER_LENGTH, LENGTH_PREFIX, BatchHeader, check_crc, read_header
 from kshare_wire.record_reading import record_objects
 
@@ -86,35 +87,30 @@ def _fetched(cluster: Cluster, options: ReadOptions, place: Place, runs: list[Ru
                 lambda start=position: _fetch(cluster, options, place, start),  # type: ignore[misc]
             )
             if data.error_code:
-                position = _after_loss(cluster, options, place, position, run, int(data.error_code))
+                position = _after_loss(cluster, options, place, position, run, data.error_code)
                 continue
-            records = memoryview(data.records)
+            records = memoryview(b"".join(data.records or ()))
             last = max(header.last_offset for header in _whole_batches(records))
             yield position, records
             position = max(position, last + 1)
 
 
-def _fetch(cluster: Cluster, options: ReadOptions, place: Place, position: int) -> Any:
+def _fetch(cluster: Cluster, options: ReadOptions, place: Place, position: int) -> PartitionData:
     """The partition's data with at least one batch, or with an error that means loss."""
     client = options.client
-    partition = {
-        "partition": place.partition,
-        "fetch_offset": position,
-        "partition_max_bytes": client.partition_fetch_bytes,
-    }
-    answer = cluster.ask_leader(
-        place.topic,
-        place.partition,
-        ApiKey.FETCH,
-        FETCH_VERSION,
-        max_wait=FETCH_WAIT_MS,
+    partition = FetchPartition(
+        partition=place.partition, fetch_offset=position, partition_max_bytes=client.partition_fetch_bytes
+    )
+    request = FetchRequest(
+        max_wait_ms=FETCH_WAIT_MS,
         min_bytes=1,
         max_bytes=client.fetch_max_bytes,
-        topics=[{"topic_id": place.topic_id, "partitions": [partition]}],
+        topics=[FetchTopic(topic_id=bytes_of_id(place.topic_id), partitions=[partition])],
     )
+    answer = cluster.ask_leader(place.topic, place.partition, request, FETCH_VERSION)
     check(answer.error_code, "Fetch")
     data = answer.responses[0].partitions[0]
-    code = int(data.error_code)
+    code = data.error_code
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return data
     if code == ErrorCode.UNKNOWN_TOPIC_ID:
@@ -124,7 +120,7 @@ def _fetch(cluster: Cluster, options: ReadOptions, place: Place, position: int) 
     if code:
         cluster.forget_leaders([place.topic])
     check(code, f"{place.topic}-{place.partition} at offset {position}")
-    if not any(True for _ in _whole_batches(memoryview(data.records or b""))):
+    if not any(True for _ in _whole_batches(memoryview(b"".join(data.records or ())))):
         raise TryAgain(f"{place.topic}-{place.partition} has nothing at offset {position}")
     return data
 

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-from kio.schema.alter_share_group_offsets.v0 import request as alter
-from kio.schema.alter_share_group_offsets.v0.response import AlterShareGroupOffsetsResponse
-from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
-from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
-from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
-from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
-from kio.schema.describe_share_group_offsets.v1.request import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-)
-from kio.schema.describe_share_group_offsets.v1.response import DescribeShareGroupOffsetsResponse
-from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
-from kio.schema.incremental_alter_configs.v1.request import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
-from kio.schema.list_groups.v5.request import ListGroupsRequest
-from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
-from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
-from kio.schema.share_group_describe.v1.response import DescribedGroup, ShareGroupDescribeResponse
-from kio.schema.types import GroupId, TopicName
-from kio.static.primitive import i8, i32, i64
 
 from kshare.addresses import Address, parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
 from kshare.failure import CommandFailed
 from kshare.kafka_connection import KafkaConnection, refuse
+from kshare_core.errors import ErrorCode
+from kshare_wire.generated.requests import alter_share_group_offsets as alter
+from kshare_wire.generated.requests.delete_groups import DeleteGroupsRequest
+from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kshare_wire.generated.requests.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
+from kshare_wire.generated.requests.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kshare_wire.generated.requests.list_groups import ListGroupsRequest
+from kshare_wire.generated.requests.share_group_describe import ShareGroupDescribeRequest
+from kshare_wire.generated.responses.list_groups import ListedGroup
+from kshare_wire.generated.responses.share_group_describe import DescribedGroup
 
 GROUP_COORDINATOR = 0
 GROUP_RESOURCE = 32
@@ -62,7 +52,7 @@ def list_groups(bootstrap: str, properties: Properties = NO_PROPERTIES) -> list[
     found: dict[str, ListedGroup] = {}
     for address in brokers or [first]:
         with KafkaConnection(address, properties=properties) as connection:
-            response = connection.call(ListGroupsRequest(), ListGroupsResponse)
+            response = connection.call(ListGroupsRequest(), version=5)
         refuse(response.error_code, "listing groups")
         found.update({group.group_id: group for group in response.groups})
     return sorted(found.values(), key=lambda group: group.group_id)
@@ -71,8 +61,8 @@ def list_groups(bootstrap: str, properties: Properties = NO_PROPERTIES) -> list[
 def coordinator_of(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> Address:
     """The broker that coordinates the group (FindCoordinator v4)."""
     with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
-        find = FindCoordinatorRequest(key_type=i8(GROUP_COORDINATOR), coordinator_keys=(group_id,))
-        (coordinator,) = connection.call(find, FindCoordinatorResponse).coordinators
+        find = FindCoordinatorRequest(key_type=GROUP_COORDINATOR, coordinator_keys=(group_id,))
+        (coordinator,) = connection.call(find, version=4).coordinators
     refuse(coordinator.error_code, f"finding the coordinator of group {group_id}", coordinator.error_message)
     return Address(coordinator.host, coordinator.port)
 
@@ -80,26 +70,26 @@ def coordinator_of(bootstrap: str, group_id: str, properties: Properties = NO_PR
 def describe_share_group(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> DescribedGroup:
     """A share group with its members (ShareGroupDescribe v1), asked of its coordinator."""
     with KafkaConnection(coordinator_of(bootstrap, group_id, properties), properties=properties) as connection:
-        describe = ShareGroupDescribeRequest(group_ids=(GroupId(group_id),), include_authorized_operations=False)
-        (group,) = connection.call(describe, ShareGroupDescribeResponse).groups
+        describe = ShareGroupDescribeRequest(group_ids=(group_id,))
+        (group,) = connection.call(describe, version=1).groups
     refuse(group.error_code, f"describing group {group_id}", group.error_message)
     return group
 
 
 def read_share_offsets(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> list[ShareOffset]:
     """Of all share-partitions that the group has (DescribeShareGroupOffsets v1); none where there is no such group."""
-    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(group_id), topics=None)
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
     address = coordinator_of(bootstrap, group_id, properties)
     with KafkaConnection(address, timeout_s=DESCRIBE_TIMEOUT_S, properties=properties) as connection:
-        answer = connection.call(DescribeShareGroupOffsetsRequest(groups=(wanted,)), DescribeShareGroupOffsetsResponse)
+        answer = connection.call(DescribeShareGroupOffsetsRequest(groups=(wanted,)), version=1)
     (group,) = answer.groups
-    if group.error_code is ErrorCode.group_id_not_found:
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return []
     refuse(group.error_code, f"describing the offsets of group {group_id}", group.error_message)
     return [
         ShareOffset(
-            topic=str(topic.topic_name),
-            topic_id=_bytes(topic.topic_id),
+            topic=topic.topic_name,
+            topic_id=topic.topic_id,
             partition=partition.partition_index,
             start_offset=partition.start_offset,
             lag=partition.lag,
@@ -113,9 +103,9 @@ def describe_configs(
     bootstrap: str, kind: int, name: str, keys: Sequence[str], properties: Properties = NO_PROPERTIES
 ) -> dict[str, str]:
     """The values of these configs that the resource has (DescribeConfigs v4); CommandFailed."""
-    resource = DescribeConfigsResource(resource_type=i8(kind), resource_name=name, configuration_keys=tuple(keys))
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=tuple(keys))
     with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
-        (result,) = connection.call(DescribeConfigsRequest(resources=(resource,)), DescribeConfigsResponse).results
+        (result,) = connection.call(DescribeConfigsRequest(resources=(resource,)), version=4).results
     refuse(result.error_code, f"describing the configs of {name}", result.error_message)
     return {entry.name: entry.value for entry in result.configs if entry.value is not None}
 
@@ -125,13 +115,13 @@ def alter_group_configs(
 ) -> None:
     """Sets configs of a group, or, where the value is None, lets the brokers' default count again; CommandFailed."""
     configs = tuple(
-        AlterableConfig(name=name, config_operation=i8(DELETE if value is None else SET), value=value)
+        AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
         for name, value in changes.items()
     )
-    resource = AlterConfigsResource(resource_type=i8(GROUP_RESOURCE), resource_name=group_id, configs=configs)
+    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
     with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
-        (result,) = connection.call(request, IncrementalAlterConfigsResponse).responses
+        (result,) = connection.call(request, version=1).responses
     refuse(result.error_code, f"setting configs of group {group_id}", result.error_message)
 
 
@@ -145,16 +135,16 @@ def alter_share_offsets(
     by_topic: dict[str, list[alter.AlterShareGroupOffsetsRequestPartition]] = {}
     for (topic, partition), offset in offsets.items():
         by_topic.setdefault(topic, []).append(
-            alter.AlterShareGroupOffsetsRequestPartition(partition_index=i32(partition), start_offset=i64(offset))
+            alter.AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
         )
     topics = tuple(
-        alter.AlterShareGroupOffsetsRequestTopic(topic_name=TopicName(topic), partitions=tuple(partitions))
+        alter.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=tuple(partitions))
         for topic, partitions in by_topic.items()
     )
-    request = alter.AlterShareGroupOffsetsRequest(group_id=GroupId(group_id), topics=topics)
+    request = alter.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
     address = coordinator_of(bootstrap, group_id, properties)
     with KafkaConnection(address, timeout_s=DESCRIBE_TIMEOUT_S, properties=properties) as connection:
-        answer = connection.call(request, AlterShareGroupOffsetsResponse)
+        answer = connection.call(request, version=0)
     refuse(answer.error_code, f"resetting group {group_id}", answer.error_message)
     for topic_answer in answer.responses:
         for result in topic_answer.partitions:
@@ -165,12 +155,8 @@ def alter_share_offsets(
 def delete_group(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> None:
     """Deletes a group without members, of any type, with its offsets; CommandFailed."""
     with KafkaConnection(coordinator_of(bootstrap, group_id, properties), properties=properties) as connection:
-        request = DeleteGroupsRequest(groups_names=(GroupId(group_id),))
-        (result,) = connection.call(request, DeleteGroupsResponse).results
-    if result.error_code is ErrorCode.non_empty_group:
+        request = DeleteGroupsRequest(groups_names=(group_id,))
+        (result,) = connection.call(request, version=2).results
+    if result.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise CommandFailed(f"group {group_id} has members (NON_EMPTY_GROUP); stop them first")
     refuse(result.error_code, f"deleting group {group_id}")
-
-
-def _bytes(topic_id: uuid.UUID | None) -> bytes:
-    return bytes(16) if topic_id is None else topic_id.bytes

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kio.schema.share_group_describe.v1.response import Member
 from rich.console import Console
 
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
 from kshare.commands.groups.group_requests import describe_share_group, list_groups
 from kshare.output import Listing, Row, show, show_json
+from kshare_wire.generated.responses.share_group_describe import Member
 
 
 def show_groups(bootstrap: str, console: Console, properties: Properties = NO_PROPERTIES, *, as_json: bool) -> None:

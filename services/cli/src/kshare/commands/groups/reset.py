@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kio.schema.metadata.v12.response import MetadataResponse
-
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach, topic_of
 from kshare.commands.groups.group_requests import alter_share_offsets, read_share_offsets
 from kshare.commands.offsets import EARLIEST, LATEST, NamedPartition, look_up_offsets
 from kshare.failure import BAD_USE, CommandFailed
+from kshare_wire.generated.responses.metadata import MetadataResponse
 
 
 class Target(NamedTuple):

@@ -7,19 +7,9 @@ ReadShareGroupStateSummary (87) give it. So this works from anywhere, and with A
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
-
-from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
-from kio.schema.read_share_group_state.v0 import request as read
-from kio.schema.read_share_group_state.v0.response import ReadShareGroupStateResponse
-from kio.schema.read_share_group_state_summary.v1 import request as summarize
-from kio.schema.read_share_group_state_summary.v1.response import ReadShareGroupStateSummaryResponse
-from kio.static.primitive import i8, i32
 
 from kshare.addresses import Address, parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
@@ -27,11 +17,16 @@ from kshare.commands.groups.group_requests import read_share_offsets
 from kshare.failure import CommandFailed
 from kshare.kafka_connection import KafkaConnection, refuse
 from kshare_core.identifiers import SharePartitionKey
+from kshare_kafka_client.connection import error_text
+from kshare_wire.generated.requests import read_share_group_state as read
+from kshare_wire.generated.requests import read_share_group_state_summary as summarize
+from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
 
+FIND_COORDINATOR_VERSION, READ_STATE_VERSION, READ_SUMMARY_VERSION = 6, 0, 1
 SHARE = 2
 """The key type of share-partitions in FindCoordinator."""
 SHARE_PARTITIONS_ASKED_AT_ONCE = 1_000
-ONLY_READ = i32(-1)
+ONLY_READ = -1
 """The leader epoch that fences nobody."""
 
 Element = TypeVar("Element")
@@ -103,9 +98,9 @@ def _portions(elements: Sequence[Element]) -> Iterator[Sequence[Element]]:
 
 
 def _find(bootstrap: str, keys: Sequence[str], properties: Properties) -> list[tuple[str, Address]]:
-    request = FindCoordinatorRequest(key_type=i8(SHARE), coordinator_keys=tuple(keys))
+    request = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys)
     with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
-        found = connection.call(request, FindCoordinatorResponse).coordinators
+        found = connection.call(request, FIND_COORDINATOR_VERSION).coordinators
     for coordinator in found:
         refuse(coordinator.error_code, f"finding the coordinator of {coordinator.key}", coordinator.error_message)
     return [(coordinator.key, Address(coordinator.host, coordinator.port)) for coordinator in found]
@@ -129,15 +124,15 @@ def _read_states(
 ) -> None:
     topics = tuple(
         read.ReadStateData(
-            topic_id=uuid.UUID(bytes=topic_id),
-            partitions=tuple(read.PartitionData(partition=i32(each), leader_epoch=ONLY_READ) for each in partitions),
+            topic_id=topic_id,
+            partitions=tuple(read.PartitionData(partition=each, leader_epoch=ONLY_READ) for each in partitions),
         )
         for topic_id, partitions in _by_topic(keys).items()
     )
     request = read.ReadShareGroupStateRequest(group_id=group_id, topics=topics)
-    for topic in connection.call(request, ReadShareGroupStateResponse).results:
+    for topic in connection.call(request, READ_STATE_VERSION).results:
         for result in topic.partitions:
-            key = SharePartitionKey(group_id, _bytes(topic.topic_id), result.partition)
+            key = SharePartitionKey(group_id, topic.topic_id, result.partition)
             runs = [
                 Run(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
                 for batch in result.state_batches
@@ -160,17 +155,15 @@ def _read_summaries(
 ) -> None:
     topics = tuple(
         summarize.ReadStateSummaryData(
-            topic_id=uuid.UUID(bytes=topic_id),
-            partitions=tuple(
-                summarize.PartitionData(partition=i32(each), leader_epoch=ONLY_READ) for each in partitions
-            ),
+            topic_id=topic_id,
+            partitions=tuple(summarize.PartitionData(partition=each, leader_epoch=ONLY_READ) for each in partitions),
         )
         for topic_id, partitions in _by_topic(keys).items()
     )
     request = summarize.ReadShareGroupStateSummaryRequest(group_id=group_id, topics=topics)
-    for topic in connection.call(request, ReadShareGroupStateSummaryResponse).results:
+    for topic in connection.call(request, READ_SUMMARY_VERSION).results:
         for result in topic.partitions:
-            key = SharePartitionKey(group_id, _bytes(topic.topic_id), result.partition)
+            key = SharePartitionKey(group_id, topic.topic_id, result.partition)
             states[key] = replace(
                 states[key],
                 leader_epoch=result.leader_epoch,
@@ -186,11 +179,5 @@ def _by_topic(keys: Iterable[SharePartitionKey]) -> Mapping[bytes, list[int]]:
     return found
 
 
-def _bytes(topic_id: uuid.UUID | None) -> bytes:
-    return bytes(16) if topic_id is None else topic_id.bytes
-
-
-def _problem(code: ErrorCode, message: str | None) -> str | None:
-    if code is ErrorCode.none:
-        return None
-    return f"{code.name.upper()}{': ' + message if message else ''}"
+def _problem(code: int, message: str | None) -> str | None:
+    return error_text(code, message) if code else None

@@ -7,24 +7,18 @@ two disagree. Metadata (key 3) names the topics, ListOffsets (key 2) says where 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Sequence
-
-from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets.v7 import request as ends
-from kio.schema.list_offsets.v7.response import ListOffsetsResponse
-from kio.schema.metadata.v12.request import MetadataRequest
-from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32, i64
 
 from kshare.addresses import parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.kafka_connection import KafkaConnection
 from kshare_core.identifiers import TopicPartition
 from kshare_share_coordinator.maintenance.verification import VerifiedState
+from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kshare_wire.generated.requests.metadata import MetadataRequest
 
-LATEST = i64(-1)
+METADATA_VERSION, LIST_OFFSETS_VERSION = 12, 7
+LATEST = -1
 PARTITIONS_ASKED_AT_ONCE = 1_000
 LEADERS_AWAITED_S = 30.0
 """How long a partition without a leader is asked for again: a leader that is starting again serves it soon."""
@@ -65,8 +59,8 @@ def _disagreement(state: VerifiedState, names: dict[bytes, str], log_ends: dict[
 
 
 def _topic_names(connection: KafkaConnection) -> dict[bytes, str]:
-    answer = connection.call(MetadataRequest(topics=None, include_topic_authorized_operations=False), MetadataResponse)
-    return {_bytes(topic.topic_id): str(topic.name) for topic in answer.topics if topic.name is not None}
+    answer = connection.call(MetadataRequest(topics=None), METADATA_VERSION)
+    return {topic.topic_id: topic.name for topic in answer.topics if topic.name is not None}
 
 
 def _log_ends(
@@ -76,26 +70,18 @@ def _log_ends(
     log_ends: dict[TopicPartition, int] = {}
     for start in range(0, len(keys), PARTITIONS_ASKED_AT_ONCE):
         request = _request(keys[start : start + PARTITIONS_ASKED_AT_ONCE], names)
-        for topic in connection.call(request, ListOffsetsResponse).topics:
+        for topic in connection.call(request, LIST_OFFSETS_VERSION).topics:
             for partition in topic.partitions:
-                if partition.error_code is ErrorCode.none:
-                    key = TopicPartition(ids[str(topic.name)], partition.partition_index)
+                if not partition.error_code:
+                    key = TopicPartition(ids[topic.name], partition.partition_index)
                     log_ends[key] = partition.offset
     return log_ends
 
 
-def _request(keys: Iterable[TopicPartition], names: dict[bytes, str]) -> ends.ListOffsetsRequest:
-    by_topic: dict[str, list[ends.ListOffsetsPartition]] = {}
+def _request(keys: Iterable[TopicPartition], names: dict[bytes, str]) -> ListOffsetsRequest:
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for key in keys:
-        asked = ends.ListOffsetsPartition(
-            partition_index=i32(key.partition), current_leader_epoch=i32(-1), timestamp=LATEST
-        )
+        asked = ListOffsetsPartition(partition_index=key.partition, timestamp=LATEST)
         by_topic.setdefault(names[key.topic_id], []).append(asked)
-    topics = tuple(
-        ends.ListOffsetsTopic(name=TopicName(name), partitions=tuple(asked)) for name, asked in by_topic.items()
-    )
-    return ends.ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=topics)
-
-
-def _bytes(topic_id: uuid.UUID | None) -> bytes:
-    return bytes(16) if topic_id is None else topic_id.bytes
+    topics = tuple(ListOffsetsTopic(name=name, partitions=tuple(asked)) for name, asked in by_topic.items())
+    return ListOffsetsRequest(replica_id=-1, topics=topics)

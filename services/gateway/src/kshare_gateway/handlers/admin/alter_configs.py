@@ -8,32 +8,46 @@ from __future__ import annotations
 from operator import attrgetter
 
 from kshare_core.errors import KafkaError
-from kshare_gateway.handlers.admin.incremental_alter_configs import Resource, alter, refused
+from kshare_gateway.handlers.admin.incremental_alter_configs import Resource, altered
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from kshare_wire.generated.responses.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
 
 SET = 0
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
-    return await alter(context, request, _fill)
+async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    results = await altered(context, request.resources, _fill, _result, validate_only=request.validate_only)
+    return AlterConfigsResponse(responses=results)
 
 
-def _fill(entry: Resource, resource: Message) -> None:
+def _fill(entry: Resource, resource: AlterConfigsResource) -> None:
     entry.replaces_all = True
     for config in resource.configs:
         value = config.value
         entry.configs.add(name=config.name, config_operation=SET, value=value or "", value_is_null=value is None)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return refused(request, error)
+def failed(context: RequestContext, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=[
+            _result(error.code, error.message, resource.resource_type, resource.resource_name)
+            for resource in request.resources
+        ]
+    )
+
+
+def _result(code: int, message: str, resource_type: int, resource_name: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code, error_message=message or None, resource_type=resource_type, resource_name=resource_name
+    )
 
 
 serve(
-    ApiKey.ALTER_CONFIGS,
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     VersionRange(0, 2),
     handle=handle,
     failed=failed,

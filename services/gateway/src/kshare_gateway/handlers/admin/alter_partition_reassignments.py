@@ -15,13 +15,20 @@ from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.handlers.admin.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kshare_wire.generated.responses.alter_partition_reassignments import (
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
 
 FIRST_VERSION_WITH_FACTOR = 1
 
 
-def answer_now(context: RequestContext, request: Message) -> Body:
+def answer_now(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
     may_change_factor = context.version < FIRST_VERSION_WITH_FACTOR or request.allow_replication_factor_change
     responses = []
     for topic in request.topics:
@@ -29,24 +36,30 @@ def answer_now(context: RequestContext, request: Message) -> Body:
         for entry in topic.partitions:
             code, text = _outcome(context, topic.name, entry.partition_index, entry.replicas, may_change_factor)
             partitions.append(
-                {"partition_index": entry.partition_index, "error_code": code, "error_message": text or None}
+                ReassignablePartitionResponse(
+                    partition_index=entry.partition_index, error_code=code, error_message=text or None
+                )
             )
-        responses.append({"name": topic.name, "partitions": partitions})
-    return {"responses": responses, "allow_replication_factor_change": may_change_factor}
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+    return AlterPartitionReassignmentsResponse(responses=responses, allow_replication_factor_change=may_change_factor)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
     responses = [
-        {
-            "name": topic.name,
-            "partitions": [
-                {"partition_index": entry.partition_index, "error_code": error.code, "error_message": error.message}
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(
+                    partition_index=entry.partition_index, error_code=error.code, error_message=error.message
+                )
                 for entry in topic.partitions
             ],
-        }
+        )
         for topic in request.topics
     ]
-    return {"responses": responses, "allow_replication_factor_change": True}
+    return AlterPartitionReassignmentsResponse(responses=responses, allow_replication_factor_change=True)
 
 
 def _outcome(
@@ -75,7 +88,8 @@ def _outcome(
 
 
 serve(
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     VersionRange(0, 1),
     answer_now=answer_now,
     failed=failed,

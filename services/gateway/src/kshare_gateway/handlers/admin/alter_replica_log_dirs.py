@@ -11,16 +11,21 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from kshare_wire.generated.responses.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     view = context.gateway.view
     directories = {
         f"leader-{node.node_id}": node.node_id for node in view.nodes if node.role == coordinator_pb2.ROLE_LEADER
     }
-    found: dict[str, list[Body]] = {}
+    found: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     count = context.count_elements()
     for directory in request.dirs:
         leader = directories.get(directory.path)
@@ -28,7 +33,11 @@ async def handle(context: RequestContext, request: Message) -> Body:
             results = found.setdefault(topic.name, [])
             known = view.topics_by_name.get(topic.name)
             for partition in topic.partitions:
-                results.append({"partition_index": partition, "error_code": _code(leader, known, partition)})
+                results.append(
+                    AlterReplicaLogDirPartitionResult(
+                        partition_index=partition, error_code=_code(leader, known, partition)
+                    )
+                )
                 if count.add():
                     await count.next_slice()
         if count.add():
@@ -36,17 +45,24 @@ async def handle(context: RequestContext, request: Message) -> Body:
     return _body(found)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    found: dict[str, list[Body]] = {}
+def failed(
+    context: RequestContext, request: AlterReplicaLogDirsRequest, error: KafkaError
+) -> AlterReplicaLogDirsResponse:
+    found: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
-            results = [{"partition_index": partition, "error_code": error.code} for partition in topic.partitions]
+            results = [
+                AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=error.code)
+                for partition in topic.partitions
+            ]
             found.setdefault(topic.name, []).extend(results)
     return _body(found)
 
 
-def _body(found: dict[str, list[Body]]) -> Body:
-    return {"results": [{"topic_name": name, "partitions": results} for name, results in found.items()]}
+def _body(found: dict[str, list[AlterReplicaLogDirPartitionResult]]) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=results) for name, results in found.items()]
+    )
 
 
 def _code(leader: int | None, topic: coordinator_pb2.Topic | None, partition: int) -> ErrorCode:
@@ -59,4 +75,11 @@ def _code(leader: int | None, topic: coordinator_pb2.Topic | None, partition: in
     return ErrorCode.NONE if is_there else ErrorCode.LOG_DIR_NOT_FOUND
 
 
-serve(ApiKey.ALTER_REPLICA_LOG_DIRS, VersionRange(1, 2), handle=handle, failed=failed, works_in_slices=True)
+serve(
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    VersionRange(1, 2),
+    handle=handle,
+    failed=failed,
+    works_in_slices=True,
+)

@@ -16,53 +16,61 @@ from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import REGISTERED, serve
 from kshare_wire.api_versions import FEATURES, FINALIZED_FEATURES_EPOCH, ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.generated.requests.api_versions import ApiVersionsRequest
+from kshare_wire.generated.responses.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 _ANNOUNCED_MINIMUMS = {ApiKey.PRODUCE: 0}
 
 
 @functools.cache
-def _api_keys() -> list[Body]:
+def _api_keys() -> list[ApiVersion]:
     """All APIs, once the handlers are loaded."""
     return [
-        {
-            "api_key": key,
-            "min_version": _ANNOUNCED_MINIMUMS.get(key, served.versions.minimum),
-            "max_version": served.versions.maximum,
-        }
+        ApiVersion(
+            api_key=key,
+            min_version=_ANNOUNCED_MINIMUMS.get(key, served.versions.minimum),
+            max_version=served.versions.maximum,
+        )
         for key, served in sorted(REGISTERED.items())
     ]
 
 
 @functools.cache
-def _body(least_feature_level: int) -> Body:
-    return {
-        "api_keys": _api_keys(),
-        "supported_features": [
-            {
-                "name": feature.name,
-                "min_version": max(least_feature_level, feature.minimum),
-                "max_version": feature.maximum,
-            }
+def _body(least_feature_level: int) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=_api_keys(),
+        supported_features=[
+            SupportedFeatureKey(
+                name=feature.name,
+                min_version=max(least_feature_level, feature.minimum),
+                max_version=feature.maximum,
+            )
             for feature in FEATURES
         ],
-        "finalized_features_epoch": FINALIZED_FEATURES_EPOCH,
-        "finalized_features": [
-            {"name": feature.name, "min_version_level": feature.finalized, "max_version_level": feature.finalized}
+        finalized_features_epoch=FINALIZED_FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(
+                name=feature.name, min_version_level=feature.finalized, max_version_level=feature.finalized
+            )
             for feature in FEATURES
         ],
-    }
+    )
 
 
-def answer_now(context: RequestContext, request: Message) -> Body:
+def answer_now(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     # Clients before version 4 cannot parse a feature whose least version is 0 (KAFKA-17011), so they are told 1.
     return _body(0 if context.version >= 4 else 1)
 
 
-def unsupported_version_body() -> Body:
+def unsupported_version() -> ApiVersionsResponse:
     """The answer, in version 0, to a version that is not served."""
-    own = [entry for entry in _api_keys() if entry["api_key"] is ApiKey.API_VERSIONS]
-    return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": own}
+    own = [entry for entry in _api_keys() if entry.api_key is ApiKey.API_VERSIONS]
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
-serve(ApiKey.API_VERSIONS, VersionRange(0, 4), answer_now=answer_now)
+serve(ApiVersionsRequest, ApiVersionsResponse, VersionRange(0, 4), answer_now=answer_now)

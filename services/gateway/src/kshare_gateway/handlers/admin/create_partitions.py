@@ -15,35 +15,38 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import CREATE_PARTITIONS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kshare_wire.generated.responses.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 
 NO_ASSIGNMENT = -1
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     gateway = context.gateway
     refused = [body for topic in request.topics if (body := _problem(gateway, topic)) is not None]
-    refused_names = {body["name"] for body in refused}
+    refused_names = {body.name for body in refused}
     wanted = coordinator_pb2.CreatePartitionsRequest(
         topics=[_growing(topic) for topic in request.topics if topic.name not in refused_names],
         validate_only=request.validate_only,
     )
-    results: list[Body] = []
+    results: list[CreatePartitionsTopicResult] = []
     if wanted.topics:
         timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
         answer = await change_catalog(gateway, CREATE_PARTITIONS, wanted, timeout_ms=timeout_ms)
         results = [_result(result.name, result.error_code, result.error_message) for result in answer.results]
         if not request.validate_only:
             await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
-    return {"results": [*results, *refused]}
+    return CreatePartitionsResponse(results=[*results, *refused])
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"results": [_result(topic.name, error.code, error.message) for topic in request.topics]}
+def failed(context: RequestContext, request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[_result(topic.name, error.code, error.message) for topic in request.topics]
+    )
 
 
-def _problem(gateway: Gateway, topic: Message) -> Body | None:
+def _problem(gateway: Gateway, topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult | None:
     """The problem with the brokers of a manual assignment; the coordinator checks all else."""
     live = {node.node_id for node in gateway.view.gateways()}
     for assignment in topic.assignments or ():
@@ -54,7 +57,7 @@ def _problem(gateway: Gateway, topic: Message) -> Body | None:
     return None
 
 
-def _growing(topic: Message) -> coordinator_pb2.CreatePartitionsRequest.Topic:
+def _growing(topic: CreatePartitionsTopic) -> coordinator_pb2.CreatePartitionsRequest.Topic:
     return coordinator_pb2.CreatePartitionsRequest.Topic(
         name=topic.name,
         count=topic.count,
@@ -62,12 +65,13 @@ def _growing(topic: Message) -> coordinator_pb2.CreatePartitionsRequest.Topic:
     )
 
 
-def _result(name: str, code: int, message: str) -> Body:
-    return {"name": name, "error_code": code, "error_message": message or None}
+def _result(name: str, code: int, message: str) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message or None)
 
 
 serve(
-    ApiKey.CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     VersionRange(0, 3),
     handle=handle,
     failed=failed,

@@ -19,35 +19,40 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import CREATE_TOPICS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.create_topics import CreatableTopic, CreateTopicsRequest
+from kshare_wire.generated.responses.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
 
 _TOPIC_CONFIG, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     gateway = context.gateway
     refused = [body for topic in request.topics if (body := _problem(gateway, topic)) is not None]
-    refused_names = {body["name"] for body in refused}
+    refused_names = {body.name for body in refused}
     wanted = coordinator_pb2.CreateTopicsRequest(
         topics=[_creatable(topic) for topic in request.topics if topic.name not in refused_names],
         validate_only=request.validate_only,
     )
-    results: list[Body] = []
+    results: list[CreatableTopicResult] = []
     if wanted.topics:
         timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
         answer = await change_catalog(gateway, CREATE_TOPICS, wanted, timeout_ms=timeout_ms)
         results = [_result(gateway, result) for result in answer.topics]
         if not request.validate_only:
             await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
-    return {"topics": [*results, *refused]}
+    return CreateTopicsResponse(topics=[*results, *refused])
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"topics": [_refusal(topic.name, error.code, error.message) for topic in request.topics]}
+def failed(context: RequestContext, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_refusal(topic.name, error.code, error.message) for topic in request.topics])
 
 
-def _problem(gateway: Gateway, topic: Message) -> Body | None:
+def _problem(gateway: Gateway, topic: CreatableTopic) -> CreatableTopicResult | None:
     """The problem with a manual assignment or an internal topic; the coordinator checks all else."""
     if topic.name in INTERNAL_TOPICS and topic_named(gateway, topic.name) is not None:
         return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
@@ -71,55 +76,60 @@ def _problem(gateway: Gateway, topic: Message) -> Body | None:
     return _refusal(topic.name, code, text) if text else None
 
 
-def _creatable(topic: Message) -> coordinator_pb2.CreateTopicsRequest.CreatableTopic:
+def _creatable(topic: CreatableTopic) -> coordinator_pb2.CreateTopicsRequest.CreatableTopic:
     return coordinator_pb2.CreateTopicsRequest.CreatableTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
-        configs=[coordinator_pb2.ConfigEntry(name=config.name, value=config.value) for config in topic.configs],
+        configs=[coordinator_pb2.ConfigEntry(name=config.name, value=config.value or "") for config in topic.configs],
         assigned_partitions=[assignment.partition_index for assignment in topic.assignments],
     )
 
 
-def _result(gateway: Gateway, result: coordinator_pb2.CreateTopicsResponse.CreatableTopicResult) -> Body:
+def _result(
+    gateway: Gateway, result: coordinator_pb2.CreateTopicsResponse.CreatableTopicResult
+) -> CreatableTopicResult:
     if result.error_code:
         return _refusal(result.name, result.error_code, result.error_message)
-    return {
-        "name": result.name,
-        "topic_id": result.topic_id,
-        "num_partitions": result.num_partitions,
-        "replication_factor": 1,
-        "configs": _configs(gateway, {entry.name: entry.value for entry in result.configs}),
-    }
+    return CreatableTopicResult(
+        name=result.name,
+        topic_id=result.topic_id,
+        num_partitions=result.num_partitions,
+        replication_factor=1,
+        configs=_configs(gateway, {entry.name: entry.value for entry in result.configs}),
+    )
 
 
-def _configs(gateway: Gateway, texts: dict[str, str]) -> list[Body] | None:
+def _configs(gateway: Gateway, texts: dict[str, str]) -> list[CreatableTopicConfigs] | None:
     """All config values of the topic; None (not given) if this gateway cannot read one that the coordinator took."""
     try:
         configs = effective_topic_config(gateway.configs, texts)
     except InvalidConfig:
         return None
     return [
-        {
-            "name": name,
-            "value": config_text(configs[name]),
-            "config_source": _TOPIC_CONFIG
+        CreatableTopicConfigs(
+            name=name,
+            value=config_text(configs[name]),
+            config_source=_TOPIC_CONFIG
             if name in texts
             else _STATIC_BROKER_CONFIG
             if configs.is_inherited(name)
             else _DEFAULT_CONFIG,
-        }
+        )
         for name in configs
         if name in texts or not configs.table[name].is_internal
     ]
 
 
-def _refusal(name: str, code: int, message: str) -> Body:
-    return {"name": name, "error_code": code, "error_message": message, "num_partitions": -1, "replication_factor": -1}
+def _refusal(name: str, code: int, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name, error_code=code, error_message=message, num_partitions=-1, replication_factor=-1
+    )
 
 
 serve(
-    ApiKey.CREATE_TOPICS,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
     VersionRange(2, 7),
     handle=handle,
     failed=failed,

@@ -14,16 +14,18 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DELETE_TOPICS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import ZERO_ID, Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
+from kshare_wire.generated.responses.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from kshare_wire.messages import ZERO_ID
 
 Reference = tuple[str | None, bytes]
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     gateway = context.gateway
     wanted = coordinator_pb2.DeleteTopicsRequest()
-    refused: list[Body] = []
+    refused: list[DeletableTopicResult] = []
     for name, topic_id in _references(context, request):
         if (name is None) == (topic_id == ZERO_ID):
             text = "A topic to delete needs either a name or an id"
@@ -39,7 +41,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         else:
             wanted.topics.add(name=name)
     if not wanted.topics:
-        return {"responses": refused}
+        return DeleteTopicsResponse(responses=refused)
     timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
     answer = await change_catalog(gateway, DELETE_TOPICS, wanted, timeout_ms=timeout_ms)
     await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
@@ -47,26 +49,29 @@ async def handle(context: RequestContext, request: Message) -> Body:
         _result(result.name or None, result.topic_id or ZERO_ID, result.error_code, result.error_message)
         for result in answer.results
     ]
-    return {"responses": [*results, *refused]}
+    return DeleteTopicsResponse(responses=[*results, *refused])
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(context: RequestContext, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
     references = _references(context, request)
-    return {"responses": [_result(name, topic_id, error.code, error.message) for name, topic_id in references]}
+    return DeleteTopicsResponse(
+        responses=[_result(name, topic_id, error.code, error.message) for name, topic_id in references]
+    )
 
 
-def _references(context: RequestContext, request: Message) -> list[Reference]:
+def _references(context: RequestContext, request: DeleteTopicsRequest) -> list[Reference]:
     if context.version >= 6:
         return [(topic.name, topic.topic_id) for topic in request.topics]
     return [(name, ZERO_ID) for name in request.topic_names]
 
 
-def _result(name: str | None, topic_id: bytes, code: int, message: str) -> Body:
-    return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message or None}
+def _result(name: str | None, topic_id: bytes, code: int, message: str) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message or None)
 
 
 serve(
-    ApiKey.DELETE_TOPICS,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
     VersionRange(1, 6),
     handle=handle,
     failed=failed,

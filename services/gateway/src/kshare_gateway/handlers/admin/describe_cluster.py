@@ -7,39 +7,46 @@ is UNSUPPORTED_ENDPOINT_TYPE. No broker is ever fenced.
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_gateway.catalog.brokers import broker_fields, client_gateways, controller_id
+from kshare_gateway.catalog.brokers import client_gateways, controller_id, endpoint_of
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
 from kshare_gateway.served_apis import serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_cluster import DescribeClusterRequest
+from kshare_wire.generated.responses.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 
 BROKERS, CONTROLLERS = 1, 2
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     gateway = context.gateway
     if context.version >= 1 and request.endpoint_type != BROKERS:
         is_known = request.endpoint_type == CONTROLLERS
-        return {
-            "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            "error_message": f"Endpoint type {request.endpoint_type} is not supported here; allowed is 1 (brokers)",
-            "cluster_authorized_operations": authorized_operations.UNKNOWN,
-        }
-    return {
-        "cluster_id": gateway.view.cluster_id,
-        "controller_id": controller_id(context),
-        "brokers": [{"broker_id": node.node_id, **broker_fields(context, node)} for node in client_gateways(context)],
-        "cluster_authorized_operations": (
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Endpoint type {request.endpoint_type} is not supported here; allowed is 1 (brokers)",
+            cluster_authorized_operations=authorized_operations.UNKNOWN,
+        )
+    return DescribeClusterResponse(
+        cluster_id=gateway.view.cluster_id,
+        controller_id=controller_id(context),
+        brokers=[_broker(context, node) for node in client_gateways(context)],
+        cluster_authorized_operations=(
             authorized_operations.ALL_OF_CLUSTER
             if request.include_cluster_authorized_operations
             else authorized_operations.UNKNOWN
         ),
-    }
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message}
+def _broker(context: RequestContext, node: coordinator_pb2.Node) -> DescribeClusterBroker:
+    endpoint = endpoint_of(context, node)
+    return DescribeClusterBroker(broker_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack or None)
 
 
-serve(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 2), handle=handle, failed=failed)
+def failed(context: RequestContext, request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=error.code, error_message=error.message)
+
+
+serve(DescribeClusterRequest, DescribeClusterResponse, VersionRange(0, 2), handle=handle, failed=failed)

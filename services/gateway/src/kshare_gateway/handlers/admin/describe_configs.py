@@ -37,8 +37,14 @@ from kshare_gateway.gateway import Gateway
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kshare_wire.generated.responses.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = range(1, 6)
@@ -66,15 +72,19 @@ class Synonym(NamedTuple):
     source: int
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
-    return {"results": [_result(context.gateway, resource, request) for resource in request.resources]}
+async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_result(context.gateway, resource, request) for resource in request.resources]
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"results": [_refusal(resource, error) for resource in request.resources]}
+def failed(context: RequestContext, request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_refusal(resource, error) for resource in request.resources])
 
 
-def _result(gateway: Gateway, resource: Message, request: Message) -> Body:
+def _result(
+    gateway: Gateway, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
     describe = _DESCRIBERS.get(resource.resource_type)
     try:
         if describe is None:
@@ -91,25 +101,27 @@ def _result(gateway: Gateway, resource: Message, request: Message) -> Body:
     names = resource.configuration_keys
     if names:  # no names at all are all, as in Kafka
         wanted = set(names)
-        entries = [entry for entry in entries if entry["name"] in wanted]
+        entries = [entry for entry in entries if entry.name in wanted]
     if not request.include_synonyms:
-        entries = [{**entry, "synonyms": []} for entry in entries]
+        for entry in entries:
+            entry.synonyms = ()
     if not request.include_documentation:
-        entries = [{**entry, "documentation": None} for entry in entries]
-    return {
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-        "configs": entries,
-    }
+        for entry in entries:
+            entry.documentation = None
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=entries,
+    )
 
 
-def _refusal(resource: Message, error: KafkaError) -> Body:
-    return {
-        "error_code": error.code,
-        "error_message": error.message,
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-    }
+def _refusal(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def _visible(table: ConfigTable) -> list[ConfigDefinition]:
@@ -117,7 +129,7 @@ def _visible(table: ConfigTable) -> list[ConfigDefinition]:
     return [definition for definition in table.values() if not definition.is_internal]
 
 
-def _describe_topic(gateway: Gateway, name: str) -> list[Body]:
+def _describe_topic(gateway: Gateway, name: str) -> list[DescribeConfigsResourceResult]:
     topic = topic_named(gateway, name)
     if not is_valid_topic_name(name):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"No topic can have the name {name[:300]!r}")
@@ -128,7 +140,7 @@ def _describe_topic(gateway: Gateway, name: str) -> list[Body]:
     return [_entry(gateway, definition, configs, texts, TOPIC_CONFIG) for definition in _visible(TOPIC_CONFIGS)]
 
 
-def _describe_group(gateway: Gateway, group_id: str) -> list[Body]:
+def _describe_group(gateway: Gateway, group_id: str) -> list[DescribeConfigsResourceResult]:
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A group needs a name")
     texts = dict(gateway.view.group_configs.get(group_id, {}))
@@ -136,7 +148,7 @@ def _describe_group(gateway: Gateway, group_id: str) -> list[Body]:
     return [_entry(gateway, definition, configs, texts, GROUP_CONFIG) for definition in _visible(GROUP_CONFIGS)]
 
 
-def _describe_broker(gateway: Gateway, name: str) -> list[Body]:
+def _describe_broker(gateway: Gateway, name: str) -> list[DescribeConfigsResourceResult]:
     if not name:
         of_all, _ = _altered(gateway.configs)
         return [
@@ -153,25 +165,25 @@ def _describe_broker(gateway: Gateway, name: str) -> list[Body]:
     return entries
 
 
-_DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[Body]]] = {
+_DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[DescribeConfigsResourceResult]]] = {
     TOPIC: _describe_topic,
     BROKER: _describe_broker,
     GROUP: _describe_group,
 }
 
 
-def _coordinator_entry(gateway: Gateway) -> Body:
+def _coordinator_entry(gateway: Gateway) -> DescribeConfigsResourceResult:
     address = gateway.settings.coordinator_address
-    return {
-        "name": COORDINATOR_ADDRESS,
-        "value": address,
-        "read_only": True,
-        "config_source": STATIC_BROKER_CONFIG,
-        "is_sensitive": False,
-        "synonyms": [{"name": COORDINATOR_ADDRESS, "value": address, "source": STATIC_BROKER_CONFIG}],
-        "config_type": ConfigType.STRING,
-        "documentation": "Where roles and administrators' commands reach the coordinator; of several all, with commas.",
-    }
+    return DescribeConfigsResourceResult(
+        name=COORDINATOR_ADDRESS,
+        value=address,
+        read_only=True,
+        config_source=STATIC_BROKER_CONFIG,
+        is_sensitive=False,
+        synonyms=[DescribeConfigsSynonym(name=COORDINATOR_ADDRESS, value=address, source=STATIC_BROKER_CONFIG)],
+        config_type=ConfigType.STRING,
+        documentation="Where roles and administrators' commands reach the coordinator; of several all, with commas.",
+    )
 
 
 def _altered(configs: Configs) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -210,7 +222,7 @@ def _in_kafkas_order(name: str) -> Sequence[str]:
 
 def _entry(
     gateway: Gateway, definition: ConfigDefinition, configs: Configs, texts: Mapping[str, str], own_source: int
-) -> Body:
+) -> DescribeConfigsResourceResult:
     """One config of a topic or group."""
     name = definition.name
     value = config_text(configs[name])
@@ -222,43 +234,46 @@ def _entry(
     return _body(definition, value, synonyms, read_only=False)
 
 
-def _broker_entry(configs: Configs, definition: ConfigDefinition) -> Body:
+def _broker_entry(configs: Configs, definition: ConfigDefinition) -> DescribeConfigsResourceResult:
     synonyms = _broker_synonyms(configs, definition.name)
     return _body(definition, config_text(configs[definition.name]), synonyms, read_only=definition.read_only)
 
 
-def _altered_entry(name: str, value: str | None, synonyms: Sequence[Synonym]) -> Body:
+def _altered_entry(name: str, value: str | None, synonyms: Sequence[Synonym]) -> DescribeConfigsResourceResult:
     """A config that an administrator gave to brokers, as it was given; Kafka may not know it."""
     definition = BROKER_CONFIGS.get(name)
     if definition is not None:
         with contextlib.suppress(InvalidConfig):
             value = config_text(definition.parse(value or ""))
         return _body(definition, value, synonyms, read_only=definition.read_only)
-    return {
-        "name": name,
-        "value": None,
-        "read_only": True,
-        "config_source": synonyms[0].source,
-        "is_sensitive": True,
-        "synonyms": [{"name": each.name, "value": None, "source": each.source} for each in synonyms],
-        "config_type": ConfigType.UNKNOWN,
-        "documentation": None,
-    }
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=None,
+        read_only=True,
+        config_source=synonyms[0].source,
+        is_sensitive=True,
+        synonyms=[DescribeConfigsSynonym(name=each.name, value=None, source=each.source) for each in synonyms],
+        config_type=ConfigType.UNKNOWN,
+        documentation=None,
+    )
 
 
-def _body(definition: ConfigDefinition, value: str | None, synonyms: Sequence[Synonym], *, read_only: bool) -> Body:
-    return {
-        "name": definition.name,
-        "value": _shown(definition, value),
-        "read_only": read_only,
-        "config_source": synonyms[0].source if synonyms else DEFAULT_CONFIG,
-        "is_sensitive": definition.type == ConfigType.PASSWORD,
-        "synonyms": [
-            {"name": each.name, "value": _shown(definition, each.value), "source": each.source} for each in synonyms
+def _body(
+    definition: ConfigDefinition, value: str | None, synonyms: Sequence[Synonym], *, read_only: bool
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=definition.name,
+        value=_shown(definition, value),
+        read_only=read_only,
+        config_source=synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        is_sensitive=definition.type == ConfigType.PASSWORD,
+        synonyms=[
+            DescribeConfigsSynonym(name=each.name, value=_shown(definition, each.value), source=each.source)
+            for each in synonyms
         ],
-        "config_type": definition.type,
-        "documentation": definition.documentation or NO_EFFECT,
-    }
+        config_type=definition.type,
+        documentation=definition.documentation or NO_EFFECT,
+    )
 
 
 def _shown(definition: ConfigDefinition, value: str | None) -> str | None:
@@ -267,10 +282,11 @@ def _shown(definition: ConfigDefinition, value: str | None) -> str | None:
 
 
 serve(
-    ApiKey.DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     VersionRange(1, 4),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     elements=ElementArrays(("resources",), "results"),
 )

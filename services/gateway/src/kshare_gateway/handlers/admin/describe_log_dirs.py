@@ -22,13 +22,19 @@ from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import DESCRIBE_LOG_DIRS
 from kshare_rpc.network import CallFailed
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_log_dirs import DescribeLogDirsRequest
+from kshare_wire.generated.responses.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 
 _Wanted = leader_pb2.DescribeLogDirsRequest.Partition
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     gateway = context.gateway
     by_leader: dict[int, list[_Wanted]] = {
         node.node_id: [] for node in gateway.view.nodes if node.role == coordinator_pb2.ROLE_LEADER
@@ -51,7 +57,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
         if count.add():
             await count.next_slice()
     calls = [_describe_at(context, node_id, wanted, names) for node_id, wanted in sorted(by_leader.items())]
-    return {"results": await asyncio.gather(*calls)}
+    return DescribeLogDirsResponse(results=await asyncio.gather(*calls))
 
 
 def _is_told_here(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> bool:
@@ -60,11 +66,11 @@ def _is_told_here(context: RequestContext, topic: coordinator_pb2.Topic, index: 
     return brokers.broker(topic, index) == context.gateway.node_id
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "results": []}
+def failed(context: RequestContext, request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
+    return DescribeLogDirsResponse(error_code=error.code, results=[])
 
 
-def _wanted(gateway: Gateway, request: Message) -> Iterator[tuple[coordinator_pb2.Topic, Sequence[int]]]:
+def _wanted(gateway: Gateway, request: DescribeLogDirsRequest) -> Iterator[tuple[coordinator_pb2.Topic, Sequence[int]]]:
     view = gateway.view
     if request.topics is None:
         for _, topic in sorted(view.topics_by_name.items()):
@@ -78,11 +84,11 @@ def _wanted(gateway: Gateway, request: Message) -> Iterator[tuple[coordinator_pb
 
 async def _describe_at(
     context: RequestContext, node_id: int, wanted: Sequence[_Wanted], names: dict[bytes, str]
-) -> dict[str, object]:
+) -> DescribeLogDirsResult:
     gateway = context.gateway
     directory = f"leader-{node_id}"
     node = gateway.view.node(coordinator_pb2.ROLE_LEADER, node_id)
-    by_topic: dict[bytes, list[Body]] = {}
+    by_topic: dict[bytes, list[DescribeLogDirsPartition]] = {}
     try:
         if node is None:
             raise CallFailed("the leader has left")
@@ -92,20 +98,25 @@ async def _describe_at(
             await gateway.slices.next_slice(context.is_wanted)
             for result in answer.results:
                 by_topic.setdefault(result.topic_id, []).append(
-                    {"partition_index": result.partition, "partition_size": result.size_bytes, "offset_lag": 0}
+                    DescribeLogDirsPartition(
+                        partition_index=result.partition, partition_size=result.size_bytes, offset_lag=0
+                    )
                 )
     except CallFailed as failure:
         log.warning("DescribeLogDirs at leader %d failed: %s", node_id, failure)
-        return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "log_dir": directory, "topics": []}
-    topics = [{"name": names[topic_id], "partitions": partitions} for topic_id, partitions in by_topic.items()]
-    return {"log_dir": directory, "topics": topics}
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory, topics=[])
+    topics = [
+        DescribeLogDirsTopic(name=names[topic_id], partitions=partitions) for topic_id, partitions in by_topic.items()
+    ]
+    return DescribeLogDirsResult(log_dir=directory, topics=topics)
 
 
 serve(
-    ApiKey.DESCRIBE_LOG_DIRS,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     VersionRange(1, 5),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     works_in_slices=True,
 )

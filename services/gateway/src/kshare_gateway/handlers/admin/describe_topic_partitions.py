@@ -21,21 +21,28 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import ZERO_ID, Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kshare_wire.generated.responses.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from kshare_wire.messages import ZERO_ID
 
 SORTED_AT_ONCE = 5_000
 """Names that are sorted in one turn of the event loop, in about 2 ms."""
 PARTITION_LIMIT_CONFIG = "max.request.partition.size.limit"
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     gateway = context.gateway
     names = await _names(context, request)
     count = context.count_elements()
     last = None
     limit = max(1, min(request.response_partition_limit, gateway.configs.integer(PARTITION_LIMIT_CONFIG)))
-    topics: list[Body] = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if count.add():
             await count.next_slice()
@@ -43,7 +50,9 @@ async def handle(context: RequestContext, request: Message) -> Body:
             continue
         last = name
         if limit == 0:
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
+            )
         topic = topic_named(gateway, name)
         if topic is None:
             topics.append(_unknown(name))
@@ -53,25 +62,29 @@ async def handle(context: RequestContext, request: Message) -> Body:
         end = min(len(topic.partitions), first + limit)
         topics.append(_described(context, topic, range(first, end)))
         if end < len(topic.partitions):
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": end}}
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=end)
+            )
         limit -= max(0, end - first)
-    return {"topics": topics, "next_cursor": None}
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=None)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(
+    context: RequestContext, request: DescribeTopicPartitionsRequest, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
     topics = [
-        {
-            "error_code": error.code,
-            "name": topic.name,
-            "topic_id": ZERO_ID,
-            "topic_authorized_operations": authorized_operations.UNKNOWN,
-        }
+        DescribeTopicPartitionsResponseTopic(
+            error_code=error.code,
+            name=topic.name,
+            topic_id=ZERO_ID,
+            topic_authorized_operations=authorized_operations.UNKNOWN,
+        )
         for topic in request.topics
     ]
-    return {"topics": topics, "next_cursor": None}
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=None)
 
 
-async def _names(context: RequestContext, request: Message) -> Iterator[str]:
+async def _names(context: RequestContext, request: DescribeTopicPartitionsRequest) -> Iterator[str]:
     """The topics from the cursor on, in order, some of them twice; KafkaError where the cursor is none."""
     cursor = request.cursor
     gateway = context.gateway
@@ -91,50 +104,53 @@ async def _names(context: RequestContext, request: Message) -> Iterator[str]:
     return merge(*runs)
 
 
-def _unknown(name: str) -> Body:
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     is_valid = is_valid_topic_name(name)
-    return {
-        "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION,
-        "name": name,
-        "topic_id": ZERO_ID,
-        "is_internal": name in INTERNAL_TOPICS,
-        "topic_authorized_operations": authorized_operations.ALL_OF_TOPIC,
-    }
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        name=name,
+        topic_id=ZERO_ID,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=authorized_operations.ALL_OF_TOPIC,
+    )
 
 
-def _described(context: RequestContext, topic: coordinator_pb2.Topic, indexes: range) -> Body:
+def _described(
+    context: RequestContext, topic: coordinator_pb2.Topic, indexes: range
+) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for index in indexes:
         broker, is_reachable = partition_broker(context, topic, index)
         replicas = [broker] if broker >= 0 else []
         partitions.append(
-            {
-                "error_code": ErrorCode.NONE,
-                "partition_index": index,
-                "leader_id": broker if is_reachable else -1,
-                "leader_epoch": topic.partitions[index].leader_epoch,
-                "replica_nodes": replicas,
-                "isr_nodes": replicas,
-                "eligible_leader_replicas": [],
-                "last_known_elr": [],
-                "offline_replicas": [],
-            }
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=index,
+                leader_id=broker if is_reachable else -1,
+                leader_epoch=topic.partitions[index].leader_epoch,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[],
+            )
         )
-    return {
-        "error_code": ErrorCode.NONE,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.internal,
-        "partitions": partitions,
-        "topic_authorized_operations": authorized_operations.ALL_OF_TOPIC,
-    }
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=authorized_operations.ALL_OF_TOPIC,
+    )
 
 
 serve(
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     VersionRange(0, 0),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     works_in_slices=True,
 )

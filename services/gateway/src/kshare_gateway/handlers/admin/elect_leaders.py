@@ -8,15 +8,16 @@ partitions (null: all), those that need no election are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode
 from kshare_gateway.catalog.internal_topics import all_topics, topic_named
 from kshare_gateway.handlers.admin.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.elect_leaders import ElectLeadersRequest
+from kshare_wire.generated.responses.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -28,30 +29,31 @@ _TEXTS = {
 }
 
 
-def answer_now(context: RequestContext, request: Message) -> Body:
+def answer_now(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if request.election_type not in (PREFERRED, UNCLEAN):
-        return {"error_code": ErrorCode.INVALID_REQUEST, "replica_election_results": []}
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     wanted = request.topic_partitions
     if wanted is None:
         found = [
-            _topic(context, topic.name, range(len(topic.partitions)), request.election_type)
-            for topic in all_topics(context.gateway)
+            _topic(context, each.name, range(len(each.partitions)), request.election_type)
+            for each in all_topics(context.gateway)
         ]
-        needed = [{**topic, "partition_result": _needed(topic["partition_result"])} for topic in found]
-        return {"replica_election_results": [topic for topic in needed if topic["partition_result"]]}
-    return {
-        "replica_election_results": [
-            _topic(context, topic.topic, topic.partitions, request.election_type) for topic in wanted
+        for topic in found:
+            topic.partition_result = _needed(topic.partition_result)
+        return ElectLeadersResponse(replica_election_results=[topic for topic in found if topic.partition_result])
+    return ElectLeadersResponse(
+        replica_election_results=[
+            _topic(context, entry.topic, entry.partitions, request.election_type) for entry in wanted
         ]
-    }
+    )
 
 
-def _topic(context: RequestContext, name: str, partitions: Iterable[int], election_type: int) -> Body:
+def _topic(context: RequestContext, name: str, partitions: Iterable[int], election_type: int) -> ReplicaElectionResult:
     results = []
     for partition in partitions:
         code = _code(context, name, partition, election_type)
-        results.append({"partition_id": partition, "error_code": code, "error_message": _TEXTS[code]})
-    return {"topic": name, "partition_result": results}
+        results.append(PartitionResult(partition_id=partition, error_code=code, error_message=_TEXTS[code]))
+    return ReplicaElectionResult(topic=name, partition_result=results)
 
 
 def _code(context: RequestContext, name: str, partition: int, election_type: int) -> ErrorCode:
@@ -65,12 +67,13 @@ def _code(context: RequestContext, name: str, partition: int, election_type: int
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if is_unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 
-def _needed(results: list[dict[str, object]]) -> list[dict[str, object]]:
-    return [result for result in results if result["error_code"] != ErrorCode.ELECTION_NOT_NEEDED]
+def _needed(results: Sequence[PartitionResult]) -> list[PartitionResult]:
+    return [result for result in results if result.error_code != ErrorCode.ELECTION_NOT_NEEDED]
 
 
 serve(
-    ApiKey.ELECT_LEADERS,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     VersionRange(0, 2),
     answer_now=answer_now,
     elements=ElementArrays(("topic_partitions",), "replica_election_results", "partitions", "partition_result"),

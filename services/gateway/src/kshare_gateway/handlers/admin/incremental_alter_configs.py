@@ -8,8 +8,9 @@ get REQUEST_TIMED_OUT.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
+from typing import Protocol, TypeVar
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.catalog.changes import change_catalog
@@ -19,8 +20,15 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import INCREMENTAL_ALTER_CONFIGS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kshare_wire.generated.responses.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
 
 BROKER, GROUP = 4, 32
 RESOURCES_PER_TURN = 250
@@ -30,11 +38,25 @@ Resource = coordinator_pb2.IncrementalAlterConfigsRequest.Resource
 Wanted = coordinator_pb2.IncrementalAlterConfigsRequest
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
-    return await alter(context, request, _fill)
+class NamedResource(Protocol):
+    """A resource in a request of either API."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
 
 
-def _fill(entry: Resource, resource: Message) -> None:
+AResource = TypeVar("AResource", bound=NamedResource)
+AResult = TypeVar("AResult")
+
+
+async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    results = await altered(context, request.resources, _fill, _result, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(responses=results)
+
+
+def _fill(entry: Resource, resource: AlterConfigsResource) -> None:
     for config in resource.configs:
         entry.configs.add(
             name=config.name,
@@ -44,79 +66,75 @@ def _fill(entry: Resource, resource: Message) -> None:
         )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return refused(request, error)
+def failed(
+    context: RequestContext, request: IncrementalAlterConfigsRequest, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            _result(error.code, error.message, resource.resource_type, resource.resource_name)
+            for resource in request.resources
+        ]
+    )
 
 
-async def alter(context: RequestContext, request: Message, fill: Callable[[Resource, Message], None]) -> Body:
-    """The answer to a request that may be AlterConfigs, too; KafkaError where the coordinator gives none.
+def _result(code: int, message: str, resource_type: int, resource_name: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code, error_message=message or None, resource_type=resource_type, resource_name=resource_name
+    )
 
-    `fill` gives the coordinator's message the changes of one resource. Other requests are served between two stretches
-    of resources, for a request may have 48 MB of names.
+
+async def altered(
+    context: RequestContext,
+    resources: Sequence[AResource],
+    fill: Callable[[Resource, AResource], None],
+    result_of: Callable[[int, str, int, str], AResult],
+    *,
+    validate_only: bool,
+) -> list[AResult]:
+    """The results of a request, which may be AlterConfigs, too; KafkaError where the coordinator gives none.
+
+    `fill` gives the coordinator's message the changes of one resource; `result_of` makes a result from code, message,
+    resource type and name. Other requests are served between two stretches of resources, for a request may have 48 MB
+    of names.
     """
     gateway = context.gateway
-    wanted = Wanted(validate_only=request.validate_only)
-    here: list[Body] = []
-    for number, resource in enumerate(request.resources, 1):
-        problem = _problem(gateway, resource)
+    wanted = Wanted(validate_only=validate_only)
+    refused: list[AResult] = []
+    for number, resource in enumerate(resources, 1):
+        kind, name = resource.resource_type, resource.resource_name
+        problem = _problem(gateway, kind, name)
         if problem is None:
-            fill(
-                wanted.resources.add(resource_type=resource.resource_type, resource_name=resource.resource_name),
-                resource,
-            )
+            fill(wanted.resources.add(resource_type=kind, resource_name=name), resource)
         else:
-            here.append(_refusal(resource.resource_type, resource.resource_name, problem))
+            refused.append(result_of(problem.code, problem.message, kind, name))
         if number % RESOURCES_PER_TURN == 0:
             await asyncio.sleep(0)
-    results = await _altered(gateway, wanted) if wanted.resources else []
-    return {"responses": results + here}
+    results: list[AResult] = []
+    for number, found in enumerate(await _altered(gateway, wanted) if wanted.resources else (), 1):
+        results.append(result_of(found.error_code, found.error_message, found.resource_type, found.resource_name))
+        if number % RESOURCES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return results + refused
 
 
-async def _altered(gateway: Gateway, wanted: Wanted) -> list[Body]:
+async def _altered(
+    gateway: Gateway, wanted: Wanted
+) -> Sequence[coordinator_pb2.IncrementalAlterConfigsResponse.Result]:
     """The coordinator's results, once this gateway has the new values."""
     answer = await change_catalog(gateway, INCREMENTAL_ALTER_CONFIGS, wanted)
     if not wanted.validate_only:
         await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
-    results: list[Body] = []
-    for number, result in enumerate(answer.results, 1):
-        results.append(
-            {
-                "error_code": result.error_code,
-                "error_message": result.error_message or None,
-                "resource_type": result.resource_type,
-                "resource_name": result.resource_name,
-            }
-        )
-        if number % RESOURCES_PER_TURN == 0:
-            await asyncio.sleep(0)
-    return results
+    return answer.results
 
 
-def refused(request: Message, error: KafkaError) -> Body:
-    """The response with the same error for every resource."""
-    return {
-        "responses": [_refusal(resource.resource_type, resource.resource_name, error) for resource in request.resources]
-    }
-
-
-def _refusal(resource_type: int, resource_name: str, error: KafkaError) -> Body:
-    return {
-        "error_code": error.code,
-        "error_message": error.message,
-        "resource_type": resource_type,
-        "resource_name": resource_name,
-    }
-
-
-def _problem(gateway: Gateway, resource: Message) -> KafkaError | None:
+def _problem(gateway: Gateway, resource_type: int, name: str) -> KafkaError | None:
     """The problem with the name of a broker (ConfigAdminManager), or with the length of a group's name.
 
     The coordinator checks all else. It would refuse the group, too, but 48 MB of group ids need not be sent to it.
     """
-    name = resource.resource_name
-    if resource.resource_type == GROUP:
+    if resource_type == GROUP:
         return _group_id_problem(gateway, name)
-    if resource.resource_type != BROKER or not name:
+    if resource_type != BROKER or not name:
         return None
     try:
         broker_id = int(name)
@@ -137,7 +155,8 @@ def _group_id_problem(gateway: Gateway, group_id: str) -> KafkaError | None:
 
 
 serve(
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     VersionRange(0, 1),
     handle=handle,
     failed=failed,

@@ -11,19 +11,20 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.catalog.internal_topics import all_topics
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.list_config_resources import ListConfigResourcesRequest
+from kshare_wire.generated.responses.list_config_resources import ConfigResource, ListConfigResourcesResponse
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SUPPORTED_TYPES = ((CLIENT_METRICS,), (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC))
 """By version, in the order of the answer."""
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     supported = SUPPORTED_TYPES[context.version]
     wanted = set(request.resource_types if context.version > 0 else ()) or set(supported)
     if not wanted <= set(supported):
-        return {"error_code": ErrorCode.UNSUPPORTED_VERSION}
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     brokers = [str(node.node_id) for node in context.gateway.view.gateways()]
     names = {
         GROUP: sorted(group for group, configs in context.gateway.view.group_configs.items() if configs),
@@ -33,13 +34,25 @@ async def handle(context: RequestContext, request: Message) -> Body:
         TOPIC: [topic.name for topic in all_topics(context.gateway)],
     }
     resources = [
-        {"resource_name": name, "resource_type": kind} for kind in supported if kind in wanted for name in names[kind]
+        ConfigResource(resource_name=name, resource_type=kind)
+        for kind in supported
+        if kind in wanted
+        for name in names[kind]
     ]
-    return {"config_resources": resources}
+    return ListConfigResourcesResponse(config_resources=resources)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code}
+def failed(
+    context: RequestContext, request: ListConfigResourcesRequest, error: KafkaError
+) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=error.code)
 
 
-serve(ApiKey.LIST_CONFIG_RESOURCES, VersionRange(0, 1), handle=handle, failed=failed, response=ResponseSize.LONG)
+serve(
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    VersionRange(0, 1),
+    handle=handle,
+    failed=failed,
+    size=ResponseSize.LONG,
+)

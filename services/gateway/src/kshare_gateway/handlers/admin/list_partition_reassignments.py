@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kshare_wire.generated.responses.list_partition_reassignments import ListPartitionReassignmentsResponse
 
 
-def answer_now(context: RequestContext, request: Message) -> Body:
-    return {"topics": []}
+def answer_now(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(topics=[])
 
 
-serve(ApiKey.LIST_PARTITION_REASSIGNMENTS, VersionRange(0, 0), answer_now=answer_now, response=ResponseSize.LONG)
+serve(
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    VersionRange(0, 0),
+    answer_now=answer_now,
+    size=ResponseSize.LONG,
+)

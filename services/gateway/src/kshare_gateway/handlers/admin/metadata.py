@@ -11,7 +11,8 @@ once for each version of the catalog (`metadata_fragments`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID, STATE_TOPIC_ID
@@ -30,9 +31,10 @@ from kshare_gateway.security import authorized_operations
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import CREATE_TOPICS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import ZERO_ID, Body, EncodedArray, Message
-from kshare_wire.sliced_messages import encode_array_in_slices
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.metadata import MetadataRequest, MetadataRequestTopic
+from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from kshare_wire.messages import ZERO_ID, EncodedArray, encode_array_in_slices
 
 FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS = 8
 VERSIONS_WITH_OPERATIONS_OF_CLUSTER = range(8, 11)
@@ -45,59 +47,60 @@ def is_valid_topic_name(name: str) -> bool:
     return name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     gateway = context.gateway
     asked = request.topics
     operations = _operations_of_topics(context, request)
     if asked is None or (context.version == 0 and not asked):
-        return _body(context, await _all_topics(context, operations), _operations_of_cluster(context, request))
+        return _response(context, await _all_topics(context, operations), _operations_of_cluster(context, request))
     may_create = context.version < 4 or request.allow_auto_topic_creation
     if may_create and gateway.configs.boolean("auto.create.topics.enable"):
         await _create_missing(context, asked)
     topics = await _asked_topics(context, asked, operations)
-    return _body(context, topics, _operations_of_cluster(context, request))
+    return _response(context, topics, _operations_of_cluster(context, request))
 
 
-def _operations_of_topics(context: RequestContext, request: Message) -> int:
+def _operations_of_topics(context: RequestContext, request: MetadataRequest) -> int:
     """Authorized operations of topics, if the client asks for them."""
     knows = context.version >= FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS
     is_asked = knows and request.include_topic_authorized_operations
     return authorized_operations.ALL_OF_TOPIC if is_asked else authorized_operations.UNKNOWN
 
 
-def _operations_of_cluster(context: RequestContext, request: Message) -> int:
+def _operations_of_cluster(context: RequestContext, request: MetadataRequest) -> int:
     knows = context.version in VERSIONS_WITH_OPERATIONS_OF_CLUSTER
     is_asked = knows and request.include_cluster_authorized_operations
     return authorized_operations.ALL_OF_CLUSTER if is_asked else authorized_operations.UNKNOWN
 
 
-async def _all_topics(context: RequestContext, operations: int) -> EncodedArray:
+async def _all_topics(context: RequestContext, operations: int) -> EncodedArray[MetadataResponseTopic]:
     """All topics, encoded; the bytes are the same while the catalog is unchanged."""
     gateway, view = context.gateway, context.gateway.view
 
-    async def build() -> EncodedArray:
+    async def build() -> EncodedArray[MetadataResponseTopic]:
         codes: list[int] = []
         brokers = gateway.client_brokers(context.listener)
         described = (
-            {**_topic_fields(topic, operations), "partitions": _Partitions(context, topic, brokers, codes)}
-            for topic in all_topics(gateway)
+            _topic(topic, operations, _Partitions(context, topic, brokers, codes)) for topic in all_topics(gateway)
         )
-        steps = encode_array_in_slices(ApiKey.METADATA, context.version, ("topics",), described)
+        steps = encode_array_in_slices(MetadataResponse, context.version, ("topics",), described)
         encoded = await gateway.slices.run(steps)
         return EncodedArray(len(encoded), encoded.data, codes)
 
     return await gateway.metadata_fragments.get((context.version, context.listener, operations), view, build)
 
 
-async def _asked_topics(context: RequestContext, asked: list[Message], operations: int) -> list[Body]:
+async def _asked_topics(
+    context: RequestContext, asked: Sequence[MetadataRequestTopic], operations: int
+) -> list[MetadataResponseTopic]:
     """A topic that is asked for twice is described once."""
     count = context.count_elements()
-    last: dict[tuple[str | None, bytes], Message] = {}
+    last: dict[tuple[str | None, bytes], MetadataRequestTopic] = {}
     for entry in reversed(asked):
         last.setdefault((entry.name, entry.topic_id), entry)
         if count.add():
             await count.next_slice()
-    topics: list[Body] = []
+    topics: list[MetadataResponseTopic] = []
     for entry in reversed(last.values()):
         topic, missing = _asked_topic(context.gateway, entry)
         if topic is None:
@@ -105,28 +108,32 @@ async def _asked_topics(context: RequestContext, asked: list[Message], operation
         elif len(topic.partitions) <= SLICE_ELEMENTS:
             brokers = context.gateway.client_brokers(context.listener)
             partitions = list(_Partitions(context, topic, brokers, []))
-            topics.append({**_topic_fields(topic, operations), "partitions": partitions})
+            topics.append(_topic(topic, operations, partitions))
         else:
             many = await _many_partitions(context, topic)
-            topics.append({**_topic_fields(topic, operations), "partitions": many})
+            topics.append(_topic(topic, operations, many))
         if count.add(1 if topic is None else min(len(topic.partitions), SLICE_ELEMENTS)):
             await count.next_slice()
     return topics
 
 
-def _missing_topic(entry: Message, code: ErrorCode, operations: int) -> Body:
+def _missing_topic(entry: MetadataRequestTopic, code: ErrorCode, operations: int) -> MetadataResponseTopic:
     """An id that is unknown has no name that a client could do anything with."""
     known = authorized_operations.UNKNOWN if entry.name is None else operations
-    return {"error_code": code, "name": entry.name, "topic_id": entry.topic_id, "topic_authorized_operations": known}
+    return MetadataResponseTopic(
+        error_code=code, name=entry.name, topic_id=entry.topic_id, topic_authorized_operations=known
+    )
 
 
-async def _many_partitions(context: RequestContext, topic: coordinator_pb2.Topic) -> EncodedArray:
+async def _many_partitions(
+    context: RequestContext, topic: coordinator_pb2.Topic
+) -> EncodedArray[MetadataResponsePartition]:
     """The partitions of one topic, encoded; the bytes are the same while the catalog is unchanged."""
     gateway = context.gateway
     partitions = _Partitions(context, topic, gateway.client_brokers(context.listener), [])
 
-    async def build() -> EncodedArray:
-        steps = encode_array_in_slices(ApiKey.METADATA, context.version, ("topics", "partitions"), partitions)
+    async def build() -> EncodedArray[MetadataResponsePartition]:
+        steps = encode_array_in_slices(MetadataResponse, context.version, ("topics", "partitions"), partitions)
         encoded = await gateway.slices.run(steps)
         return EncodedArray(len(encoded), encoded.data, partitions.error_codes)
 
@@ -134,24 +141,27 @@ async def _many_partitions(context: RequestContext, topic: coordinator_pb2.Topic
     return await gateway.metadata_fragments.get(key, gateway.view, build)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    topics: list[Body] = [
-        {"error_code": error.code, "name": entry.name, "topic_id": entry.topic_id} for entry in request.topics or ()
+def failed(context: RequestContext, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    topics: list[MetadataResponseTopic] = [
+        MetadataResponseTopic(error_code=error.code, name=entry.name, topic_id=entry.topic_id)
+        for entry in request.topics or ()
     ]
-    return {**_body(context, topics, authorized_operations.UNKNOWN), "error_code": error.code}
+    response = _response(context, topics, authorized_operations.UNKNOWN)
+    response.error_code = error.code
+    return response
 
 
-def _body(context: RequestContext, topics: list[Body] | EncodedArray, operations: int) -> Body:
-    return {
-        "brokers": metadata_brokers(context),
-        "cluster_id": context.gateway.view.cluster_id,
-        "controller_id": controller_id(context),
-        "topics": topics,
-        "cluster_authorized_operations": operations,
-    }
+def _response(context: RequestContext, topics: Sequence[MetadataResponseTopic], operations: int) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=metadata_brokers(context),
+        cluster_id=context.gateway.view.cluster_id,
+        controller_id=controller_id(context),
+        topics=topics,
+        cluster_authorized_operations=operations,
+    )
 
 
-def _asked_topic(gateway: Gateway, entry: Message) -> tuple[coordinator_pb2.Topic | None, ErrorCode]:
+def _asked_topic(gateway: Gateway, entry: MetadataRequestTopic) -> tuple[coordinator_pb2.Topic | None, ErrorCode]:
     """The topic that is asked for, or the error where there is none."""
     if entry.name is None or entry.topic_id != ZERO_ID:
         return topic_with_id(gateway, entry.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
@@ -160,17 +170,19 @@ def _asked_topic(gateway: Gateway, entry: Message) -> tuple[coordinator_pb2.Topi
     return topic_named(gateway, entry.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _topic_fields(topic: coordinator_pb2.Topic, operations: int) -> Body:
-    """A topic without its partitions."""
-    return {
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.internal,
-        "topic_authorized_operations": operations,
-    }
+def _topic(
+    topic: coordinator_pb2.Topic, operations: int, partitions: Sequence[MetadataResponsePartition]
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )
 
 
-class _Partitions:
+class _Partitions(Sequence[MetadataResponsePartition]):
     """The partitions of one topic, described while they are iterated; `error_codes` gets those other than NONE."""
 
     def __init__(
@@ -188,19 +200,28 @@ class _Partitions:
     def __len__(self) -> int:
         return len(self._topic.partitions)
 
-    def __iter__(self) -> Iterator[Body]:
-        for index, partition in enumerate(self._topic.partitions):
-            broker, is_reachable = _broker_of(self._context, self._topic, index, self._brokers)
-            if not is_reachable:
-                self.error_codes.append(ErrorCode.LEADER_NOT_AVAILABLE)
-            yield {
-                "error_code": ErrorCode.NONE if is_reachable else ErrorCode.LEADER_NOT_AVAILABLE,
-                "partition_index": index,
-                "leader_id": broker if is_reachable else -1,
-                "leader_epoch": partition.leader_epoch,
-                "replica_nodes": (broker,),
-                "isr_nodes": (broker,),
-            }
+    @overload
+    def __getitem__(self, index: int) -> MetadataResponsePartition: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[MetadataResponsePartition]: ...
+    def __getitem__(self, index: int | slice) -> MetadataResponsePartition | Sequence[MetadataResponsePartition]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        partition = self._topic.partitions[index]
+        broker, is_reachable = _broker_of(self._context, self._topic, index, self._brokers)
+        if not is_reachable:
+            self.error_codes.append(ErrorCode.LEADER_NOT_AVAILABLE)
+        return MetadataResponsePartition(
+            error_code=ErrorCode.NONE if is_reachable else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=broker if is_reachable else -1,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=(broker,),
+            isr_nodes=(broker,),
+        )
+
+    def __iter__(self) -> Iterator[MetadataResponsePartition]:
+        return map(self.__getitem__, range(len(self)))
 
 
 def partition_broker(context: RequestContext, topic: coordinator_pb2.Topic, index: int) -> tuple[int, bool]:
@@ -218,14 +239,14 @@ def _broker_of(
     return broker, broker >= 0 and brokers.is_reachable(topic, index)
 
 
-async def _create_missing(context: RequestContext, asked: list[Message]) -> None:
+async def _create_missing(context: RequestContext, asked: Sequence[MetadataRequestTopic]) -> None:
     """Asks the coordinator to create unknown topics; rejected ones are then answered as unknown."""
     gateway, count = context.gateway, context.count_elements()
     missing: dict[str, None] = {}
     for entry in asked:
         name = entry.name
-        is_named = name is not None and entry.topic_id == ZERO_ID
-        if is_named and topic_named(gateway, name) is None and is_valid_topic_name(name):
+        is_missing = name is not None and entry.topic_id == ZERO_ID and topic_named(gateway, name) is None
+        if name is not None and is_missing and is_valid_topic_name(name):
             missing[name] = None
         if count.add():
             await count.next_slice()
@@ -252,5 +273,11 @@ async def _create(gateway: Gateway, missing: list[str]) -> None:
 
 
 serve(
-    ApiKey.METADATA, VersionRange(0, 13), handle=handle, failed=failed, response=ResponseSize.LONG, works_in_slices=True
+    MetadataRequest,
+    MetadataResponse,
+    VersionRange(0, 13),
+    handle=handle,
+    failed=failed,
+    size=ResponseSize.LONG,
+    works_in_slices=True,
 )

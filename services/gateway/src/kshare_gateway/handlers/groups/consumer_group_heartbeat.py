@@ -11,30 +11,37 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import CONSUMER_GROUP_HEARTBEAT
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kshare_wire.generated.responses.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
     answer = await context.gateway.call_group_coordinator(
         request.group_id, CONSUMER_GROUP_HEARTBEAT, _wanted(context, request)
     )
-    assignment = {
-        "topic_partitions": [
-            {"topic_id": topic.topic_id, "partitions": list(topic.partitions)} for topic in answer.assignment
+    assignment = Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic.topic_id, partitions=list(topic.partitions)) for topic in answer.assignment
         ]
-    }
-    return {
-        "error_code": answer.error_code,
-        "error_message": answer.error_message or None,
-        "member_id": answer.member_id or None,
-        "member_epoch": answer.member_epoch,
-        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
-        "assignment": assignment if answer.has_assignment else None,
-    }
+    )
+    return ConsumerGroupHeartbeatResponse(
+        error_code=answer.error_code,
+        error_message=answer.error_message or None,
+        member_id=answer.member_id or None,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=assignment if answer.has_assignment else None,
+    )
 
 
-def _wanted(context: RequestContext, request: Message) -> coordinator_pb2.ConsumerGroupHeartbeatRequest:
+def _wanted(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> coordinator_pb2.ConsumerGroupHeartbeatRequest:
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     owned = request.topic_partitions
@@ -64,8 +71,10 @@ def _wanted(context: RequestContext, request: Message) -> coordinator_pb2.Consum
     )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message}
+def failed(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest, error: KafkaError
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
-serve(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle=handle, failed=failed)
+serve(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, VersionRange(0, 1), handle=handle, failed=failed)

@@ -8,14 +8,15 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DELETE_GROUPS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.delete_groups import DeleteGroupsRequest
+from kshare_wire.generated.responses.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
 STATE_DELETION_MS = 30_000
 """Extra timeout of the call: the state of share groups is deleted at share coordinators."""
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     with no_answer_as_kafka_says():
         results = await context.gateway.catalog.coordinators.call_owners(
             list(dict.fromkeys(request.groups_names)),
@@ -25,12 +26,16 @@ async def handle(context: RequestContext, request: Message) -> Body:
             refusal_of=_refused,
             timeout_ms=CALL_TIMEOUT_MS + STATE_DELETION_MS,
         )
-    return {"results": [{"group_id": result.group_id, "error_code": result.error_code} for result in results]}
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=result.group_id, error_code=result.error_code) for result in results]
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(context: RequestContext, request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
     group_ids = dict.fromkeys(request.groups_names)
-    return {"results": [{"group_id": group_id, "error_code": error.code} for group_id in group_ids]}
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in group_ids]
+    )
 
 
 def _refused(group_id: str, code: ErrorCode, message: str) -> coordinator_pb2.DeleteGroupsResponse.Result:
@@ -38,7 +43,8 @@ def _refused(group_id: str, code: ErrorCode, message: str) -> coordinator_pb2.De
 
 
 serve(
-    ApiKey.DELETE_GROUPS,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     VersionRange(0, 2),
     handle=handle,
     failed=failed,

@@ -13,16 +13,17 @@ from kshare_gateway.security import authorized_operations
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DESCRIBE_GROUPS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_groups import DescribeGroupsRequest
+from kshare_wire.generated.responses.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 
-DescribedGroup = coordinator_pb2.DescribeGroupsResponse.DescribedGroup
+CoordinatorGroup = coordinator_pb2.DescribeGroupsResponse.DescribedGroup
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
 FIRST_VERSION_WITH_OPERATIONS = 3
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     with no_answer_as_kafka_says():
         groups = await context.gateway.catalog.coordinators.call_owners(
             request.groups,
@@ -33,50 +34,53 @@ async def handle(context: RequestContext, request: Message) -> Body:
             timeout_ms=CALL_TIMEOUT_MS,
         )
     is_asked = context.version >= FIRST_VERSION_WITH_OPERATIONS and request.include_authorized_operations
-    return {"groups": [_group(context, group, with_operations=is_asked) for group in groups]}
+    return DescribeGroupsResponse(groups=[_group(context, group, with_operations=is_asked) for group in groups])
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"groups": [{"group_id": group_id, "error_code": error.code} for group_id in request.groups]}
+def failed(context: RequestContext, request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=error.code) for group_id in request.groups]
+    )
 
 
-def _refused(group_id: str, code: ErrorCode, message: str) -> DescribedGroup:
-    return DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+def _refused(group_id: str, code: ErrorCode, message: str) -> CoordinatorGroup:
+    return CoordinatorGroup(group_id=group_id, error_code=code, error_message=message)
 
 
-def _group(context: RequestContext, group: DescribedGroup, *, with_operations: bool) -> Body:
+def _group(context: RequestContext, group: CoordinatorGroup, *, with_operations: bool) -> DescribedGroup:
     is_missing = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     is_silent = is_missing and context.version < FIRST_VERSION_WITH_NOT_FOUND
     code = ErrorCode.NONE if is_silent else group.error_code
     is_known = with_operations and code == ErrorCode.NONE
-    return {
-        "error_code": code,
-        "error_message": group.error_message or None,
-        "group_id": group.group_id,
-        "group_state": group.group_state,
-        "protocol_type": group.protocol_type,
-        "protocol_data": group.protocol_data,
-        "members": [_member(member) for member in group.members],
-        "authorized_operations": authorized_operations.ALL_OF_GROUP if is_known else authorized_operations.UNKNOWN,
-    }
+    return DescribedGroup(
+        error_code=code,
+        error_message=group.error_message or None,
+        group_id=group.group_id,
+        group_state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_data,
+        members=[_member(member) for member in group.members],
+        authorized_operations=authorized_operations.ALL_OF_GROUP if is_known else authorized_operations.UNKNOWN,
+    )
 
 
-def _member(member: coordinator_pb2.DescribeGroupsResponse.Member) -> Body:
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id or None,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "member_metadata": member.metadata,
-        "member_assignment": member.assignment,
-    }
+def _member(member: coordinator_pb2.DescribeGroupsResponse.Member) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata,
+        member_assignment=member.assignment,
+    )
 
 
 serve(
-    ApiKey.DESCRIBE_GROUPS,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     VersionRange(0, 6),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     elements=ElementArrays(("groups",), "groups"),
 )

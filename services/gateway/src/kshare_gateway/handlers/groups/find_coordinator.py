@@ -15,8 +15,9 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.catalog import client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
+from kshare_wire.generated.responses.find_coordinator import Coordinator, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_SHARE = 6
@@ -24,37 +25,51 @@ MAXIMUM_PARTITION = (1 << 31) - 1
 _PARTITION = re.compile(r"[0-9]{1,10}")
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.version >= 4:
-        return {
-            "coordinators": [{"key": key, **_find(context, request.key_type, key)} for key in request.coordinator_keys]
-        }
-    return _find(context, request.key_type, request.key)
+        return FindCoordinatorResponse(
+            coordinators=[_find(context, request.key_type, key) for key in request.coordinator_keys]
+        )
+    return _sole(_find(context, request.key_type, request.key))
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    entry = _refused(error.code, error.message)
+def failed(context: RequestContext, request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
     if context.version >= 4:
-        return {"coordinators": [{"key": key, **entry} for key in request.coordinator_keys]}
-    return entry
+        return FindCoordinatorResponse(
+            coordinators=[_refused(key, error.code, error.message) for key in request.coordinator_keys]
+        )
+    return _sole(_refused(request.key, error.code, error.message))
 
 
-def _find(context: RequestContext, key_type: int, key: str) -> dict[str, object]:
+def _sole(found: Coordinator) -> FindCoordinatorResponse:
+    """The response of a version whose requests have one key."""
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION, SHARE) or (
         key_type == SHARE and context.version < FIRST_VERSION_WITH_SHARE
     ):
-        return _refused(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not allowed in version {context.version}")
+        return _refused(
+            key, ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not allowed in version {context.version}"
+        )
     if key_type == SHARE and not _is_share_key(key):
-        return _refused(ErrorCode.INVALID_REQUEST, f"Key {key!r} is not of the form group:topicId:partition")
+        return _refused(key, ErrorCode.INVALID_REQUEST, f"Key {key!r} is not of the form group:topicId:partition")
     node = context.gateway.view.node(coordinator_pb2.ROLE_GATEWAY, context.gateway.node_id)
     endpoint = None if node is None else client_endpoint(node, context.listener)
     if node is None or endpoint is None:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This gateway is not in the catalog yet")
-    return {"node_id": node.node_id, "host": endpoint.host, "port": endpoint.port}
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This gateway is not in the catalog yet")
+    return Coordinator(key=key, node_id=node.node_id, host=endpoint.host, port=endpoint.port)
 
 
-def _refused(code: ErrorCode, message: str) -> dict[str, object]:
-    return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
+def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, error_code=code, error_message=message, node_id=-1, host="", port=-1)
 
 
 def _is_share_key(key: str) -> bool:
@@ -70,7 +85,8 @@ def _is_share_key(key: str) -> bool:
 
 
 serve(
-    ApiKey.FIND_COORDINATOR,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     VersionRange(0, 6),
     handle=handle,
     failed=failed,

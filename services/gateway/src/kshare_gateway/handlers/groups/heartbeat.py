@@ -7,11 +7,12 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import HEARTBEAT
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.heartbeat import HeartbeatRequest
+from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     wanted = coordinator_pb2.HeartbeatRequest(
         group_id=request.group_id,
         generation_id=request.generation_id,
@@ -19,11 +20,11 @@ async def handle(context: RequestContext, request: Message) -> Body:
         group_instance_id=request.group_instance_id or "",
     )
     answer = await context.gateway.call_group_coordinator(request.group_id, HEARTBEAT, wanted)
-    return {"error_code": answer.error_code}
+    return HeartbeatResponse(error_code=answer.error_code)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code}
+def failed(context: RequestContext, request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error.code)
 
 
-serve(ApiKey.HEARTBEAT, VersionRange(0, 4), handle=handle, failed=failed)
+serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), handle=handle, failed=failed)

@@ -11,8 +11,9 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import JOIN_GROUP
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.join_group import JoinGroupRequest
+from kshare_wire.generated.responses.join_group import JoinGroupResponse, JoinGroupResponseMember
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
@@ -21,27 +22,27 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 NO_GENERATION = -1
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     wanted = _wanted(context, request)
     timeout_ms = call_timeout_ms(wanted, context.gateway.configs.integer("group.initial.rebalance.delay.ms"))
     answer = await context.gateway.call_group_coordinator(request.group_id, JOIN_GROUP, wanted, timeout_ms=timeout_ms)
-    return {
-        "error_code": answer.error_code,
-        "generation_id": answer.generation_id,
-        "protocol_type": answer.protocol_type if answer.has_protocol else None,
-        "protocol_name": answer.protocol_name if answer.has_protocol else _no_protocol(context),
-        "leader": answer.leader,
-        "skip_assignment": answer.skip_assignment,
-        "member_id": answer.member_id,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id or None,
-                "metadata": member.metadata,
-            }
+    return JoinGroupResponse(
+        error_code=answer.error_code,
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type if answer.has_protocol else None,
+        protocol_name=answer.protocol_name if answer.has_protocol else _no_protocol(context),
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id or None,
+                metadata=member.metadata,
+            )
             for member in answer.members
         ],
-    }
+    )
 
 
 def call_timeout_ms(wanted: coordinator_pb2.JoinGroupRequest, initial_delay_ms: int) -> int:
@@ -49,20 +50,20 @@ def call_timeout_ms(wanted: coordinator_pb2.JoinGroupRequest, initial_delay_ms: 
     return max(wanted.rebalance_timeout_ms, wanted.session_timeout_ms, 0) + initial_delay_ms + CALL_TIMEOUT_MS
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {
-        "error_code": error.code,
-        "generation_id": NO_GENERATION,
-        "protocol_name": _no_protocol(context),
-        "member_id": request.member_id,
-    }
+def failed(context: RequestContext, request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=error.code,
+        generation_id=NO_GENERATION,
+        protocol_name=_no_protocol(context),
+        member_id=request.member_id,
+    )
 
 
 def _no_protocol(context: RequestContext) -> str | None:
     return None if context.version >= FIRST_VERSION_WITH_NULL_PROTOCOL else ""
 
 
-def _wanted(context: RequestContext, request: Message) -> coordinator_pb2.JoinGroupRequest:
+def _wanted(context: RequestContext, request: JoinGroupRequest) -> coordinator_pb2.JoinGroupRequest:
     has_timeout = context.version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
     return coordinator_pb2.JoinGroupRequest(
         group_id=request.group_id,
@@ -83,4 +84,4 @@ def _wanted(context: RequestContext, request: Message) -> coordinator_pb2.JoinGr
     )
 
 
-serve(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle=handle, failed=failed)
+serve(JoinGroupRequest, JoinGroupResponse, VersionRange(0, 9), handle=handle, failed=failed)

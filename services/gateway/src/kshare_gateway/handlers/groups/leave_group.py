@@ -10,37 +10,38 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LEAVE_GROUP
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.leave_group import LeaveGroupRequest
+from kshare_wire.generated.responses.leave_group import LeaveGroupResponse, MemberResponse
 
 FIRST_VERSION_WITH_MEMBERS = 3
 
 Identity = coordinator_pb2.LeaveGroupRequest.MemberIdentity
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     has_members = context.version >= FIRST_VERSION_WITH_MEMBERS
     members = _members(request) if has_members else [Identity(member_id=request.member_id)]
     wanted = coordinator_pb2.LeaveGroupRequest(group_id=request.group_id, members=members)
     answer = await context.gateway.call_group_coordinator(request.group_id, LEAVE_GROUP, wanted)
     if not has_members:
-        return {"error_code": answer.error_code or answer.members[0].error_code}
+        return LeaveGroupResponse(error_code=answer.error_code or answer.members[0].error_code)
     results = [
-        {
-            "member_id": result.member_id,
-            "group_instance_id": result.group_instance_id or None,
-            "error_code": result.error_code,
-        }
+        MemberResponse(
+            member_id=result.member_id,
+            group_instance_id=result.group_instance_id or None,
+            error_code=result.error_code,
+        )
         for result in answer.members
     ]
-    return {"error_code": answer.error_code, "members": results}
+    return LeaveGroupResponse(error_code=answer.error_code, members=results)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code}
+def failed(context: RequestContext, request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=error.code)
 
 
-def _members(request: Message) -> list[Identity]:
+def _members(request: LeaveGroupRequest) -> list[Identity]:
     return [
         Identity(
             member_id=member.member_id, group_instance_id=member.group_instance_id or "", reason=member.reason or ""
@@ -49,4 +50,4 @@ def _members(request: Message) -> list[Identity]:
     ]
 
 
-serve(ApiKey.LEAVE_GROUP, VersionRange(0, 5), handle=handle, failed=failed)
+serve(LeaveGroupRequest, LeaveGroupResponse, VersionRange(0, 5), handle=handle, failed=failed)

@@ -12,11 +12,12 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LIST_GROUPS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.list_groups import ListGroupsRequest
+from kshare_wire.generated.responses.list_groups import ListedGroup, ListGroupsResponse
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     wanted = coordinator_pb2.ListGroupsRequest(states_filter=request.states_filter, types_filter=request.types_filter)
     with no_answer_as_kafka_says():
         answers: list[coordinator_pb2.ListGroupsResponse] = await context.gateway.catalog.coordinators.call_all_owners(
@@ -24,19 +25,21 @@ async def handle(context: RequestContext, request: Message) -> Body:
         )
     found = {group.group_id: group for answer in answers for group in answer.groups}
     groups = [
-        {
-            "group_id": group.group_id,
-            "protocol_type": group.protocol_type,
-            "group_state": group.group_state,
-            "group_type": group.group_type,
-        }
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.group_state,
+            group_type=group.group_type,
+        )
         for group in found.values()
     ]
-    return {"error_code": next((answer.error_code for answer in answers if answer.error_code), 0), "groups": groups}
+    return ListGroupsResponse(
+        error_code=next((answer.error_code for answer in answers if answer.error_code), 0), groups=groups
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code}
+def failed(context: RequestContext, request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=error.code)
 
 
-serve(ApiKey.LIST_GROUPS, VersionRange(0, 5), handle=handle, failed=failed, response=ResponseSize.LONG)
+serve(ListGroupsRequest, ListGroupsResponse, VersionRange(0, 5), handle=handle, failed=failed, size=ResponseSize.LONG)

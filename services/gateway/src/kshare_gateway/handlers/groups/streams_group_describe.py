@@ -6,28 +6,30 @@ from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
 from kshare_gateway.served_apis import ElementArrays, serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.streams_group_describe import StreamsGroupDescribeRequest
+from kshare_wire.generated.responses.streams_group_describe import DescribedGroup, StreamsGroupDescribeResponse
 
 
-def answer_now(context: RequestContext, request: Message) -> Body:
-    return {"groups": [_not_found(group_id) for group_id in request.group_ids]}
+def answer_now(context: RequestContext, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
+    return StreamsGroupDescribeResponse(groups=[_not_found(group_id) for group_id in request.group_ids])
 
 
-def _not_found(group_id: str) -> Body:
-    return {
-        "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
-        "error_message": f"There is no streams group {group_id[:300]!r}",
-        "group_id": group_id,
-        "group_state": "Dead",
-        "group_epoch": 0,
-        "assignment_epoch": 0,
-        "authorized_operations": authorized_operations.UNKNOWN,
-    }
+def _not_found(group_id: str) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+        error_message=f"There is no streams group {group_id[:300]!r}",
+        group_id=group_id,
+        group_state="Dead",
+        group_epoch=0,
+        assignment_epoch=0,
+        authorized_operations=authorized_operations.UNKNOWN,
+    )
 
 
 serve(
-    ApiKey.STREAMS_GROUP_DESCRIBE,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
     VersionRange(0, 0),
     answer_now=answer_now,
     elements=ElementArrays(("group_ids",), "groups"),

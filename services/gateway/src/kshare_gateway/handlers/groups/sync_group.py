@@ -12,13 +12,14 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import SYNC_GROUP
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.sync_group import SyncGroupRequest
+from kshare_wire.generated.responses.sync_group import SyncGroupResponse
 
 FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     if context.version >= FIRST_VERSION_WITH_PROTOCOL and not (request.protocol_type and request.protocol_name):
         text = f"ProtocolType {request.protocol_type!r} and ProtocolName {request.protocol_name!r} must both be set"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
@@ -38,16 +39,16 @@ async def handle(context: RequestContext, request: Message) -> Body:
     )
     timeout_ms = context.gateway.configs.integer("group.max.session.timeout.ms") + CALL_TIMEOUT_MS
     answer = await context.gateway.call_group_coordinator(request.group_id, SYNC_GROUP, wanted, timeout_ms=timeout_ms)
-    return {
-        "error_code": answer.error_code,
-        "protocol_type": answer.protocol_type if answer.has_protocol else None,
-        "protocol_name": answer.protocol_name if answer.has_protocol else None,
-        "assignment": answer.assignment,
-    }
+    return SyncGroupResponse(
+        error_code=answer.error_code,
+        protocol_type=answer.protocol_type if answer.has_protocol else None,
+        protocol_name=answer.protocol_name if answer.has_protocol else None,
+        assignment=answer.assignment,
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "assignment": b""}
+def failed(context: RequestContext, request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error.code, assignment=b"")
 
 
-serve(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle=handle, failed=failed)
+serve(SyncGroupRequest, SyncGroupResponse, VersionRange(0, 5), handle=handle, failed=failed)

@@ -9,11 +9,16 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import OFFSET_DELETE
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.offset_delete import OffsetDeleteRequest
+from kshare_wire.generated.responses.offset_delete import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     topics = [
         coordinator_pb2.NamedPartitions(
             topic_name=topic.name, partitions=[partition.partition_index for partition in topic.partitions]
@@ -24,23 +29,25 @@ async def handle(context: RequestContext, request: Message) -> Body:
     answer = await context.gateway.call_group_coordinator(request.group_id, OFFSET_DELETE, wanted)
     by_topic = groupby(answer.results, key=lambda result: result.topic_name)
     found = [
-        {
-            "name": name,
-            "partitions": [
-                {"partition_index": result.partition, "error_code": result.error_code} for result in results
+        OffsetDeleteResponseTopic(
+            name=name,
+            partitions=[
+                OffsetDeleteResponsePartition(partition_index=result.partition, error_code=result.error_code)
+                for result in results
             ],
-        }
+        )
         for name, results in by_topic
     ]
-    return {"error_code": answer.error_code, "topics": found}
+    return OffsetDeleteResponse(error_code=answer.error_code, topics=found)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code}
+def failed(context: RequestContext, request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=error.code)
 
 
 serve(
-    ApiKey.OFFSET_DELETE,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
     VersionRange(0, 0),
     handle=handle,
     failed=failed,

@@ -10,61 +10,80 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import KafkaError
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import OFFSET_FETCH
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kshare_wire.generated.responses.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_ERROR_CODE = 2
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 CALLS_AT_ONCE = 16
 """Groups of one request that are queried concurrently."""
-NO_MEMBER_EPOCH = -1
 
 Result = coordinator_pb2.OffsetFetchResponse.Result
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.version < FIRST_VERSION_WITH_GROUPS:
-        return _sole_group(context, request, await _fetch(context, request, request))
-    groups: list[Body] = []
+        return _sole_group(context, request, await _fetch(context, request, _group_of(request)))
+    groups: list[OffsetFetchResponseGroup] = []
     for first in range(0, len(request.groups), CALLS_AT_ONCE):
         portion = request.groups[first : first + CALLS_AT_ONCE]
-        found = await asyncio.gather(*(_fetch(context, request, group) for group in portion))
-        groups += [{"group_id": group.group_id, **fetched} for group, fetched in zip(portion, found, strict=True)]
-    return {"groups": groups}
+        groups += await asyncio.gather(*(_fetch(context, request, group) for group in portion))
+    return OffsetFetchResponse(groups=groups)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
     if context.version < FIRST_VERSION_WITH_GROUPS:
-        return _sole_group(context, request, _failed_group(error.code))
-    return {"groups": [{"group_id": group.group_id, **_failed_group(error.code)} for group in request.groups]}
+        return _sole_group(context, request, _failed_group(request.group_id, error.code))
+    return OffsetFetchResponse(groups=[_failed_group(group.group_id, error.code) for group in request.groups])
 
 
-def _failed_group(code: int) -> Body:
-    return {"topics": [], "error_code": code}
+def _group_of(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """The group of a request that has one group."""
+    if request.topics is None:
+        return OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
+    topics = [
+        OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in request.topics
+    ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-async def _fetch(context: RequestContext, request: Message, group: Message) -> Body:
-    """One group's response; of several groups, an unavailable coordinator fails only its own.
+def _failed_group(group_id: str, code: int) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group_id, error_code=code)
 
-    `group` is the request itself if it has only one group.
-    """
-    topics: list[dict[str, Any]] = []
+
+async def _fetch(
+    context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
+    """One group's response; of several groups, an unavailable coordinator fails only its own."""
+    topics: list[_Topic] = []
     for number, portion in enumerate(_portions(context, group)):
         if number:
             await context.gateway.slices.next_slice(context.is_wanted)
         wanted = coordinator_pb2.OffsetFetchRequest(
             group_id=group.group_id,
-            member_id=getattr(group, "member_id", None) or "",
-            member_epoch=getattr(group, "member_epoch", NO_MEMBER_EPOCH),
+            member_id=group.member_id or "",
+            member_epoch=group.member_epoch,
             all_topics=group.topics is None,
             topics=portion,
             require_stable=request.require_stable,
@@ -72,18 +91,26 @@ async def _fetch(context: RequestContext, request: Message, group: Message) -> B
         try:
             answer = await context.gateway.call_group_coordinator(group.group_id, OFFSET_FETCH, wanted)
         except KafkaError as error:
-            return _failed_group(error.code)
+            return _failed_group(group.group_id, error.code)
         if answer.error_code:
-            return _failed_group(answer.error_code)
+            return _failed_group(group.group_id, answer.error_code)
         found = [_topic(*each) for each in _by_topic(answer.results)]
         # The coordinator keeps the order in which it was asked.
-        if topics and found and _identity(topics[-1]) == _identity(found[0]):
-            topics[-1]["partitions"] += found.pop(0)["partitions"]
+        if topics and found and topics[-1][:2] == found[0][:2]:
+            topics[-1].partitions.extend(found.pop(0).partitions)
         topics += found
-    return {"topics": topics, "error_code": ErrorCode.NONE}
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        topics=[
+            OffsetFetchResponseTopics(topic_id=topic.topic_id, name=topic.name, partitions=topic.partitions)
+            for topic in topics
+        ],
+    )
 
 
-def _portions(context: RequestContext, group: Message) -> Iterator[list[coordinator_pb2.TopicPartitions]]:
+def _portions(
+    context: RequestContext, group: OffsetFetchRequestGroup
+) -> Iterator[list[coordinator_pb2.TopicPartitions]]:
     """The partitions asked for, at most SLICE_ELEMENTS at a time; one empty portion where no topics are named."""
     has_ids = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     found: list[coordinator_pb2.TopicPartitions] = []
@@ -103,28 +130,46 @@ def _portions(context: RequestContext, group: Message) -> Iterator[list[coordina
     yield found
 
 
-def _sole_group(context: RequestContext, request: Message, fetched: Body) -> Body:
-    if fetched["error_code"] and context.version < FIRST_VERSION_WITH_ERROR_CODE:
-        topics = [
-            {
-                "name": topic.name,
-                "partitions": [_refused(partition, fetched["error_code"]) for partition in topic.partition_indexes],
-            }
-            for topic in request.topics
-        ]
-        return {"topics": topics}
-    topics = [{"name": topic["name"], "partitions": topic["partitions"]} for topic in fetched["topics"]]
-    return {"topics": topics, "error_code": fetched["error_code"]}
+def _sole_group(
+    context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchResponseGroup
+) -> OffsetFetchResponse:
+    """The response of a version that has one group."""
+    code = group.error_code
+    if code and context.version < FIRST_VERSION_WITH_ERROR_CODE:
+        return OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=topic.name, partitions=[_refused(index, code) for index in topic.partition_indexes]
+                )
+                for topic in request.topics or ()
+            ]
+        )
+    topics = [
+        OffsetFetchResponseTopic(name=topic.name, partitions=[_older(entry) for entry in topic.partitions])
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=code)
 
 
-def _refused(partition: int, error_code: int) -> Body:
-    return {
-        "partition_index": partition,
-        "committed_offset": -1,
-        "committed_leader_epoch": -1,
-        "metadata": "",
-        "error_code": error_code,
-    }
+def _older(entry: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    """A partition's result in the struct of versions that have one group."""
+    return OffsetFetchResponsePartition(
+        partition_index=entry.partition_index,
+        committed_offset=entry.committed_offset,
+        committed_leader_epoch=entry.committed_leader_epoch,
+        metadata=entry.metadata,
+        error_code=entry.error_code,
+    )
+
+
+def _refused(partition: int, error_code: int) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=partition,
+        committed_offset=-1,
+        committed_leader_epoch=-1,
+        metadata="",
+        error_code=error_code,
+    )
 
 
 def _by_topic(results: Iterable[Result]) -> Iterator[tuple[bytes, str, Iterable[Result]]]:
@@ -133,30 +178,35 @@ def _by_topic(results: Iterable[Result]) -> Iterator[tuple[bytes, str, Iterable[
         yield topic_id, name, found
 
 
-def _identity(topic: Body) -> tuple[bytes, str]:
-    return topic["topic_id"], topic["name"]
+class _Topic(NamedTuple):
+    """The results of a topic so far."""
+
+    topic_id: bytes
+    name: str
+    partitions: list[OffsetFetchResponsePartitions]
 
 
-def _topic(topic_id: bytes, name: str, results: Iterable[Result]) -> dict[str, Any]:
+def _topic(topic_id: bytes, name: str, results: Iterable[Result]) -> _Topic:
     partitions = [
-        {
-            "partition_index": result.offset.partition,
-            "committed_offset": result.offset.committed_offset,
-            "committed_leader_epoch": result.offset.committed_leader_epoch,
-            "metadata": result.offset.committed_metadata,
-            "error_code": result.error_code,
-        }
+        OffsetFetchResponsePartitions(
+            partition_index=result.offset.partition,
+            committed_offset=result.offset.committed_offset,
+            committed_leader_epoch=result.offset.committed_leader_epoch,
+            metadata=result.offset.committed_metadata,
+            error_code=result.error_code,
+        )
         for result in results
     ]
-    return {"topic_id": topic_id, "name": name, "partitions": partitions}
+    return _Topic(topic_id, name, partitions)
 
 
 serve(
-    ApiKey.OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     VersionRange(1, 10),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     works_in_slices=True,
     elements=ElementArrays(("groups",), "groups"),
 )

@@ -22,23 +22,30 @@ from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import DELETE_RECORDS
 from kshare_rpc.network import CallFailed, CallTimeout
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
+from kshare_wire.generated.responses.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
 
 UNKNOWN_WATERMARK = -1
 
 _Wanted = leader_pb2.DeleteRecordsRequest.Partition
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     return _body(request, await ask_until_served(context, request, _ask))
 
 
-async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict[TopicPartition, int]]:
+async def _ask(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> tuple[Results[DeleteRecordsPartitionResult], dict[TopicPartition, int]]:
     """The responses, and the error codes of the partitions that leaders were asked for."""
     gateway = context.gateway
     codes: dict[TopicPartition, int] = {}
-    results: Results = {}
+    results: Results[DeleteRecordsPartitionResult] = {}
     by_leader: dict[str, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
     for name, entry in partitions_of(request):
@@ -63,12 +70,12 @@ async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict
     calls = [_delete_at(gateway, address, wanted, timeout_ms) for address, wanted in by_leader.items()]
     for answers in await asyncio.gather(*calls):
         for topic_id, body in answers:
-            results[(names[topic_id], body["partition_index"])] = body
-            codes[TopicPartition(topic_id, body["partition_index"])] = body["error_code"]
+            results[(names[topic_id], body.partition_index)] = body
+            codes[TopicPartition(topic_id, body.partition_index)] = body.error_code
     return results, codes
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(context: RequestContext, request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
     refusals = {
         (name, entry.partition_index): _refusal(entry.partition_index, error.code)
         for name, entry in partitions_of(request)
@@ -78,7 +85,7 @@ def failed(context: RequestContext, request: Message, error: KafkaError) -> Body
 
 async def _delete_at(
     gateway: Gateway, address: str, wanted: Sequence[_Wanted], timeout_ms: int
-) -> list[tuple[bytes, Body]]:
+) -> list[tuple[bytes, DeleteRecordsPartitionResult]]:
     request = leader_pb2.DeleteRecordsRequest(partitions=wanted)
     try:
         answer, _ = await gateway.catalog.channel(address).call(DELETE_RECORDS, request, timeout_ms=timeout_ms)
@@ -89,33 +96,34 @@ async def _delete_at(
     return [
         (
             result.topic_id,
-            {
-                "partition_index": result.partition,
-                "low_watermark": result.low_watermark,
-                "error_code": gateway.code_for_names(result.error_code),
-            },
+            DeleteRecordsPartitionResult(
+                partition_index=result.partition,
+                low_watermark=result.low_watermark,
+                error_code=gateway.code_for_names(result.error_code),
+            ),
         )
         for result in answer.results
     ]
 
 
-def _refusal(partition: int, code: int) -> Body:
-    return {"partition_index": partition, "low_watermark": UNKNOWN_WATERMARK, "error_code": code}
+def _refusal(partition: int, code: int) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=UNKNOWN_WATERMARK, error_code=code)
 
 
-def _body(request: Message, results: Results) -> Body:
+def _body(request: DeleteRecordsRequest, results: Results[DeleteRecordsPartitionResult]) -> DeleteRecordsResponse:
     topics = [
-        {
-            "name": topic.name,
-            "partitions": [results[(topic.name, entry.partition_index)] for entry in topic.partitions],
-        }
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=[results[(topic.name, entry.partition_index)] for entry in topic.partitions],
+        )
         for topic in request.topics
     ]
-    return {"topics": topics}
+    return DeleteRecordsResponse(topics=topics)
 
 
 serve(
-    ApiKey.DELETE_RECORDS,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
     VersionRange(0, 2),
     handle=handle,
     failed=failed,

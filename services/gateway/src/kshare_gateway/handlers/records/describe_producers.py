@@ -20,21 +20,27 @@ from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import DESCRIBE_PRODUCERS
 from kshare_rpc.network import CallFailed
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_producers import DescribeProducersRequest
+from kshare_wire.generated.responses.describe_producers import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
 
 _Wanted = leader_pb2.DescribeProducersRequest.Partition
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     gateway = context.gateway
-    results: dict[tuple[str, int], Body] = {}
+    results: dict[tuple[str, int], PartitionResponse] = {}
     by_leader: dict[str, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
     for name, partition in _partitions(request):
         topic = topic_named(gateway, name)
         if topic is not None and topic.internal and 0 <= partition < len(topic.partitions):
-            results[(name, partition)] = {"partition_index": partition, "active_producers": []}
+            results[(name, partition)] = PartitionResponse(partition_index=partition, active_producers=[])
             continue
         if topic is None:
             results[(name, partition)] = _refusal(partition, _no_topic(name))
@@ -50,7 +56,7 @@ async def handle(context: RequestContext, request: Message) -> Body:
     calls = [_describe_at(gateway, address, wanted) for address, wanted in by_leader.items()]
     for answers in await asyncio.gather(*calls):
         for topic_id, body in answers:
-            results[(names[topic_id], body["partition_index"])] = body
+            results[(names[topic_id], body.partition_index)] = body
     return _body(request, results)
 
 
@@ -60,17 +66,19 @@ def _no_topic(name: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"No topic can have the name {name[:300]!r}")
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(context: RequestContext, request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
     return _body(request, {(name, partition): _refusal(partition, error) for name, partition in _partitions(request)})
 
 
-def _partitions(request: Message) -> Iterator[tuple[str, int]]:
+def _partitions(request: DescribeProducersRequest) -> Iterator[tuple[str, int]]:
     for topic in request.topics:
         for partition in topic.partition_indexes:
             yield topic.name, partition
 
 
-async def _describe_at(gateway: Gateway, address: str, wanted: Sequence[_Wanted]) -> list[tuple[bytes, Body]]:
+async def _describe_at(
+    gateway: Gateway, address: str, wanted: Sequence[_Wanted]
+) -> list[tuple[bytes, PartitionResponse]]:
     request = leader_pb2.DescribeProducersRequest(partitions=wanted)
     try:
         answer, _ = await gateway.call_leader(address, DESCRIBE_PRODUCERS, request)
@@ -81,54 +89,57 @@ async def _describe_at(gateway: Gateway, address: str, wanted: Sequence[_Wanted]
     return [(result.topic_id, _described(result)) for result in answer.results]
 
 
-def _described(result: leader_pb2.DescribeProducersResponse.Result) -> Body:
-    return {
-        "partition_index": result.partition,
-        "error_code": result.error_code,
-        "error_message": result.error_message or None,
-        "active_producers": [
-            {
-                "producer_id": producer.producer_id,
-                "producer_epoch": producer.producer_epoch,
-                "last_sequence": producer.last_sequence,
-                "last_timestamp": producer.last_timestamp,
-                "coordinator_epoch": producer.coordinator_epoch,
-                "current_txn_start_offset": producer.current_transaction_start_offset,
-            }
+def _described(result: leader_pb2.DescribeProducersResponse.Result) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=result.partition,
+        error_code=result.error_code,
+        error_message=result.error_message or None,
+        active_producers=[
+            ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.current_transaction_start_offset,
+            )
             for producer in result.active_producers
         ],
-    }
+    )
 
 
-def _refusal(partition: int, error: KafkaError) -> Body:
-    return {
-        "partition_index": partition,
-        "error_code": error.code,
-        "error_message": error.message,
-        "active_producers": [],
-    }
+def _refusal(partition: int, error: KafkaError) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=partition,
+        error_code=error.code,
+        error_message=error.message,
+        active_producers=[],
+    )
 
 
-def _body(request: Message, results: dict[tuple[str, int], Body]) -> Body:
+def _body(
+    request: DescribeProducersRequest, results: dict[tuple[str, int], PartitionResponse]
+) -> DescribeProducersResponse:
     missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's answer left this partition out")
     topics = [
-        {
-            "name": topic.name,
-            "partitions": [
+        TopicResponse(
+            name=topic.name,
+            partitions=[
                 results.get((topic.name, partition)) or _refusal(partition, missing)
                 for partition in topic.partition_indexes
             ],
-        }
+        )
         for topic in request.topics
     ]
-    return {"topics": topics}
+    return DescribeProducersResponse(topics=topics)
 
 
 serve(
-    ApiKey.DESCRIBE_PRODUCERS,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
     VersionRange(0, 0),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     elements=ElementArrays(("topics",), "topics", "partition_indexes", "partitions"),
 )

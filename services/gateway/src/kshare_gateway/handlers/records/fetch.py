@@ -25,18 +25,25 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Buffer, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
+from kshare_wire.generated.responses.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from kshare_wire.messages import Buffer
 
 FIRST_VERSION_WITH_IDS = 13
 FULL_SESSION_EPOCHS = (-1, 0)
 
 _Key = tuple[bytes | str, int]
 _Wanted = leader_pb2.FetchRequest.Partition
-_Bodies = dict[TopicPartition, Body]
+_Bodies = dict[TopicPartition, PartitionData]
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
     if context.version >= 7 and request.session_epoch not in FULL_SESSION_EPOCHS:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"There is no fetch session {request.session_id}")
     patience = context.gateway.moving.begin()
@@ -47,10 +54,10 @@ async def handle(context: RequestContext, request: Message) -> Body:
 
 
 async def _ask(
-    context: RequestContext, request: Message, patience: MovePatience
-) -> tuple[dict[_Key, Body], dict[TopicPartition, int]]:
+    context: RequestContext, request: FetchRequest, patience: MovePatience
+) -> tuple[dict[_Key, PartitionData], dict[TopicPartition, int]]:
     """The responses, and the error codes of the partitions that leaders were asked for."""
-    results: dict[_Key, Body] = {}
+    results: dict[_Key, PartitionData] = {}
     wanted: dict[TopicPartition, _Wanted] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
@@ -79,27 +86,27 @@ async def _ask(
         if count.add():
             await count.next_slice()
         if isinstance(asked_for[key], str):
-            body = {**body, "error_code": context.gateway.code_for_names(body["error_code"])}
+            body.error_code = context.gateway.code_for_names(body.error_code)
         results[(asked_for[key], key.partition)] = body
-    return results, {key: body["error_code"] for key, body in found.items()}
+    return results, {key: body.error_code for key, body in found.items()}
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
     if context.version >= 7:
-        return {"error_code": error.code}
+        return FetchResponse(error_code=error.code)
     topics = [
         _topic_body(topic, [_refusal(partition.partition, error.code) for partition in topic.partitions])
         for topic in request.topics
     ]
-    return {"responses": topics}
+    return FetchResponse(responses=topics)
 
 
-def _asked(context: RequestContext, topic: Message) -> bytes | str:
+def _asked(context: RequestContext, topic: FetchTopic) -> bytes | str:
     asked: bytes | str = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.topic
     return asked
 
 
-def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[bytes | str, Message]]:
+def _partitions(context: RequestContext, request: FetchRequest) -> Iterator[tuple[bytes | str, FetchPartition]]:
     for topic in request.topics:
         for partition in topic.partitions:
             yield _asked(context, topic), partition
@@ -112,7 +119,7 @@ def _topic_id(gateway: Gateway, asked: bytes | str) -> tuple[bytes, ErrorCode]:
     return (b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else (topic.topic_id, ErrorCode.NONE)
 
 
-def _wanted(key: TopicPartition, partition: Message) -> _Wanted:
+def _wanted(key: TopicPartition, partition: FetchPartition) -> _Wanted:
     return _Wanted(
         topic_id=key.topic_id,
         partition=key.partition,
@@ -125,7 +132,7 @@ def _wanted(key: TopicPartition, partition: Message) -> _Wanted:
 class _Room:
     """The size limit of each leader's response, by the room in `request_memory`."""
 
-    def __init__(self, context: RequestContext, request: Message) -> None:
+    def __init__(self, context: RequestContext, request: FetchRequest) -> None:
         self._context = context
         self._asked_bytes = min(request.max_bytes, context.gateway.configs.integer("fetch.max.bytes"))
         self._expected_bytes = request.min_bytes
@@ -145,7 +152,11 @@ class _Room:
 
 
 async def _fetch(
-    context: RequestContext, by_source: Mapping[RecordSource, Sequence[_Wanted]], request: Message, *, may_wait: bool
+    context: RequestContext,
+    by_source: Mapping[RecordSource, Sequence[_Wanted]],
+    request: FetchRequest,
+    *,
+    may_wait: bool,
 ) -> _Bodies:
     wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
     room = _Room(context, request)
@@ -160,7 +171,7 @@ async def _fetch(
 async def _fetch_once(
     context: RequestContext,
     by_source: Mapping[RecordSource, Sequence[_Wanted]],
-    request: Message,
+    request: FetchRequest,
     room: _Room,
     wait_ms: int,
 ) -> _Bodies:
@@ -188,9 +199,9 @@ async def _fetch_once(
 def _is_enough(bodies: _Bodies, minimum_bytes: int) -> bool:
     size = 0
     for body in bodies.values():
-        if body["error_code"]:
+        if body.error_code:
             return True
-        size += sum(map(len, body["records"]))
+        size += sum(map(len, body.records or ()))
     return size >= minimum_bytes
 
 
@@ -198,7 +209,7 @@ async def _fetch_at(
     context: RequestContext,
     source: RecordSource,
     wanted: Sequence[_Wanted],
-    request: Message,
+    request: FetchRequest,
     room: _Room,
     wait_ms: int,
 ) -> _Bodies:
@@ -228,56 +239,64 @@ async def _fetch_at(
         stop = position + entry.records_length
         records: list[Buffer] = [payload[position:stop]] if entry.records_length else []
         position = stop
-        bodies[TopicPartition(entry.topic_id, entry.partition)] = {
-            "partition_index": entry.partition,
-            "error_code": entry.error_code,
-            "high_watermark": entry.high_watermark,
-            "last_stable_offset": entry.last_stable_offset,
-            "log_start_offset": entry.log_start_offset,
-            "aborted_transactions": [
-                {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
+        bodies[TopicPartition(entry.topic_id, entry.partition)] = PartitionData(
+            partition_index=entry.partition,
+            error_code=entry.error_code,
+            high_watermark=entry.high_watermark,
+            last_stable_offset=entry.last_stable_offset,
+            log_start_offset=entry.log_start_offset,
+            aborted_transactions=[
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
                 for aborted in entry.aborted_transactions
             ]
             if request.isolation_level
             else None,
-            "preferred_read_replica": -1,
-            "records": records,
-        }
+            preferred_read_replica=-1,
+            records=records,
+        )
     return bodies
 
 
-def _refusal(index: int, code: int) -> Body:
-    return {
-        "partition_index": index,
-        "error_code": code,
-        "high_watermark": -1,
-        "last_stable_offset": -1,
-        "log_start_offset": -1,
-        "aborted_transactions": None,
-        "preferred_read_replica": -1,
-        "records": [],
-    }
+def _refusal(index: int, code: int) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        preferred_read_replica=-1,
+        records=[],
+    )
 
 
-async def _body_in_slices(context: RequestContext, request: Message, results: Mapping[_Key, Body]) -> Body:
-    topics: list[Body] = []
+async def _body_in_slices(
+    context: RequestContext, request: FetchRequest, results: Mapping[_Key, PartitionData]
+) -> FetchResponse:
+    topics: list[FetchableTopicResponse] = []
     count = context.count_elements()
     for topic in request.topics:
         asked = _asked(context, topic)
-        partitions: list[Body] = []
+        partitions: list[PartitionData] = []
         for entry in topic.partitions:
             found = results.get((asked, entry.partition))
             partitions.append(found or _refusal(entry.partition, ErrorCode.UNKNOWN_SERVER_ERROR))
             if count.add():
                 await count.next_slice()
         topics.append(_topic_body(topic, partitions))
-    return {"responses": topics}
+    return FetchResponse(responses=topics)
 
 
-def _topic_body(topic: Message, partitions: list[Body]) -> Body:
-    return {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": partitions}
+def _topic_body(topic: FetchTopic, partitions: list[PartitionData]) -> FetchableTopicResponse:
+    return FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
 
 
 serve(
-    ApiKey.FETCH, VersionRange(4, 18), handle=handle, failed=failed, response=ResponseSize.RECORDS, works_in_slices=True
+    FetchRequest,
+    FetchResponse,
+    VersionRange(4, 18),
+    handle=handle,
+    failed=failed,
+    size=ResponseSize.RECORDS,
+    works_in_slices=True,
 )

@@ -21,8 +21,13 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest
+from kshare_wire.generated.responses.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 
 EARLIEST, EARLIEST_LOCAL = -2, -4
 _FIRST_VERSION_OF_TIME = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
@@ -31,15 +36,17 @@ _TIERED_TIMES = (-5, -6)
 _Wanted = leader_pb2.ListOffsetsRequest.Partition
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     return _body(request, await ask_until_served(context, request, _ask))
 
 
-async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict[TopicPartition, int]]:
+async def _ask(
+    context: RequestContext, request: ListOffsetsRequest
+) -> tuple[Results[ListOffsetsPartitionResponse], dict[TopicPartition, int]]:
     """The responses, and the error codes of the partitions that leaders were asked for."""
     gateway = context.gateway
     codes: dict[TopicPartition, int] = {}
-    results: Results = {}
+    results: Results[ListOffsetsPartitionResponse] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
     counts = Counter((name, entry.partition_index) for name, entry in partitions_of(request))
@@ -54,7 +61,9 @@ async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict
             continue
         source, code = record_source(gateway, TopicPartition(topic.topic_id, entry.partition_index))
         if source is None or immediate is not None:
-            results[(name, entry.partition_index)] = _refusal(entry, code) if code else immediate or {}
+            results[(name, entry.partition_index)] = (
+                _refusal(entry, code) if code else immediate or _refusal(entry, ErrorCode.NONE)
+            )
             continue
         names[topic.topic_id] = name
         by_source.setdefault(source, []).append(
@@ -68,18 +77,18 @@ async def _ask(context: RequestContext, request: Message) -> tuple[Results, dict
     calls = [_list_at(gateway, source, wanted, request.isolation_level) for source, wanted in by_source.items()]
     for answers in await asyncio.gather(*calls):
         for topic_id, body in answers:
-            results[(names[topic_id], body["partition_index"])] = body
-            codes[TopicPartition(topic_id, body["partition_index"])] = body["error_code"]
+            results[(names[topic_id], body.partition_index)] = body
+            codes[TopicPartition(topic_id, body.partition_index)] = body.error_code
     return results, codes
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(context: RequestContext, request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
     return _body(
         request, {(name, entry.partition_index): _refusal(entry, error.code) for name, entry in partitions_of(request)}
     )
 
 
-def _answer_now(context: RequestContext, entry: Message) -> Body | None:
+def _answer_now(context: RequestContext, entry: ListOffsetsPartition) -> ListOffsetsPartitionResponse | None:
     """The response to timestamps that need no leader; None for others."""
     if entry.timestamp >= 0:
         return None
@@ -91,49 +100,53 @@ def _answer_now(context: RequestContext, entry: Message) -> Body | None:
 
 async def _list_at(
     gateway: Gateway, source: RecordSource, wanted: Sequence[_Wanted], isolation_level: int
-) -> list[tuple[bytes, Body]]:
+) -> list[tuple[bytes, ListOffsetsPartitionResponse]]:
     request = leader_pb2.ListOffsetsRequest(isolation_level=isolation_level, partitions=wanted)
     try:
         answer, _ = await gateway.call_leader(source.address, source.list_offsets, request)
     except CallFailed as failure:
         log.warning("%s at %s failed: %s", source.list_offsets.name, source.address, failure)
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return [(entry.topic_id, {"partition_index": entry.partition, "error_code": code}) for entry in wanted]
+        return [
+            (entry.topic_id, ListOffsetsPartitionResponse(partition_index=entry.partition, error_code=code))
+            for entry in wanted
+        ]
     return [
         (
             entry.topic_id,
-            {
-                "partition_index": entry.partition,
-                "error_code": gateway.code_for_names(entry.error_code),
-                "timestamp": -1 if entry.error_code else entry.timestamp,
-                "offset": -1 if entry.error_code else entry.offset,
-                "leader_epoch": -1 if entry.error_code else entry.leader_epoch,
-            },
+            ListOffsetsPartitionResponse(
+                partition_index=entry.partition,
+                error_code=gateway.code_for_names(entry.error_code),
+                timestamp=-1 if entry.error_code else entry.timestamp,
+                offset=-1 if entry.error_code else entry.offset,
+                leader_epoch=-1 if entry.error_code else entry.leader_epoch,
+            ),
         )
         for entry in answer.partitions
     ]
 
 
-def _refusal(entry: Message, code: int) -> Body:
-    return {"partition_index": entry.partition_index, "error_code": code}
+def _refusal(entry: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=code)
 
 
-def _body(request: Message, results: Results) -> Body:
+def _body(request: ListOffsetsRequest, results: Results[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
     topics = [
-        {
-            "name": topic.name,
-            "partitions": [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
                 results.get((topic.name, entry.partition_index)) or _refusal(entry, ErrorCode.UNKNOWN_SERVER_ERROR)
                 for entry in {entry.partition_index: entry for entry in topic.partitions}.values()
             ],
-        }
+        )
         for topic in request.topics
     ]
-    return {"topics": topics}
+    return ListOffsetsResponse(topics=topics)
 
 
 serve(
-    ApiKey.LIST_OFFSETS,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
     VersionRange(1, 11),
     handle=handle,
     failed=failed,

@@ -28,9 +28,16 @@ from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import PRODUCE
 from kshare_rpc.network import CallFailed
-from kshare_wire.api_versions import ApiKey, VersionRange
+from kshare_wire.api_versions import VersionRange
 from kshare_wire.decompression import ZSTD
-from kshare_wire.messages import ZERO_ID, Body, Buffer, Message
+from kshare_wire.generated.requests.produce import PartitionProduceData, ProduceRequest
+from kshare_wire.generated.responses.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kshare_wire.messages import ZERO_ID, Buffer
 from kshare_wire.record_batches import COMPRESSION_MASK, HEADER_LENGTH, MAGIC, TRANSACTIONAL_MASK
 
 _ACKS = (-1, 0, 1)
@@ -42,7 +49,7 @@ FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 _OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 _Records = dict[TopicPartition, memoryview]
-_Results = dict[tuple[bytes | str, int], Body]
+_Results = dict[tuple[bytes | str, int], PartitionProduceResponse]
 """Each partition's response, by topic id or name as requested, and partition index."""
 
 
@@ -52,11 +59,11 @@ class _Answers(NamedTuple):
     Without `is_from_leader` the leader did not answer, and the outcome is unknown.
     """
 
-    bodies: dict[TopicPartition, Body]
+    bodies: dict[TopicPartition, PartitionProduceResponse]
     is_from_leader: bool
 
 
-async def handle(context: RequestContext, request: Message) -> Body | None:
+async def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     results: _Results = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
     records: _Records = {}
@@ -68,6 +75,7 @@ async def handle(context: RequestContext, request: Message) -> Body | None:
         if problem is not None:
             results[(asked, partition.index)] = _refusal(partition.index, problem)
             continue
+        assert partition.records is not None  # _place refuses a partition without records
         records[key] = partition.records
         asked_for[key] = asked
     gateway = context.gateway
@@ -88,13 +96,13 @@ async def handle(context: RequestContext, request: Message) -> Body | None:
 
 async def _produce_in_turn(
     context: RequestContext,
-    request: Message,
+    request: ProduceRequest,
     records: _Records,
     turn: ProduceTurn,
     must_wait: Callable[[TopicPartition], bool],
-) -> dict[TopicPartition, Body]:
+) -> dict[TopicPartition, PartitionProduceResponse]:
     """The partitions' responses; batches for partitions in a reassignment are retried for a short time."""
-    found: dict[TopicPartition, Body] = {}
+    found: dict[TopicPartition, PartitionProduceResponse] = {}
     patience = context.gateway.moving.begin()
     left = records
     while left:
@@ -115,30 +123,30 @@ async def _produce_in_turn(
         if not overtaken and not await patience.should_ask_again(refused):
             break
         left = {key: records[key] for key in again}
-    out_of_order = [key for key, body in found.items() if body["error_code"] == _OUT_OF_ORDER]
+    out_of_order = [key for key, body in found.items() if body.error_code == _OUT_OF_ORDER]
     if out_of_order:
         await turn.is_first()
         found.update({key: _refusal(key.partition, refusal()) for key in out_of_order if must_wait(key)})
     return found
 
 
-def _note_what_is_sent_again(context: RequestContext, request: Message, results: _Results) -> None:
-    if not any(body["error_code"] for body in results.values()):
+def _note_what_is_sent_again(context: RequestContext, request: ProduceRequest, results: _Results) -> None:
+    if not any(body.error_code for body in results.values()):
         return
     for asked, partition in _partitions(context, request):
         body = results.get((asked, partition.index))
-        if body is not None and body["error_code"] in SENT_AGAIN and partition.records:
+        if body is not None and body.error_code in SENT_AGAIN and partition.records:
             context.gateway.awaited_batches.refused(context.connection_id, asked, partition.index, partition.records)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body | None:
+def failed(context: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
     results = {
         (asked, partition.index): _refusal(partition.index, error) for asked, partition in _partitions(context, request)
     }
     return _finished(context, request, results)
 
 
-def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[bytes | str, Message]]:
+def _partitions(context: RequestContext, request: ProduceRequest) -> Iterator[tuple[bytes | str, PartitionProduceData]]:
     for topic in request.topic_data:
         asked = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.name
         for partition in topic.partition_data:
@@ -146,7 +154,7 @@ def _partitions(context: RequestContext, request: Message) -> Iterator[tuple[byt
 
 
 def _place(
-    context: RequestContext, request: Message, asked: bytes | str, partition: Message
+    context: RequestContext, request: ProduceRequest, asked: bytes | str, partition: PartitionProduceData
 ) -> tuple[TopicPartition, KafkaError | None]:
     """The partition's key at leaders, and the problem with it, if any."""
     nowhere = TopicPartition(ZERO_ID, -1)
@@ -169,7 +177,7 @@ def _place(
     return TopicPartition(topic_id, partition.index), None
 
 
-def _transaction_problem(request: Message) -> KafkaError | None:
+def _transaction_problem(request: ProduceRequest) -> KafkaError | None:
     """Transactional batches without a transactional id fail the whole request (KafkaApis.handleProduceRequest)."""
     if request.transactional_id is None:
         for topic in request.topic_data:
@@ -186,10 +194,10 @@ def _attributes(records: Buffer) -> int:
 
 
 async def _produce_at_leaders(
-    context: RequestContext, left: _Records, request: Message
-) -> tuple[dict[TopicPartition, Body], dict[TopicPartition, int]]:
+    context: RequestContext, left: _Records, request: ProduceRequest
+) -> tuple[dict[TopicPartition, PartitionProduceResponse], dict[TopicPartition, int]]:
     """The partitions' responses, and the error codes of those where certainly nothing was stored."""
-    found: dict[TopicPartition, Body] = {}
+    found: dict[TopicPartition, PartitionProduceResponse] = {}
     codes: dict[TopicPartition, int] = {}
     by_leader: dict[str, _Records] = {}
     for key, data in left.items():
@@ -204,11 +212,11 @@ async def _produce_at_leaders(
     for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
         found.update(answers.bodies)
         if answers.is_from_leader:
-            codes.update({key: body["error_code"] for key, body in answers.bodies.items() if body["error_code"]})
+            codes.update({key: body.error_code for key, body in answers.bodies.items() if body.error_code})
     return found, codes
 
 
-async def _produce(context: RequestContext, address: str, records: _Records, request: Message) -> _Answers:
+async def _produce(context: RequestContext, address: str, records: _Records, request: ProduceRequest) -> _Answers:
     wanted = leader_pb2.ProduceRequest(acks=request.acks, timeout_ms=request.timeout_ms)
     if request.transactional_id is not None:
         wanted.transactional_id = request.transactional_id
@@ -226,40 +234,40 @@ async def _produce(context: RequestContext, address: str, records: _Records, req
     return _Answers(bodies, is_from_leader=True)
 
 
-def _accepted(context: RequestContext, entry: leader_pb2.ProduceResponse.Partition) -> Body:
+def _accepted(context: RequestContext, entry: leader_pb2.ProduceResponse.Partition) -> PartitionProduceResponse:
     code = entry.error_code
     if code == ErrorCode.TRANSACTION_ABORTABLE and context.version < FIRST_VERSION_WITH_TRANSACTION_ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE
     if context.version < FIRST_VERSION_WITH_IDS:
         code = context.gateway.code_for_names(code)
-    return {
-        "index": entry.partition,
-        "error_code": code,
-        "error_message": entry.error_message or None,
-        "base_offset": -1 if entry.error_code else entry.base_offset,
-        "log_append_time_ms": -1 if entry.error_code else entry.log_append_time_ms,
-        "log_start_offset": -1 if entry.error_code else entry.log_start_offset,
-        "record_errors": [
-            {"batch_index": error.batch_index, "batch_index_error_message": error.message}
+    return PartitionProduceResponse(
+        index=entry.partition,
+        error_code=code,
+        error_message=entry.error_message or None,
+        base_offset=-1 if entry.error_code else entry.base_offset,
+        log_append_time_ms=-1 if entry.error_code else entry.log_append_time_ms,
+        log_start_offset=-1 if entry.error_code else entry.log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=error.batch_index, batch_index_error_message=error.message)
             for error in entry.record_errors
         ],
-    }
+    )
 
 
-def _refusal(index: int, error: KafkaError) -> Body:
-    return {
-        "index": index,
-        "error_code": error.code,
-        "error_message": error.message,
-        "base_offset": -1,
-        "log_append_time_ms": -1,
-        "log_start_offset": -1,
-    }
+def _refusal(index: int, error: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        error_message=error.message,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+    )
 
 
-def _finished(context: RequestContext, request: Message, results: _Results) -> Body | None:
+def _finished(context: RequestContext, request: ProduceRequest, results: _Results) -> ProduceResponse | None:
     """The response in the order of the request; a partition that the leader left out gets an error."""
-    topics: list[Body] = []
+    topics: list[TopicProduceResponse] = []
     missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's answer left this partition out")
     for topic in request.topic_data:
         asked = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.name
@@ -267,18 +275,19 @@ def _finished(context: RequestContext, request: Message, results: _Results) -> B
             results.get((asked, partition.index)) or _refusal(partition.index, missing)
             for partition in topic.partition_data
         ]
-        topics.append({"name": topic.name, "topic_id": topic.topic_id, "partition_responses": bodies})
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=bodies))
     if request.acks != 0:
-        return {"responses": topics}
+        return ProduceResponse(responses=topics)
     for topic_body in topics:
-        for body in topic_body["partition_responses"]:
-            if body["error_code"]:
-                raise ConnectionMustClose(f"Produce with acks 0 failed: {body['error_message']}")
+        for body in topic_body.partition_responses:
+            if body.error_code:
+                raise ConnectionMustClose(f"Produce with acks 0 failed: {body.error_message}")
     return None
 
 
 serve(
-    ApiKey.PRODUCE,
+    ProduceRequest,
+    ProduceResponse,
     VersionRange(3, 13),
     handle=handle,
     failed=failed,

@@ -10,28 +10,31 @@ from __future__ import annotations
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from kshare_wire.generated.responses.describe_client_quotas import DescribeClientQuotasResponse
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, SPECIFIED = range(3)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     types: list[str] = []
     for component in request.components:
         _check(component, types)
         types.append(component.entity_type)
     if IP in types and len(types) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A filter by ip cannot be one by user or client-id, too")
-    return {"entries": []}
+    return DescribeClientQuotasResponse(entries=[])
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message, "entries": None}
+def failed(
+    context: RequestContext, request: DescribeClientQuotasRequest, error: KafkaError
+) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
 
 
-def _check(component: Message, before: list[str]) -> None:
+def _check(component: ComponentData, before: list[str]) -> None:
     entity_type = component.entity_type
     if not entity_type or entity_type in before:
         text = f"Entity type {entity_type[:300]!r} is empty or given twice; allowed once each are user, client-id, ip"
@@ -46,4 +49,4 @@ def _check(component: Message, before: list[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Only an exact match has a name")
 
 
-serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), handle=handle, failed=failed)
+serve(DescribeClientQuotasRequest, DescribeClientQuotasResponse, VersionRange(0, 1), handle=handle, failed=failed)

@@ -10,8 +10,13 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import ALTER_SHARE_GROUP_OFFSETS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from kshare_wire.generated.responses.alter_share_group_offsets import (
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
 
 CALL_TIMEOUT_MS = 25_000
 """Includes the coordinator's own calls to share coordinators and leaders."""
@@ -19,7 +24,7 @@ CALL_TIMEOUT_MS = 25_000
 Result = coordinator_pb2.AlterShareGroupOffsetsResponse.Result
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
     wanted = coordinator_pb2.AlterShareGroupOffsetsRequest(group_id=request.group_id)
     for topic in request.topics:
         entry = wanted.topics.add(topic_name=topic.topic_name)
@@ -28,34 +33,36 @@ async def handle(context: RequestContext, request: Message) -> Body:
     answer = await context.gateway.call_group_coordinator(
         request.group_id, ALTER_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS
     )
-    return {
-        "error_code": answer.error_code,
-        "error_message": answer.error_message or None,
-        "responses": _topics(answer.results),
-    }
+    return AlterShareGroupOffsetsResponse(
+        error_code=answer.error_code,
+        error_message=answer.error_message or None,
+        responses=_topics(answer.results),
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message, "responses": []}
+def failed(
+    context: RequestContext, request: AlterShareGroupOffsetsRequest, error: KafkaError
+) -> AlterShareGroupOffsetsResponse:
+    return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message, responses=[])
 
 
-def _topics(results: Iterable[Result]) -> list[Body]:
+def _topics(results: Iterable[Result]) -> list[AlterShareGroupOffsetsResponseTopic]:
     """Results grouped by topic, in the request's order."""
     return [
-        {
-            "topic_name": name,
-            "topic_id": topic_id,
-            "partitions": [
-                {
-                    "partition_index": result.partition,
-                    "error_code": result.error_code,
-                    "error_message": result.error_message or None,
-                }
+        AlterShareGroupOffsetsResponseTopic(
+            topic_name=name,
+            topic_id=topic_id,
+            partitions=[
+                AlterShareGroupOffsetsResponsePartition(
+                    partition_index=result.partition,
+                    error_code=result.error_code,
+                    error_message=result.error_message or None,
+                )
                 for result in found
             ],
-        }
+        )
         for (name, topic_id), found in groupby(results, key=lambda each: (each.topic_name, each.topic_id))
     ]
 
 
-serve(ApiKey.ALTER_SHARE_GROUP_OFFSETS, VersionRange(0, 0), handle=handle, failed=failed)
+serve(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, VersionRange(0, 0), handle=handle, failed=failed)

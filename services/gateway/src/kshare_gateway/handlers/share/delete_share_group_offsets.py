@@ -7,14 +7,18 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DELETE_SHARE_GROUP_OFFSETS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from kshare_wire.generated.responses.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
 
 CALL_TIMEOUT_MS = 25_000
 """Includes the coordinator's own calls to share coordinators and leaders."""
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
     wanted = coordinator_pb2.DeleteShareGroupOffsetsRequest(
         group_id=request.group_id, topic_names=[topic.topic_name for topic in request.topics]
     )
@@ -22,23 +26,25 @@ async def handle(context: RequestContext, request: Message) -> Body:
         request.group_id, DELETE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS
     )
     responses = [
-        {
-            "topic_name": result.topic_name,
-            "topic_id": result.topic_id,
-            "error_code": result.error_code,
-            "error_message": result.error_message or None,
-        }
+        DeleteShareGroupOffsetsResponseTopic(
+            topic_name=result.topic_name,
+            topic_id=result.topic_id,
+            error_code=result.error_code,
+            error_message=result.error_message or None,
+        )
         for result in answer.results
     ]
-    return {
-        "error_code": answer.error_code,
-        "error_message": answer.error_message or None,
-        "responses": responses,
-    }
+    return DeleteShareGroupOffsetsResponse(
+        error_code=answer.error_code,
+        error_message=answer.error_message or None,
+        responses=responses,
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message, "responses": []}
+def failed(
+    context: RequestContext, request: DeleteShareGroupOffsetsRequest, error: KafkaError
+) -> DeleteShareGroupOffsetsResponse:
+    return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message, responses=[])
 
 
-serve(ApiKey.DELETE_SHARE_GROUP_OFFSETS, VersionRange(0, 0), handle=handle, failed=failed)
+serve(DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, VersionRange(0, 0), handle=handle, failed=failed)

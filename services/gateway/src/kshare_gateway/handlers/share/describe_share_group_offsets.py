@@ -14,8 +14,17 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DESCRIBE_SHARE_GROUP_OFFSETS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kshare_wire.generated.responses.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 
 CALLS_AT_ONCE = 16
 """Groups of one request that are queried concurrently."""
@@ -25,19 +34,27 @@ CALL_TIMEOUT_MS = 25_000
 Result = coordinator_pb2.DescribeShareGroupOffsetsResponse.Result
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
-    groups: list[Body] = []
+async def handle(
+    context: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = []
     for first in range(0, len(request.groups), CALLS_AT_ONCE):
         portion = request.groups[first : first + CALLS_AT_ONCE]
         groups += await asyncio.gather(*(_describe(context, group) for group in portion))
-    return {"groups": groups}
+    return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"groups": [_refused(group, error.code, error.message) for group in request.groups]}
+def failed(
+    context: RequestContext, request: DescribeShareGroupOffsetsRequest, error: KafkaError
+) -> DescribeShareGroupOffsetsResponse:
+    return DescribeShareGroupOffsetsResponse(
+        groups=[_refused(group, error.code, error.message) for group in request.groups]
+    )
 
 
-async def _describe(context: RequestContext, group: Message) -> Body:
+async def _describe(
+    context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
     wanted = coordinator_pb2.DescribeShareGroupOffsetsRequest(
         group_id=group.group_id,
         all_topics=group.topics is None,
@@ -52,45 +69,50 @@ async def _describe(context: RequestContext, group: Message) -> Body:
         )
     except KafkaError as error:
         return _refused(group, error.code, error.message)
-    return {
-        "group_id": group.group_id,
-        "topics": _topics(answer.results),
-        "error_code": answer.error_code,
-        "error_message": answer.error_message or None,
-    }
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=group.group_id,
+        topics=_topics(answer.results),
+        error_code=answer.error_code,
+        error_message=answer.error_message or None,
+    )
 
 
-def _refused(group: Message, code: int, message: str) -> Body:
-    return {"group_id": group.group_id, "topics": [], "error_code": code, "error_message": message}
+def _refused(
+    group: DescribeShareGroupOffsetsRequestGroup, code: int, message: str
+) -> DescribeShareGroupOffsetsResponseGroup:
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=group.group_id, topics=[], error_code=code, error_message=message
+    )
 
 
-def _topics(results: Iterable[Result]) -> list[Body]:
+def _topics(results: Iterable[Result]) -> list[DescribeShareGroupOffsetsResponseTopic]:
     """Results grouped by topic, in the coordinator's order."""
     return [
-        {
-            "topic_name": name,
-            "topic_id": topic_id,
-            "partitions": [
-                {
-                    "partition_index": result.partition,
-                    "start_offset": result.start_offset,
-                    "leader_epoch": result.leader_epoch,
-                    "lag": result.lag,
-                    "error_code": result.error_code,
-                    "error_message": result.error_message or None,
-                }
+        DescribeShareGroupOffsetsResponseTopic(
+            topic_name=name,
+            topic_id=topic_id,
+            partitions=[
+                DescribeShareGroupOffsetsResponsePartition(
+                    partition_index=result.partition,
+                    start_offset=result.start_offset,
+                    leader_epoch=result.leader_epoch,
+                    lag=result.lag,
+                    error_code=result.error_code,
+                    error_message=result.error_message or None,
+                )
                 for result in found
             ],
-        }
+        )
         for (topic_id, name), found in groupby(results, key=lambda each: (each.topic_id, each.topic_name))
     ]
 
 
 serve(
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
     VersionRange(0, 1),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     elements=ElementArrays(("groups",), "groups"),
 )

@@ -10,6 +10,7 @@ from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
+from kshare_gateway.share.fetching import PartitionAnswer
 from kshare_gateway.share.requests import (
     Acknowledgements,
     LeaderHints,
@@ -21,11 +22,18 @@ from kshare_gateway.share.requests import (
     session_key,
 )
 from kshare_gateway.share.sessions import FINAL_EPOCH
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.share_acknowledge import ShareAcknowledgeRequest
+from kshare_wire.generated.responses.share_acknowledge import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
     key = session_key(request)
     epoch = request.share_session_epoch
     acknowledgements: Acknowledgements = {}
@@ -44,26 +52,33 @@ async def handle(context: RequestContext, request: Message) -> Body:
     if epoch == FINAL_EPOCH:
         await close_session(context, key)
     hints = LeaderHints(context)
-    return {
-        "acquisition_lock_timeout_ms": lock_timeout_ms(context, key.group_id, answers),
-        "responses": by_topic(
-            (
-                answer.key.topic_id,
-                {
-                    "partition_index": answer.key.partition,
-                    "error_code": answer.acknowledge_error_code,
-                    "error_message": answer.acknowledge_error_message,
-                    "current_leader": hints.current_leader(answer.key, answer.acknowledge_error_code),
-                },
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=lock_timeout_ms(context, key.group_id, answers),
+        responses=[
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in by_topic(
+                (answer.key.topic_id, _partition(answer, hints)) for answer in merged(answers)
             )
-            for answer in merged(answers)
-        ),
-        "node_endpoints": hints.node_endpoints(),
-    }
+        ],
+        node_endpoints=[
+            NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in hints.node_endpoints()
+        ],
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message}
+def _partition(answer: PartitionAnswer, hints: LeaderHints) -> PartitionData:
+    leader = hints.current_leader(answer.key, answer.acknowledge_error_code)
+    return PartitionData(
+        partition_index=answer.key.partition,
+        error_code=answer.acknowledge_error_code,
+        error_message=answer.acknowledge_error_message,
+        current_leader=LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch),
+    )
 
 
-serve(ApiKey.SHARE_ACKNOWLEDGE, VersionRange(1, 2), handle=handle, failed=failed)
+def failed(context: RequestContext, request: ShareAcknowledgeRequest, error: KafkaError) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
+
+
+serve(ShareAcknowledgeRequest, ShareAcknowledgeResponse, VersionRange(1, 2), handle=handle, failed=failed)

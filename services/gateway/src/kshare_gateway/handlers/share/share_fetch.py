@@ -33,8 +33,16 @@ from kshare_gateway.share.requests import (
     session_key,
 )
 from kshare_gateway.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ListedPartition, ShareSession, ShareSessionKey
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.share_fetch import ShareFetchRequest
+from kshare_wire.generated.responses.share_fetch import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchResponse,
+)
 
 ACQUIRE_MODES = (0, 1)
 """batch_optimized and record_limit (KIP-1206)."""
@@ -42,7 +50,7 @@ FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS = 2
 """See `sessions`."""
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
     key = session_key(request)
     if request.is_renew_ack:
         _check_renewal(request)
@@ -68,13 +76,13 @@ async def handle(context: RequestContext, request: Message) -> Body:
     return _body(context, key, answers, named)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message}
+def failed(context: RequestContext, request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=error.code, error_message=error.message)
 
 
 async def _session(
     context: RequestContext,
-    request: Message,
+    request: ShareFetchRequest,
     key: ShareSessionKey,
     listed: list[ListedPartition],
     acknowledgements: Acknowledgements,
@@ -103,7 +111,7 @@ async def _session(
     return session
 
 
-def _read_topics(context: RequestContext, request: Message) -> tuple[list[ListedPartition], Acknowledgements]:
+def _read_topics(context: RequestContext, request: ShareFetchRequest) -> tuple[list[ListedPartition], Acknowledgements]:
     listed: list[ListedPartition] = []
     acknowledgements: Acknowledgements = {}
     for topic in request.topics:
@@ -117,7 +125,7 @@ def _read_topics(context: RequestContext, request: Message) -> tuple[list[Listed
     return listed, acknowledgements
 
 
-def _check_renewal(request: Message) -> None:
+def _check_renewal(request: ShareFetchRequest) -> None:
     for name in ("max_bytes", "min_bytes", "max_records", "max_wait_ms"):
         if getattr(request, name):
             raise KafkaError(
@@ -126,7 +134,7 @@ def _check_renewal(request: Message) -> None:
             )
 
 
-def _terms(request: Message, maximum_bytes: int) -> FetchTerms:
+def _terms(request: ShareFetchRequest, maximum_bytes: int) -> FetchTerms:
     return FetchTerms(
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
@@ -138,7 +146,7 @@ def _terms(request: Message, maximum_bytes: int) -> FetchTerms:
     )
 
 
-def _may_acquire(request: Message) -> bool:
+def _may_acquire(request: ShareFetchRequest) -> bool:
     return bool(request.max_records > 0 and request.max_bytes > 0)
 
 
@@ -165,33 +173,49 @@ def _named(
 
 def _body(
     context: RequestContext, key: ShareSessionKey, answers: list[LeaderAnswer], named: list[PartitionAnswer]
-) -> Body:
+) -> ShareFetchResponse:
     hints = LeaderHints(context)
-    return {
-        "acquisition_lock_timeout_ms": lock_timeout_ms(context, key.group_id, answers),
-        "responses": by_topic((partition.key.topic_id, _partition(partition, hints)) for partition in named),
-        "node_endpoints": hints.node_endpoints(),
-    }
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=lock_timeout_ms(context, key.group_id, answers),
+        responses=[
+            ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in by_topic(
+                (partition.key.topic_id, _partition(partition, hints)) for partition in named
+            )
+        ],
+        node_endpoints=[
+            NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in hints.node_endpoints()
+        ],
+    )
 
 
-def _partition(answer: PartitionAnswer, hints: LeaderHints) -> Body:
-    return {
-        "partition_index": answer.key.partition,
-        "error_code": answer.error_code,
-        "error_message": answer.error_message,
-        "acknowledge_error_code": answer.acknowledge_error_code,
-        "acknowledge_error_message": answer.acknowledge_error_message,
-        "current_leader": hints.current_leader(answer.key, answer.error_code, answer.acknowledge_error_code),
-        "records": answer.records,
-        "acquired_records": [
-            {
-                "first_offset": run.first_offset,
-                "last_offset": run.last_offset,
-                "delivery_count": run.delivery_count,
-            }
+def _partition(answer: PartitionAnswer, hints: LeaderHints) -> PartitionData:
+    leader = hints.current_leader(answer.key, answer.error_code, answer.acknowledge_error_code)
+    return PartitionData(
+        partition_index=answer.key.partition,
+        error_code=answer.error_code,
+        error_message=answer.error_message,
+        acknowledge_error_code=answer.acknowledge_error_code,
+        acknowledge_error_message=answer.acknowledge_error_message,
+        current_leader=LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch),
+        records=answer.records,
+        acquired_records=[
+            AcquiredRecords(
+                first_offset=run.first_offset,
+                last_offset=run.last_offset,
+                delivery_count=run.delivery_count,
+            )
             for run in answer.acquired
         ],
-    }
+    )
 
 
-serve(ApiKey.SHARE_FETCH, VersionRange(1, 2), handle=handle, failed=failed, response=ResponseSize.RECORDS)
+serve(
+    ShareFetchRequest,
+    ShareFetchResponse,
+    VersionRange(1, 2),
+    handle=handle,
+    failed=failed,
+    size=ResponseSize.RECORDS,
+)

@@ -11,11 +11,16 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import SHARE_GROUP_HEARTBEAT
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kshare_wire.generated.responses.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
     if request.rack_id == "" and request.member_id and request.group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
     names = request.subscribed_topic_names
@@ -30,23 +35,25 @@ async def handle(context: RequestContext, request: Message) -> Body:
         client_host=context.client_host,
     )
     answer = await context.gateway.call_group_coordinator(request.group_id, SHARE_GROUP_HEARTBEAT, wanted)
-    assignment = {
-        "topic_partitions": [
-            {"topic_id": topic.topic_id, "partitions": list(topic.partitions)} for topic in answer.assignment
+    assignment = Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic.topic_id, partitions=list(topic.partitions)) for topic in answer.assignment
         ]
-    }
-    return {
-        "error_code": answer.error_code,
-        "error_message": answer.error_message or None,
-        "member_id": answer.member_id or None,
-        "member_epoch": answer.member_epoch,
-        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
-        "assignment": assignment if answer.has_assignment else None,
-    }
+    )
+    return ShareGroupHeartbeatResponse(
+        error_code=answer.error_code,
+        error_message=answer.error_message or None,
+        member_id=answer.member_id or None,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=assignment if answer.has_assignment else None,
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "error_message": error.message}
+def failed(
+    context: RequestContext, request: ShareGroupHeartbeatRequest, error: KafkaError
+) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
-serve(ApiKey.SHARE_GROUP_HEARTBEAT, VersionRange(1, 1), handle=handle, failed=failed)
+serve(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, VersionRange(1, 1), handle=handle, failed=failed)

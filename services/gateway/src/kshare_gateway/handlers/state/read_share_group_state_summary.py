@@ -6,22 +6,36 @@ from kshare_core.errors import KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
-from kshare_gateway.state.requests import StateRequest, ask_share_coordinators, refuse_all
+from kshare_gateway.state.requests import Results, StateApi, ask_share_coordinators, refuse_all
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE_SUMMARY
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.read_share_group_state_summary import (
+    PartitionData,
+    ReadShareGroupStateSummaryRequest,
+)
+from kshare_wire.generated.responses.read_share_group_state_summary import (
+    PartitionResult,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryResult,
+)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
-    return await ask_share_coordinators(context, request, _REQUEST)
+async def handle(
+    context: RequestContext, request: ReadShareGroupStateSummaryRequest
+) -> ReadShareGroupStateSummaryResponse:
+    return _response(await ask_share_coordinators(context, request, _API))
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return refuse_all(request, error)
+def failed(
+    context: RequestContext, request: ReadShareGroupStateSummaryRequest, error: KafkaError
+) -> ReadShareGroupStateSummaryResponse:
+    return _response(refuse_all(request, error, _API))
 
 
-def _partition(key: SharePartitionKey, entry: Message) -> messages.ReadShareGroupStateSummaryRequest.SharePartition:
+def _partition(
+    key: SharePartitionKey, entry: PartitionData
+) -> messages.ReadShareGroupStateSummaryRequest.SharePartition:
     return messages.ReadShareGroupStateSummaryRequest.SharePartition(
         topic_id=key.topic_id,
         partition=key.partition,
@@ -29,23 +43,34 @@ def _partition(key: SharePartitionKey, entry: Message) -> messages.ReadShareGrou
     )
 
 
-def _result(result: messages.ReadShareGroupStateSummaryResponse.Result) -> Body:
-    return {
-        "state_epoch": result.state_epoch,
-        "leader_epoch": result.leader_epoch,
-        "start_offset": result.start_offset,
-        "delivery_complete_count": result.delivery_complete_count,
-    }
+def _refusal(partition: int, code: int, message: str | None) -> PartitionResult:
+    return PartitionResult(partition=partition, error_code=code, error_message=message)
 
 
-_REQUEST = StateRequest(READ_SHARE_GROUP_STATE_SUMMARY, _partition, _result)
+def _result(result: messages.ReadShareGroupStateSummaryResponse.Result) -> PartitionResult:
+    return PartitionResult(
+        partition=result.partition,
+        state_epoch=result.state_epoch,
+        leader_epoch=result.leader_epoch,
+        start_offset=result.start_offset,
+        delivery_complete_count=result.delivery_complete_count,
+    )
+
+
+def _response(results: Results[PartitionResult]) -> ReadShareGroupStateSummaryResponse:
+    topics = [ReadStateSummaryResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in results]
+    return ReadShareGroupStateSummaryResponse(results=topics)
+
+
+_API = StateApi(READ_SHARE_GROUP_STATE_SUMMARY, _partition, _refusal, _result)
 
 
 serve(
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
     VersionRange(0, 1),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     elements=ElementArrays(("topics",), "results", "partitions", "partitions"),
 )

@@ -9,22 +9,29 @@ from kshare_core.errors import KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
-from kshare_gateway.state.requests import StateRequest, ask_share_coordinators, no_fields, refuse_all
+from kshare_gateway.state.requests import Results, StateApi, ask_share_coordinators, refuse_all
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import WRITE_SHARE_GROUP_STATE
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.write_share_group_state import PartitionData, WriteShareGroupStateRequest
+from kshare_wire.generated.responses.write_share_group_state import (
+    PartitionResult,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
-    return await ask_share_coordinators(context, request, _REQUEST)
+async def handle(context: RequestContext, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse:
+    return _response(await ask_share_coordinators(context, request, _API))
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return refuse_all(request, error)
+def failed(
+    context: RequestContext, request: WriteShareGroupStateRequest, error: KafkaError
+) -> WriteShareGroupStateResponse:
+    return _response(refuse_all(request, error, _API))
 
 
-def _partition(key: SharePartitionKey, entry: Message) -> messages.WriteShareGroupStateRequest.SharePartition:
+def _partition(key: SharePartitionKey, entry: PartitionData) -> messages.WriteShareGroupStateRequest.SharePartition:
     return messages.WriteShareGroupStateRequest.SharePartition(
         topic_id=key.topic_id,
         partition=key.partition,
@@ -44,11 +51,25 @@ def _partition(key: SharePartitionKey, entry: Message) -> messages.WriteShareGro
     )
 
 
-_REQUEST = StateRequest(WRITE_SHARE_GROUP_STATE, _partition, no_fields)
+def _refusal(partition: int, code: int, message: str | None) -> PartitionResult:
+    return PartitionResult(partition=partition, error_code=code, error_message=message)
+
+
+def _result(result: messages.SharePartitionResult) -> PartitionResult:
+    return PartitionResult(partition=result.partition)
+
+
+def _response(results: Results[PartitionResult]) -> WriteShareGroupStateResponse:
+    topics = [WriteStateResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in results]
+    return WriteShareGroupStateResponse(results=topics)
+
+
+_API = StateApi(WRITE_SHARE_GROUP_STATE, _partition, _refusal, _result)
 
 
 serve(
-    ApiKey.WRITE_SHARE_GROUP_STATE,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
     VersionRange(0, 1),
     handle=handle,
     failed=failed,

@@ -11,13 +11,14 @@ from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import ADD_OFFSETS_TO_TXN
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kshare_wire.generated.responses.add_offsets_to_txn import AddOffsetsToTxnResponse
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     wanted = coordinator_pb2.AddOffsetsToTxnRequest(
         transactional_id=request.transactional_id,
         producer_id=request.producer_id,
@@ -25,11 +26,13 @@ async def handle(context: RequestContext, request: Message) -> Body:
         group_id=request.group_id,
     )
     answer = await ask_coordinator(context, ADD_OFFSETS_TO_TXN, wanted)
-    return {"error_code": fencing_code(answer.error_code, context.version, FIRST_VERSION_WITH_PRODUCER_FENCED)}
+    return AddOffsetsToTxnResponse(
+        error_code=fencing_code(answer.error_code, context.version, FIRST_VERSION_WITH_PRODUCER_FENCED)
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code}
+def failed(context: RequestContext, request: AddOffsetsToTxnRequest, error: KafkaError) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(error_code=error.code)
 
 
-serve(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), handle=handle, failed=failed)
+serve(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, VersionRange(0, 4), handle=handle, failed=failed)

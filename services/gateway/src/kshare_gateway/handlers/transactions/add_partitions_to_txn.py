@@ -7,7 +7,7 @@ on. If a request fails as a whole, old versions report the error in every partit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.request_context import RequestContext
@@ -15,8 +15,14 @@ from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import ADD_PARTITIONS_TO_TXN
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kshare_wire.generated.responses.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_BATCHED_VERSION = 4
@@ -24,7 +30,7 @@ FIRST_BATCHED_VERSION = 4
 Transaction = coordinator_pb2.AddPartitionsToTxnRequest.Transaction
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     is_batched = context.version >= FIRST_BATCHED_VERSION
     transactions = _batched(request) if is_batched else [_single(request)]
     wanted = coordinator_pb2.AddPartitionsToTxnRequest(transactions=transactions)
@@ -32,44 +38,50 @@ async def handle(context: RequestContext, request: Message) -> Body:
     if answer.error_code:
         raise KafkaError(ErrorCode(answer.error_code), "The coordinator could not add the partitions")
     results = [
-        {
-            "transactional_id": result.transactional_id,
-            "topic_results": _topic_results(
+        AddPartitionsToTxnResult(
+            transactional_id=result.transactional_id,
+            topic_results=_topic_results(
                 [
                     (entry.topic_name, entry.partition, _code(entry.error_code, context.version))
                     for entry in result.partitions
                 ]
             ),
-        }
+        )
         for result in answer.results
     ]
     if is_batched:
-        return {"results_by_transaction": results}
-    return {"results_by_topic_v3_and_below": results[0]["topic_results"]}
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(
+    context: RequestContext, request: AddPartitionsToTxnRequest, error: KafkaError
+) -> AddPartitionsToTxnResponse:
     if context.version >= FIRST_BATCHED_VERSION:
-        return {"error_code": error.code, "results_by_transaction": []}
+        return AddPartitionsToTxnResponse(error_code=error.code, results_by_transaction=[])
     refused = [
         (topic.name, partition, error.code) for topic in request.v3_and_below_topics for partition in topic.partitions
     ]
-    return {"results_by_topic_v3_and_below": _topic_results(refused)}
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(refused))
 
 
 def _code(code: int, version: int) -> int:
     return fencing_code(code, version, FIRST_VERSION_WITH_PRODUCER_FENCED)
 
 
-def _topic_results(entries: Iterable[tuple[str, int, int]]) -> list[Body]:
+def _topic_results(entries: Iterable[tuple[str, int, int]]) -> list[AddPartitionsToTxnTopicResult]:
     """Groups triples of topic name, partition and error code by topic."""
-    topics: dict[str, list[Body]] = {}
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for name, partition, code in entries:
-        topics.setdefault(name, []).append({"partition_index": partition, "partition_error_code": code})
-    return [{"name": name, "results_by_partition": partitions} for name, partitions in topics.items()]
+        topics.setdefault(name, []).append(
+            AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code)
+        )
+    return [
+        AddPartitionsToTxnTopicResult(name=name, results_by_partition=partitions) for name, partitions in topics.items()
+    ]
 
 
-def _single(request: Message) -> Transaction:
+def _single(request: AddPartitionsToTxnRequest) -> Transaction:
     return Transaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -78,7 +90,7 @@ def _single(request: Message) -> Transaction:
     )
 
 
-def _batched(request: Message) -> list[Transaction]:
+def _batched(request: AddPartitionsToTxnRequest) -> list[Transaction]:
     return [
         Transaction(
             transactional_id=transaction.transactional_id,
@@ -91,12 +103,13 @@ def _batched(request: Message) -> list[Transaction]:
     ]
 
 
-def _topics(topics: list[Message]) -> list[coordinator_pb2.NamedPartitions]:
+def _topics(topics: Sequence[AddPartitionsToTxnTopic]) -> list[coordinator_pb2.NamedPartitions]:
     return [coordinator_pb2.NamedPartitions(topic_name=topic.name, partitions=topic.partitions) for topic in topics]
 
 
 serve(
-    ApiKey.ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     VersionRange(0, 5),
     handle=handle,
     failed=failed,

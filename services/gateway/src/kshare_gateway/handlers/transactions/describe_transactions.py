@@ -8,42 +8,50 @@ from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DESCRIBE_TRANSACTIONS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_transactions import DescribeTransactionsRequest
+from kshare_wire.generated.responses.describe_transactions import (
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     wanted = coordinator_pb2.DescribeTransactionsRequest(transactional_ids=request.transactional_ids)
     answer = await ask_coordinator(context, DESCRIBE_TRANSACTIONS, wanted)
-    return {"transaction_states": [_described(state) for state in answer.transaction_states]}
+    return DescribeTransactionsResponse(transaction_states=[_described(state) for state in answer.transaction_states])
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
+def failed(
+    context: RequestContext, request: DescribeTransactionsRequest, error: KafkaError
+) -> DescribeTransactionsResponse:
     refused = [
-        {"error_code": error.code, "transactional_id": transactional_id, "transaction_start_time_ms": 0}
+        TransactionState(error_code=error.code, transactional_id=transactional_id, transaction_start_time_ms=0)
         for transactional_id in request.transactional_ids
     ]
-    return {"transaction_states": refused}
+    return DescribeTransactionsResponse(transaction_states=refused)
 
 
-def _described(state: coordinator_pb2.DescribeTransactionsResponse.TransactionState) -> Body:
-    return {
-        "error_code": state.error_code,
-        "transactional_id": state.transactional_id,
-        "transaction_state": state.transaction_state,
-        "transaction_timeout_ms": state.transaction_timeout_ms,
-        "transaction_start_time_ms": state.transaction_start_time_ms,
-        "producer_id": state.producer_id,
-        "producer_epoch": state.producer_epoch,
-        "topics": [{"topic": topic.topic_name, "partitions": list(topic.partitions)} for topic in state.topics],
-    }
+def _described(state: coordinator_pb2.DescribeTransactionsResponse.TransactionState) -> TransactionState:
+    return TransactionState(
+        error_code=state.error_code,
+        transactional_id=state.transactional_id,
+        transaction_state=state.transaction_state,
+        transaction_timeout_ms=state.transaction_timeout_ms,
+        transaction_start_time_ms=state.transaction_start_time_ms,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        topics=[TopicData(topic=topic.topic_name, partitions=list(topic.partitions)) for topic in state.topics],
+    )
 
 
 serve(
-    ApiKey.DESCRIBE_TRANSACTIONS,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     VersionRange(0, 0),
     handle=handle,
     failed=failed,
-    response=ResponseSize.LONG,
+    size=ResponseSize.LONG,
     elements=ElementArrays(("transactional_ids",), "transaction_states"),
 )

@@ -12,14 +12,15 @@ from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import END_TXN
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.end_txn import EndTxnRequest
+from kshare_wire.generated.responses.end_txn import EndTxnResponse
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_THAT_BUMPS_EPOCH = 5
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     wanted = coordinator_pb2.EndTxnRequest(
         transactional_id=request.transactional_id,
         producer_id=request.producer_id,
@@ -29,11 +30,11 @@ async def handle(context: RequestContext, request: Message) -> Body:
     )
     answer = await ask_coordinator(context, END_TXN, wanted)
     code = fencing_code(answer.error_code, context.version, FIRST_VERSION_WITH_PRODUCER_FENCED)
-    return {"error_code": code, "producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+    return EndTxnResponse(error_code=code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "producer_id": -1, "producer_epoch": -1}
+def failed(context: RequestContext, request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
+    return EndTxnResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
 
 
-serve(ApiKey.END_TXN, VersionRange(0, 5), handle=handle, failed=failed)
+serve(EndTxnRequest, EndTxnResponse, VersionRange(0, 5), handle=handle, failed=failed)

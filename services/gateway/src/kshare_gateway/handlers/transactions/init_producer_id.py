@@ -12,13 +12,14 @@ from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator, ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import INIT_PRODUCER_ID
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
+from kshare_wire.generated.responses.init_producer_id import InitProducerIdResponse
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         text = f"Producer id {request.producer_id} with epoch {request.producer_epoch}: give both, or -1 for both"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -32,11 +33,11 @@ async def handle(context: RequestContext, request: Message) -> Body:
     ask = ask_coordinator if wanted.has_transactional_id else ask_any_coordinator
     answer = await ask(context, INIT_PRODUCER_ID, wanted)
     code = fencing_code(answer.error_code, context.version, FIRST_VERSION_WITH_PRODUCER_FENCED)
-    return {"error_code": code, "producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+    return InitProducerIdResponse(error_code=code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code, "producer_id": -1, "producer_epoch": -1}
+def failed(context: RequestContext, request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
 
 
-serve(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle=handle, failed=failed)
+serve(InitProducerIdRequest, InitProducerIdResponse, VersionRange(0, 5), handle=handle, failed=failed)

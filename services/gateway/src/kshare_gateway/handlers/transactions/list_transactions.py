@@ -11,11 +11,12 @@ from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LIST_TRANSACTIONS
-from kshare_wire.api_versions import ApiKey, VersionRange
-from kshare_wire.messages import Body, Message
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.list_transactions import ListTransactionsRequest
+from kshare_wire.generated.responses.list_transactions import ListTransactionsResponse, TransactionState
 
 
-async def handle(context: RequestContext, request: Message) -> Body:
+async def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     wanted = coordinator_pb2.ListTransactionsRequest(
         state_filters=request.state_filters,
         producer_id_filters=request.producer_id_filters,
@@ -23,22 +24,29 @@ async def handle(context: RequestContext, request: Message) -> Body:
         transactional_id_pattern=request.transactional_id_pattern or "",
     )
     answer = await ask_any_coordinator(context, LIST_TRANSACTIONS, wanted)
-    return {
-        "error_code": answer.error_code,
-        "unknown_state_filters": list(answer.unknown_state_filters),
-        "transaction_states": [
-            {
-                "transactional_id": state.transactional_id,
-                "producer_id": state.producer_id,
-                "transaction_state": state.transaction_state,
-            }
+    return ListTransactionsResponse(
+        error_code=answer.error_code,
+        unknown_state_filters=list(answer.unknown_state_filters),
+        transaction_states=[
+            TransactionState(
+                transactional_id=state.transactional_id,
+                producer_id=state.producer_id,
+                transaction_state=state.transaction_state,
+            )
             for state in answer.transaction_states
         ],
-    }
+    )
 
 
-def failed(context: RequestContext, request: Message, error: KafkaError) -> Body:
-    return {"error_code": error.code}
+def failed(context: RequestContext, request: ListTransactionsRequest, error: KafkaError) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=error.code)
 
 
-serve(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 2), handle=handle, failed=failed, response=ResponseSize.LONG)
+serve(
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    VersionRange(0, 2),
+    handle=handle,
+    failed=failed,
+    size=ResponseSize.LONG,
+)

@@ -1,0 +1,1 @@
+"""The requests of Kafka's protocol, a module for each API."""

@@ -1,0 +1,1 @@
+"""The responses of Kafka's protocol, a module for each API."""
