@@ -31,9 +31,9 @@ from kshare_rpc.generated.methods import (
 from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
-from kshare_share_coordinator.handlers.read_share_group_state import read_share_group_state
-from kshare_share_coordinator.handlers.truncate_share_group_state import truncate_share_group_state
-from kshare_share_coordinator.handlers.write_share_group_state import write_share_group_state
+from kshare_share_coordinator.handlers.read_share_group_state import ReadShareGroupStateHandler
+from kshare_share_coordinator.handlers.truncate_share_group_state import TruncateShareGroupStateHandler
+from kshare_share_coordinator.handlers.write_share_group_state import WriteShareGroupStateHandler
 from kshare_share_coordinator.machine.operations import (
     DeleteState,
     InitializeState,
@@ -333,7 +333,7 @@ class StateChannel:
         if error:
             refused = [_refused_read(each, error) for each in request.partitions]
             return state_pb2.ReadShareGroupStateResponse(results=refused)
-        answer: state_pb2.ReadShareGroupStateResponse = _handled(read_share_group_state, self, request)
+        answer: state_pb2.ReadShareGroupStateResponse = _handled(ReadShareGroupStateHandler, self, request)
         self.on_its_way(answer)
         return answer
 
@@ -344,7 +344,7 @@ class StateChannel:
         )
         if not error or self.stores_anyway:
             self.writes.append(request)
-            answer = _handled(write_share_group_state, self, request)
+            answer = _handled(WriteShareGroupStateHandler, self, request)
         if isinstance(error, Exception):
             raise error
         return answer
@@ -356,7 +356,7 @@ class StateChannel:
         )
         if not error or self.stores_anyway:
             self.truncations.append(request)
-            answer = _handled(truncate_share_group_state, self, request)
+            answer = _handled(TruncateShareGroupStateHandler, self, request)
         if isinstance(error, Exception):
             raise error
         return answer

@@ -58,6 +58,27 @@ def serves(
     return decorate
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def answers(method: Method[Any, Any]) -> Callable[[Function], Function]:
+    """Registers a handler that puts its errors into the response itself: it has a result for each element.
+
+    Unlike `serves` it adds no coroutine to the call. The function is a `kshare_rpc.network.Handler` besides its owner.
+    """
+
+    def decorate(function: Function) -> Function:
+        _METHODS[function] = method
+        return function
+
+    return decorate
+
+
+def registered() -> frozenset[Method[Any, Any]]:
+    """The RPCs that functions of all loaded modules serve."""
+    return frozenset(_METHODS.values())
+
+
 def handlers_of(*owners: object) -> dict[Method[Any, Any], Handler]:
     """The handlers of all RPCs that methods of these objects serve; ValueError if two serve the same."""
     handlers: dict[Method[Any, Any], Handler] = {}

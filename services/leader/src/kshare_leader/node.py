@@ -39,23 +39,9 @@ from kshare_leader.share.stored_progress import StoredProgress
 from kshare_rpc.catalog import CatalogView, alter_configs
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.generated.methods import (
-    APPEND_DEAD_LETTERS,
-    DELETE_RECORDS,
-    DESCRIBE_LOG_DIRS,
-    DESCRIBE_PRODUCERS,
-    DROP_SHARE_PARTITIONS,
-    FETCH,
-    LEADER,
-    LIST_OFFSETS,
-    PRODUCE,
-    RELEASE_SHARE_SESSION,
-    SHARE_ACKNOWLEDGE,
-    SHARE_FETCH,
-    TRANSFER_PARTITION,
-    WRITE_TXN_MARKERS,
-)
+from kshare_rpc.generated.methods import LEADER
 from kshare_rpc.network import Network, Server, Service
+from kshare_rpc.serving import handlers_of
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics import Metrics
@@ -279,21 +265,18 @@ class LeaderNode:
         assert self._verifier is not None
         return Service(
             name=LEADER,
-            handlers={
-                PRODUCE: ProduceHandler(logs, self._verifier),
-                FETCH: FetchHandler(logs, self._measures),
-                LIST_OFFSETS: ListOffsetsHandler(logs),
-                DELETE_RECORDS: DeleteRecordsHandler(logs),
-                WRITE_TXN_MARKERS: WriteTxnMarkersHandler(logs),
-                DESCRIBE_PRODUCERS: DescribeProducersHandler(logs),
-                DESCRIBE_LOG_DIRS: DescribeLogDirsHandler(logs),
-                SHARE_FETCH: share.share_fetch,
-                SHARE_ACKNOWLEDGE: share.share_acknowledge,
-                RELEASE_SHARE_SESSION: share.release_share_session,
-                DROP_SHARE_PARTITIONS: share.drop_share_partitions,
-                APPEND_DEAD_LETTERS: receiver,
-                TRANSFER_PARTITION: TransferPartitionHandler(sender),
-            },
+            handlers=handlers_of(
+                ProduceHandler(logs, self._verifier),
+                FetchHandler(logs, self._measures),
+                ListOffsetsHandler(logs),
+                DeleteRecordsHandler(logs),
+                WriteTxnMarkersHandler(logs),
+                DescribeProducersHandler(logs),
+                DescribeLogDirsHandler(logs),
+                TransferPartitionHandler(sender),
+                receiver,
+                share,
+            ),
             healthy=lambda: not self.problems(),
             unread_answers_bytes=self._settings.queued_bytes,
         )

@@ -5,6 +5,7 @@ The store counts appends and loads, and the operations count results. All other 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
@@ -14,15 +15,8 @@ from kshare_servicekit.measures import Readings, Source, counter, gauge, histogr
 from kshare_servicekit.store_measures import StoreFamilies
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import (
-    DeleteState,
-    InitializeState,
     Operation,
-    ReadState,
-    ReadStateSummary,
     Result,
-    SnapshotColdState,
-    TruncateState,
-    WriteState,
 )
 from kshare_share_coordinator.machine.share_group_offset import Record, ShareSnapshot, ShareTombstone, ShareUpdate
 from kshare_share_coordinator.moving import measures as moving_measures
@@ -69,16 +63,12 @@ FAMILIES = (
     *STORE.families,
 )
 
-_OPERATION_NAMES: dict[type, str] = {
-    InitializeState: "initialize",
-    ReadState: "read",
-    WriteState: "write",
-    TruncateState: "truncate",
-    DeleteState: "delete",
-    ReadStateSummary: "read_summary",
-    SnapshotColdState: "snapshot_cold",
-}
 _RECORD_NAMES: dict[type, str] = {ShareSnapshot: "snapshot", ShareUpdate: "update", ShareTombstone: "tombstone"}
+
+
+def _operation_name(operation: type) -> str:
+    """The label of an operation: ReadStateSummary is read_summary."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation.__name__.replace("State", "")).lower()
 
 
 class StateMeasures:
@@ -134,7 +124,7 @@ class ShareCoordinatorSource:
     def read(self, readings: Readings) -> None:
         state = self._state
         for (operation, code), count in state.operations.items():
-            readings.add(OPERATIONS, count, _OPERATION_NAMES[operation], ErrorCode(code).name)
+            readings.add(OPERATIONS, count, _operation_name(operation), ErrorCode(code).name)
         for kind, name in _RECORD_NAMES.items():
             readings.add(RECORDS, state.records.get(kind, 0), name)
         readings.add(APPEND_SECONDS, state.append_seconds)

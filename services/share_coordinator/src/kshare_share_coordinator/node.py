@@ -14,44 +14,22 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.generated.methods import (
-    BACKUP_STATE,
-    DELETE_SHARE_GROUP_STATE,
-    FETCH_STATE_TOPIC,
-    INITIALIZE_SHARE_GROUP_STATE,
-    LIST_STATE_SUMMARIES,
-    LIST_STATE_TOPIC_OFFSETS,
-    READ_SHARE_GROUP_STATE,
-    READ_SHARE_GROUP_STATE_SUMMARY,
-    SHARE_COORDINATOR,
-    TRANSFER_STATE_PARTITION,
-    TRUNCATE_SHARE_GROUP_STATE,
-    WRITE_SHARE_GROUP_STATE,
-)
+from kshare_rpc.generated.methods import SHARE_COORDINATOR
 from kshare_rpc.network import Network, Server, Service
+from kshare_rpc.serving import handlers_of
 from kshare_runtime.machine import MachineRunner
 from kshare_runtime.ports import Environment
 from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics import Metrics
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
-from kshare_share_coordinator.handlers.delete_share_group_state import delete_share_group_state
-from kshare_share_coordinator.handlers.initialize_share_group_state import initialize_share_group_state
-from kshare_share_coordinator.handlers.list_state_summaries import StateSummaries, list_state_summaries
-from kshare_share_coordinator.handlers.operation_service import OperationService
-from kshare_share_coordinator.handlers.read_share_group_state import read_share_group_state
-from kshare_share_coordinator.handlers.read_share_group_state_summary import read_share_group_state_summary
-from kshare_share_coordinator.handlers.state_topic import (
-    StateTopicService,
-    fetch_state_topic,
-    list_state_topic_offsets,
-)
-from kshare_share_coordinator.handlers.transfer_state_partition import transfer_state_partition
-from kshare_share_coordinator.handlers.truncate_share_group_state import truncate_share_group_state
-from kshare_share_coordinator.handlers.write_share_group_state import write_share_group_state
+from kshare_share_coordinator.handlers.list_state_summaries import ListStateSummariesHandler, StateSummaries
+from kshare_share_coordinator.handlers.operation_service import OperationService, operation_handlers
+from kshare_share_coordinator.handlers.state_topic import StateTopicService
+from kshare_share_coordinator.handlers.transfer_state_partition import TransferStatePartitionHandler
 from kshare_share_coordinator.machine.operations import Operation, Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.machine.share_group_offset import Record
-from kshare_share_coordinator.maintenance.backup import BackupService, backup_state
+from kshare_share_coordinator.maintenance.backup import BackupService
 from kshare_share_coordinator.maintenance.confirmed_sync import ConfirmedSync
 from kshare_share_coordinator.maintenance.opening import open_state_store
 from kshare_share_coordinator.maintenance.state_walk import StateWalk
@@ -222,22 +200,15 @@ class ShareCoordinatorNode:
         self, operations: OperationService, sender: StatePartitionSender, state_topic: StateTopicService
     ) -> Service:
         assert self._store is not None and self._state_store is not None and self._ownership is not None
-        summaries = StateSummaries(self._state_store, self._ownership)
         return Service(
             name=SHARE_COORDINATOR,
-            handlers={
-                INITIALIZE_SHARE_GROUP_STATE: initialize_share_group_state(operations),
-                READ_SHARE_GROUP_STATE: read_share_group_state(operations),
-                WRITE_SHARE_GROUP_STATE: write_share_group_state(operations),
-                TRUNCATE_SHARE_GROUP_STATE: truncate_share_group_state(operations),
-                DELETE_SHARE_GROUP_STATE: delete_share_group_state(operations),
-                READ_SHARE_GROUP_STATE_SUMMARY: read_share_group_state_summary(operations),
-                LIST_STATE_SUMMARIES: list_state_summaries(summaries),
-                TRANSFER_STATE_PARTITION: transfer_state_partition(sender),
-                FETCH_STATE_TOPIC: fetch_state_topic(state_topic),
-                BACKUP_STATE: backup_state(BackupService(self._store)),
-                LIST_STATE_TOPIC_OFFSETS: list_state_topic_offsets(state_topic),
-            },
+            handlers=handlers_of(
+                *operation_handlers(operations),
+                ListStateSummariesHandler(StateSummaries(self._state_store, self._ownership)),
+                TransferStatePartitionHandler(sender),
+                BackupService(self._store),
+                state_topic,
+            ),
             healthy=lambda: not self.problems(),
         )
 

@@ -29,6 +29,8 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.share.start_offset import Truncation
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import common_pb2, leader_pb2
+from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS
+from kshare_rpc.serving import answers
 from kshare_runtime.ports import Clock, KeyValueStore, Write
 from kshare_wire.record_batches import read_produced_batch
 
@@ -42,6 +44,7 @@ class AppendDeadLettersHandler:
         self._clock = clock
         self._under_way: dict[bytes, asyncio.Future[None]] = {}
 
+    @answers(APPEND_DEAD_LETTERS)
     async def __call__(
         self, request: leader_pb2.AppendDeadLettersRequest, payload: memoryview
     ) -> leader_pb2.AppendDeadLettersResponse:

@@ -13,6 +13,8 @@ from kshare_leader.handlers.partitions import UNKNOWN, key_of
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import DELETE_RECORDS
+from kshare_rpc.serving import answers
 
 HIGH_WATERMARK = -1
 PARTITIONS_LIMIT = 10_000
@@ -27,6 +29,7 @@ class DeleteRecordsHandler:
     def __init__(self, logs: PartitionLogs) -> None:
         self._logs = logs
 
+    @answers(DELETE_RECORDS)
     async def __call__(
         self, request: leader_pb2.DeleteRecordsRequest, payload: memoryview
     ) -> leader_pb2.DeleteRecordsResponse:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from kshare_leader.handlers.partitions import key_of
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import DESCRIBE_LOG_DIRS
+from kshare_rpc.serving import answers
 
 
 class DescribeLogDirsHandler:
@@ -16,6 +18,7 @@ class DescribeLogDirsHandler:
     def __init__(self, logs: PartitionLogs) -> None:
         self._logs = logs
 
+    @answers(DESCRIBE_LOG_DIRS)
     async def __call__(
         self, request: leader_pb2.DescribeLogDirsRequest, payload: memoryview
     ) -> leader_pb2.DescribeLogDirsResponse:

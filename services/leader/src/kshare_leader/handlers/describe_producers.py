@@ -10,6 +10,8 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.handlers.partitions import key_of
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import DESCRIBE_PRODUCERS
+from kshare_rpc.serving import answers
 
 
 class DescribeProducersHandler:
@@ -18,6 +20,7 @@ class DescribeProducersHandler:
     def __init__(self, logs: PartitionLogs) -> None:
         self._logs = logs
 
+    @answers(DESCRIBE_PRODUCERS)
     async def __call__(
         self, request: leader_pb2.DescribeProducersRequest, payload: memoryview
     ) -> leader_pb2.DescribeProducersResponse:

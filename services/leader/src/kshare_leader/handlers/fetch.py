@@ -32,7 +32,9 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.ports import AbortedTransaction, StoredBatch
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import FETCH
 from kshare_rpc.network import Payload
+from kshare_rpc.serving import answers
 
 READ_COMMITTED = 1
 WAITING_LIMIT = 10_000
@@ -80,6 +82,7 @@ class FetchHandler:
         self._waiting = 0
         self._slices = WorkSlices()
 
+    @answers(FETCH)
     async def __call__(
         self, request: leader_pb2.FetchRequest, payload: memoryview
     ) -> tuple[leader_pb2.FetchResponse, Payload]:

@@ -16,6 +16,8 @@ from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.ports import TimestampOffset
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import LIST_OFFSETS
+from kshare_rpc.serving import answers
 
 LATEST = -1
 EARLIEST = -2
@@ -33,6 +35,7 @@ class ListOffsetsHandler:
     def __init__(self, logs: PartitionLogs) -> None:
         self._logs = logs
 
+    @answers(LIST_OFFSETS)
     async def __call__(
         self, request: leader_pb2.ListOffsetsRequest, payload: memoryview
     ) -> leader_pb2.ListOffsetsResponse:

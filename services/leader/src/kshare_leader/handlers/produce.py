@@ -18,6 +18,8 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.pending_appends import Appended
 from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import PRODUCE
+from kshare_rpc.serving import answers
 from kshare_wire.record_batches import read_header
 from kshare_wire.record_checks import InvalidRecords
 
@@ -33,6 +35,7 @@ class ProduceHandler:
         self._logs = logs
         self._verifier = verifier
 
+    @answers(PRODUCE)
     async def __call__(self, request: leader_pb2.ProduceRequest, payload: memoryview) -> leader_pb2.ProduceResponse:
         problem = _request_problem(request, payload)
         if problem is None and request.transactional_id:

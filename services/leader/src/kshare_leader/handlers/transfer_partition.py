@@ -8,7 +8,9 @@ from kshare_leader.handlers.partitions import key_of
 from kshare_leader.moving.rows import Place
 from kshare_leader.moving.sender import PartitionSender
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import TRANSFER_PARTITION
 from kshare_rpc.network import Payload
+from kshare_rpc.serving import answers
 
 
 class TransferPartitionHandler:
@@ -17,6 +19,7 @@ class TransferPartitionHandler:
     def __init__(self, sender: PartitionSender) -> None:
         self._sender = sender
 
+    @answers(TRANSFER_PARTITION)
     async def __call__(
         self, request: leader_pb2.TransferPartitionRequest, payload: memoryview
     ) -> tuple[leader_pb2.TransferPartitionResponse, Payload]:

@@ -13,6 +13,8 @@ from kshare_leader.handlers.partitions import key_of
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.transactions import MAX_PRODUCER_EPOCH, EndTransaction
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import WRITE_TXN_MARKERS
+from kshare_rpc.serving import answers
 
 PARTITIONS_LIMIT = 10_000
 """Partitions of one request, over all its markers; more get INVALID_REQUEST."""
@@ -24,6 +26,7 @@ class WriteTxnMarkersHandler:
     def __init__(self, logs: PartitionLogs) -> None:
         self._logs = logs
 
+    @answers(WRITE_TXN_MARKERS)
     async def __call__(
         self, request: leader_pb2.WriteTxnMarkersRequest, payload: memoryview
     ) -> leader_pb2.WriteTxnMarkersResponse:

@@ -25,7 +25,9 @@ from kshare_leader.share.group_settings import GroupSettingsSource
 from kshare_leader.share.state_store import ShareStateStore
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.methods import DROP_SHARE_PARTITIONS, RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import Channel, Payload
+from kshare_rpc.serving import answers
 from kshare_runtime.ports import Environment
 
 
@@ -90,6 +92,7 @@ class ShareService:
         """The served share-partitions."""
         return self._directory
 
+    @answers(SHARE_FETCH)
     async def share_fetch(
         self, request: leader_pb2.ShareFetchRequest, payload: memoryview
     ) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
@@ -102,6 +105,7 @@ class ShareService:
         (counts.fetch_waited_s if call.has_waited else counts.fetch_s).observe(now() - started_at)
         return answer
 
+    @answers(SHARE_ACKNOWLEDGE)
     def share_acknowledge(
         self, request: leader_pb2.ShareAcknowledgeRequest, payload: memoryview
     ) -> asyncio.Future[leader_pb2.ShareAcknowledgeResponse]:
@@ -116,12 +120,14 @@ class ShareService:
         call.begin()
         return call.answer
 
+    @answers(RELEASE_SHARE_SESSION)
     async def release_share_session(
         self, request: leader_pb2.ReleaseShareSessionRequest, payload: memoryview
     ) -> leader_pb2.ReleaseShareSessionResponse:
         """Handler of RELEASE_SHARE_SESSION."""
         return await release_session(self._directory, request)
 
+    @answers(DROP_SHARE_PARTITIONS)
     async def drop_share_partitions(
         self, request: leader_pb2.DropSharePartitionsRequest, payload: memoryview
     ) -> leader_pb2.DropSharePartitionsResponse:

@@ -6,17 +6,19 @@ import asyncio
 
 from kshare_core.identifiers import key_to_keep
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.network import Handler
-from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_rpc.generated.methods import INITIALIZE_SHARE_GROUP_STATE
+from kshare_rpc.serving import answers
+from kshare_share_coordinator.handlers.operation_service import OperationHandler
 from kshare_share_coordinator.handlers.results import share_partition_results
 from kshare_share_coordinator.machine.operations import InitializeState
 
 
-def initialize_share_group_state(service: OperationService) -> Handler:
-    """The handler of InitializeShareGroupState."""
+class InitializeShareGroupStateHandler(OperationHandler):
+    """Answers `ShareCoordinator/InitializeShareGroupState`."""
 
-    def handle(
-        request: messages.InitializeShareGroupStateRequest, payload: memoryview
+    @answers(INITIALIZE_SHARE_GROUP_STATE)
+    def __call__(
+        self, request: messages.InitializeShareGroupStateRequest, payload: memoryview
     ) -> asyncio.Future[messages.InitializeShareGroupStateResponse]:
         operations = [
             InitializeState(
@@ -26,11 +28,9 @@ def initialize_share_group_state(service: OperationService) -> Handler:
             )
             for partition in request.partitions
         ]
-        return service.execute(
+        return self._service.execute(
             operations,
             lambda results: messages.InitializeShareGroupStateResponse(
                 results=share_partition_results(operations, results)
             ),
         )
-
-    return handle

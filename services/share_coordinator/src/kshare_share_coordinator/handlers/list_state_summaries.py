@@ -11,7 +11,8 @@ import struct
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.network import Handler
+from kshare_rpc.generated.methods import LIST_STATE_SUMMARIES
+from kshare_rpc.serving import answers
 from kshare_share_coordinator.machine.share_group_offset import UNINITIALIZED_START_OFFSET, apply
 from kshare_share_coordinator.ownership import Ownership
 from kshare_share_coordinator.state_store import Found, StateStore, family_of
@@ -89,10 +90,12 @@ class StateSummaries:
             )
 
 
-def list_state_summaries(summaries: StateSummaries) -> Handler:
-    """The handler of ListStateSummaries."""
+class ListStateSummariesHandler:
+    """Answers `ShareCoordinator/ListStateSummaries`."""
 
-    async def handle(request: messages.ListStateSummariesRequest, payload: memoryview) -> Response:
-        return summaries.page(request.leader_node_id, request.position, request.catalog_version)
+    def __init__(self, summaries: StateSummaries) -> None:
+        self._summaries = summaries
 
-    return handle
+    @answers(LIST_STATE_SUMMARIES)
+    async def __call__(self, request: messages.ListStateSummariesRequest, payload: memoryview) -> Response:
+        return self._summaries.page(request.leader_node_id, request.position, request.catalog_version)

@@ -7,6 +7,8 @@ together.
 from __future__ import annotations
 
 import asyncio
+import importlib
+import pkgutil
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -96,3 +98,21 @@ class OperationService:
             self._report_corrupt(operation.key, result.error_message)
         # The write may have taken so long that another node owns the state by now.
         return self._ownership.lease_refusal() or result
+
+
+class OperationHandler:
+    """The base class of handlers whose requests are operations: a subclass in this package needs no other registration.
+
+    Its method with `kshare_rpc.serving.answers` translates the request, and the results into the response.
+    """
+
+    def __init__(self, service: OperationService) -> None:
+        self._service = service
+
+
+def operation_handlers(service: OperationService) -> list[OperationHandler]:
+    """One handler of each subclass in this package."""
+    package = importlib.import_module(__name__.rpartition(".")[0])
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+    return [kind(service) for kind in OperationHandler.__subclasses__() if kind.__module__.startswith(package.__name__)]

@@ -6,16 +6,18 @@ import asyncio
 
 from kshare_core.identifiers import SharePartitionKey, key_to_keep
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.network import Handler
-from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE
+from kshare_rpc.serving import answers
+from kshare_share_coordinator.handlers.operation_service import OperationHandler
 from kshare_share_coordinator.machine.operations import ReadState, Result
 
 
-def read_share_group_state(service: OperationService) -> Handler:
-    """The handler of ReadShareGroupState."""
+class ReadShareGroupStateHandler(OperationHandler):
+    """Answers `ShareCoordinator/ReadShareGroupState`."""
 
-    def handle(
-        request: messages.ReadShareGroupStateRequest, payload: memoryview
+    @answers(READ_SHARE_GROUP_STATE)
+    def __call__(
+        self, request: messages.ReadShareGroupStateRequest, payload: memoryview
     ) -> asyncio.Future[messages.ReadShareGroupStateResponse]:
         operations = [
             ReadState(
@@ -24,14 +26,12 @@ def read_share_group_state(service: OperationService) -> Handler:
             )
             for partition in request.partitions
         ]
-        return service.execute(
+        return self._service.execute(
             operations,
             lambda results: messages.ReadShareGroupStateResponse(
                 results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
             ),
         )
-
-    return handle
 
 
 def _answer(key: SharePartitionKey, result: Result) -> messages.ReadShareGroupStateResponse.Result:

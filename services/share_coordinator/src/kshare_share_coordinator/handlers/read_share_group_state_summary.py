@@ -6,29 +6,29 @@ import asyncio
 
 from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.network import Handler
-from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE_SUMMARY
+from kshare_rpc.serving import answers
+from kshare_share_coordinator.handlers.operation_service import OperationHandler
 from kshare_share_coordinator.machine.operations import ReadStateSummary, Result
 
 
-def read_share_group_state_summary(service: OperationService) -> Handler:
-    """The handler of ReadShareGroupStateSummary; like Kafka, it does not look at the reader's leader epoch."""
+class ReadShareGroupStateSummaryHandler(OperationHandler):
+    """Answers `ShareCoordinator/ReadShareGroupStateSummary`; as in Kafka, the reader's leader epoch is not checked."""
 
-    def handle(
-        request: messages.ReadShareGroupStateSummaryRequest, payload: memoryview
+    @answers(READ_SHARE_GROUP_STATE_SUMMARY)
+    def __call__(
+        self, request: messages.ReadShareGroupStateSummaryRequest, payload: memoryview
     ) -> asyncio.Future[messages.ReadShareGroupStateSummaryResponse]:
         operations = [
             ReadStateSummary(SharePartitionKey(request.group_id, partition.topic_id, partition.partition))
             for partition in request.partitions
         ]
-        return service.execute(
+        return self._service.execute(
             operations,
             lambda results: messages.ReadShareGroupStateSummaryResponse(
                 results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
             ),
         )
-
-    return handle
 
 
 def _answer(key: SharePartitionKey, result: Result) -> messages.ReadShareGroupStateSummaryResponse.Result:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.network import Handler
+from kshare_rpc.generated.methods import FETCH_STATE_TOPIC, LIST_STATE_TOPIC_OFFSETS
+from kshare_rpc.serving import answers
 from kshare_share_coordinator.machine.share_group_offset import CorruptRecord
 from kshare_share_coordinator.ownership import Ownership
 from kshare_share_coordinator.state_store import family_of
@@ -60,7 +61,10 @@ class StateTopicService:
             self._pruner.cancel()
             await asyncio.gather(self._pruner, return_exceptions=True)
 
-    async def fetch(self, request: leader_pb2.FetchRequest) -> tuple[leader_pb2.FetchResponse, list[bytes]]:
+    @answers(FETCH_STATE_TOPIC)
+    async def fetch(
+        self, request: leader_pb2.FetchRequest, payload: memoryview
+    ) -> tuple[leader_pb2.FetchResponse, list[bytes]]:
         """The answer and the records of its partitions."""
         if len(request.partitions) > PARTITIONS_PER_REQUEST_LIMIT:
             refused = [_refused(asked, ErrorCode.INVALID_REQUEST) for asked in request.partitions]
@@ -85,7 +89,10 @@ class StateTopicService:
         finally:
             del self._waiting[written]
 
-    def list_offsets(self, request: leader_pb2.ListOffsetsRequest) -> leader_pb2.ListOffsetsResponse:
+    @answers(LIST_STATE_TOPIC_OFFSETS)
+    async def list_offsets(
+        self, request: leader_pb2.ListOffsetsRequest, payload: memoryview
+    ) -> leader_pb2.ListOffsetsResponse:
         """One offset for each partition of the request."""
         too_many = len(request.partitions) > PARTITIONS_PER_REQUEST_LIMIT
         return leader_pb2.ListOffsetsResponse(
@@ -216,26 +223,6 @@ class StateTopicService:
         except StorageFailure as failure:
             log.warning("old tombstones of state partition %d cannot be removed: %s", state_partition, failure)
         await asyncio.sleep(0)
-
-
-def fetch_state_topic(service: StateTopicService) -> Handler:
-    """The handler of FetchStateTopic."""
-
-    async def handle(
-        request: leader_pb2.FetchRequest, payload: memoryview
-    ) -> tuple[leader_pb2.FetchResponse, list[bytes]]:
-        return await service.fetch(request)
-
-    return handle
-
-
-def list_state_topic_offsets(service: StateTopicService) -> Handler:
-    """The handler of ListStateTopicOffsets."""
-
-    async def handle(request: leader_pb2.ListOffsetsRequest, payload: memoryview) -> leader_pb2.ListOffsetsResponse:
-        return service.list_offsets(request)
-
-    return handle
 
 
 def _refused(asked: Asked, error_code: ErrorCode) -> Fetched:

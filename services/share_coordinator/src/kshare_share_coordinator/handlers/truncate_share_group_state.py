@@ -6,18 +6,20 @@ import asyncio
 
 from kshare_core.identifiers import key_to_keep
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.network import Handler
-from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_rpc.generated.methods import TRUNCATE_SHARE_GROUP_STATE
+from kshare_rpc.serving import answers
+from kshare_share_coordinator.handlers.operation_service import OperationHandler
 from kshare_share_coordinator.handlers.results import share_partition_results
 from kshare_share_coordinator.machine.operations import TruncateState
 from kshare_share_coordinator.machine.state_batches import StateBatch
 
 
-def truncate_share_group_state(service: OperationService) -> Handler:
-    """The handler of TruncateShareGroupState."""
+class TruncateShareGroupStateHandler(OperationHandler):
+    """Answers `ShareCoordinator/TruncateShareGroupState`."""
 
-    def handle(
-        request: messages.TruncateShareGroupStateRequest, payload: memoryview
+    @answers(TRUNCATE_SHARE_GROUP_STATE)
+    def __call__(
+        self, request: messages.TruncateShareGroupStateRequest, payload: memoryview
     ) -> asyncio.Future[messages.TruncateShareGroupStateResponse]:
         operations = [
             TruncateState(
@@ -35,11 +37,9 @@ def truncate_share_group_state(service: OperationService) -> Handler:
             )
             for partition in request.partitions
         ]
-        return service.execute(
+        return self._service.execute(
             operations,
             lambda results: messages.TruncateShareGroupStateResponse(
                 results=share_partition_results(operations, results)
             ),
         )
-
-    return handle

@@ -6,18 +6,20 @@ import asyncio
 
 from kshare_core.identifiers import key_to_keep
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.network import Handler
-from kshare_share_coordinator.handlers.operation_service import OperationService
+from kshare_rpc.generated.methods import WRITE_SHARE_GROUP_STATE
+from kshare_rpc.serving import answers
+from kshare_share_coordinator.handlers.operation_service import OperationHandler
 from kshare_share_coordinator.handlers.results import share_partition_results
 from kshare_share_coordinator.machine.operations import WriteState
 from kshare_share_coordinator.machine.state_batches import StateBatch
 
 
-def write_share_group_state(service: OperationService) -> Handler:
-    """The handler of WriteShareGroupState."""
+class WriteShareGroupStateHandler(OperationHandler):
+    """Answers `ShareCoordinator/WriteShareGroupState`."""
 
-    def handle(
-        request: messages.WriteShareGroupStateRequest, payload: memoryview
+    @answers(WRITE_SHARE_GROUP_STATE)
+    def __call__(
+        self, request: messages.WriteShareGroupStateRequest, payload: memoryview
     ) -> asyncio.Future[messages.WriteShareGroupStateResponse]:
         operations = [
             WriteState(
@@ -34,9 +36,7 @@ def write_share_group_state(service: OperationService) -> Handler:
             )
             for partition in request.partitions
         ]
-        return service.execute(
+        return self._service.execute(
             operations,
             lambda results: messages.WriteShareGroupStateResponse(results=share_partition_results(operations, results)),
         )
-
-    return handle

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_rpc.network import Handler
+from kshare_rpc.generated.methods import BACKUP_STATE
+from kshare_rpc.serving import serves
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 
 BACKUPS_DIRECTORY = "backups"
@@ -51,15 +52,8 @@ class BackupService:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
         return directory
 
-
-def backup_state(service: BackupService) -> Handler:
-    """The handler of BackupState."""
-
-    async def handle(request: messages.BackupStateRequest, payload: memoryview) -> messages.BackupStateResponse:
-        try:
-            directory = service.back_up(request.name)
-        except KafkaError as error:
-            return messages.BackupStateResponse(error_code=error.code, error_message=error.message)
-        return messages.BackupStateResponse(directory=str(directory))
-
-    return handle
+    @serves(BACKUP_STATE)
+    async def backup_state(
+        self, request: messages.BackupStateRequest, payload: memoryview
+    ) -> messages.BackupStateResponse:
+        return messages.BackupStateResponse(directory=str(self.back_up(request.name)))
