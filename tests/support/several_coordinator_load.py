@@ -16,7 +16,7 @@ from confluent_kafka import AcknowledgeType, Consumer, KafkaException, Producer,
 
 from kshare.addresses import Address
 from kshare.commands.state.coordinator_address import coordinator_address
-from kshare.commands.state.coordinator_call import ask, coordinators_at
+from kshare.commands.state.coordinator_call import call_one, coordinators_at
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -208,7 +208,7 @@ class Coordinators:
     def active(self) -> Address | None:
         """The one that answers for the catalog."""
         for address in self.addresses():
-            answer = ask(address, methods.DESCRIBE_NODES, pb.DescribeNodesRequest())
+            answer = call_one(address, methods.DESCRIBE_NODES, pb.DescribeNodesRequest())
             if not isinstance(answer, CallFailed) and not answer.error_code:
                 return address
         return None
@@ -230,7 +230,7 @@ class Coordinators:
 
     def owned(self, address: Address) -> set[int]:
         """The group partitions that it answers for now; none where it does not answer at all."""
-        answer = ask(address, methods.LIST_GROUPS, pb.ListGroupsRequest())
+        answer = call_one(address, methods.LIST_GROUPS, pb.ListGroupsRequest())
         if isinstance(answer, CallFailed) or answer.error_code:
             return set()
         return set(answer.group_partitions)
@@ -251,7 +251,7 @@ class Coordinators:
         found = []
         for address in self.addresses():
             method: Any = methods.SHARE_GROUP_DESCRIBE if kind == "share" else methods.CONSUMER_GROUP_DESCRIBE
-            answer: Any = ask(address, method, method.request_type(group_ids=[group]))
+            answer: Any = call_one(address, method, method.request_type(group_ids=[group]))
             if not isinstance(answer, CallFailed):
                 found += [each for each in answer.groups if each.error_code != ErrorCode.NOT_COORDINATOR]
         (described,) = found

@@ -181,7 +181,7 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
     bootstrap = f"127.0.0.1:{free_port()}"
     _, failure = invoke("--bootstrap", bootstrap, "--kafka", "log_level=0")
     assert failure is not None and failure.exit_code == BAD_USE
-    assert f"the history of {bootstrap} cannot be read: nothing answers at {bootstrap}" in str(failure)
+    assert f"cannot read the history from {bootstrap}: cannot connect to {bootstrap}" in str(failure)
     _, failure = invoke("--bootstrap", bootstrap, "--kafka", "no.such.config=1")
     assert failure is not None and failure.exit_code == BAD_USE
     assert "no.such.config" in str(failure)

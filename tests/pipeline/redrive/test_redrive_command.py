@@ -98,8 +98,8 @@ def test_the_account_is_shown_with_what_could_not_move() -> None:
     )
     text = shown(account, dry_run=True)
     assert text.splitlines()[-2:] == [
-        "not possible for 2: topic gone does not exist",
-        "would move 1203 records; 7 were moved by an earlier run",
+        "cannot move 2 records: topic gone does not exist",
+        "would move 1203 records; an earlier run moved 7",
     ]
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
     assert rows == [
@@ -107,4 +107,4 @@ def test_the_account_is_shown_with_what_could_not_move() -> None:
         ["orders", "rejected", "1200"],
         ["dlq.a:0:5", "orders:1", "workers", "", "[red]"],
     ]
-    assert shown(Account(), dry_run=False) == "moved 0 records; 0 were moved by an earlier run\n"
+    assert shown(Account(), dry_run=False) == "moved 0 records; an earlier run moved 0\n"

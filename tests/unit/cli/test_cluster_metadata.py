@@ -67,14 +67,14 @@ def test_every_command_says_in_one_line_that_nothing_answers(
         main()
     assert ended.value.code == 1
     printed = capsys.readouterr()
-    assert printed.err.startswith(f"kshare: nothing answers at 127.0.0.1:{port}: ") and printed.err.count("\n") == 1
+    assert printed.err.startswith(f"kshare: cannot connect to 127.0.0.1:{port}: ") and printed.err.count("\n") == 1
     assert printed.out == ""
 
 
 def test_a_server_that_never_answers_is_given_up() -> None:
     with silent_server() as port:
         before = time.monotonic()
-        with pytest.raises(ConnectionFailed, match=f"nothing answers at 127.0.0.1:{port} within 0.2 s"):
+        with pytest.raises(ConnectionFailed, match=f"no response from 127.0.0.1:{port} within 0.2 s"):
             reach(f"127.0.0.1:{port}", answer_limit_s=0.2)
         assert time.monotonic() - before >= 0.2, "it may answer until then"
 
@@ -102,7 +102,7 @@ def test_a_name_that_takes_long_to_look_up_is_given_up(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     try:
-        with pytest.raises(ConnectionFailed, match=r"nothing answers at no-such-host:9092 within 0\.2 s"):
+        with pytest.raises(ConnectionFailed, match=r"no response from no-such-host:9092 within 0\.2 s"):
             reach("no-such-host:9092", answer_limit_s=0.2)
     finally:
         answered.set()
@@ -115,8 +115,8 @@ def metadata(*names: str) -> MetadataResponse:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("ordres", "there is no topic ordres; did you mean orders?"),
-        ("payments", "there is no topic payments; kshare topics create payments makes it"),
+        ("ordres", "topic ordres does not exist; did you mean orders?"),
+        ("payments", "topic payments does not exist; create it with kshare topics create payments"),
     ],
 )
 def test_a_topic_that_is_not_there(name: str, line: str) -> None:

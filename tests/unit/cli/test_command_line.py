@@ -82,7 +82,7 @@ def test_nobody_there_is_one_line_and_exit_code_1(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert run(monkeypatch, "groups", "list", "--bootstrap", f"127.0.0.1:{port}") == 1
-    assert capsys.readouterr().err.startswith(f"kshare: nothing answers at 127.0.0.1:{port}")
+    assert capsys.readouterr().err.startswith(f"kshare: cannot connect to 127.0.0.1:{port}")
 
 
 @contextmanager
@@ -108,8 +108,8 @@ def answering(answer: bytes) -> Iterator[Address]:
         (b"", "closed the connection"),
         (b"HTTP/1.1 400 Bad Request\r\n", "does not speak the Kafka protocol"),
         (struct.pack(">i", 20) + b"short", "closed the connection"),
-        (struct.pack(">iib", 5, 77, 0), "answered another request"),
-        (struct.pack(">iib", 8, 1, 0) + b"\xff\xff\xff", "sent no MetadataResponse"),
+        (struct.pack(">iib", 5, 77, 0), "sent correlation id 77, expected 1"),
+        (struct.pack(">iib", 8, 1, 0) + b"\xff\xff\xff", "cannot decode MetadataResponse"),
     ],
 )
 def test_an_answer_that_is_none_is_refused(answer: bytes, words: str) -> None:

@@ -174,7 +174,7 @@ def test_several_coordinators_need_etcd() -> None:
     assert coordinator_count(process_configs({})[0]) == 1
     shared = {"kshare.metadata.store": "etcd", "kshare.metadata.etcd.endpoints": "127.0.0.1:2379"}
     assert coordinator_count(process_configs({"kshare.coordinators": "3", **shared})[0]) == 3
-    text = "kshare.coordinators is 3, but with kshare.metadata.store=rocksdb.*need kshare.metadata.store=etcd"
+    text = "kshare.coordinators is 3, but kshare.metadata.store=rocksdb .*need kshare.metadata.store=etcd"
     with pytest.raises(CommandFailed, match=text) as refused:
         coordinator_count(process_configs({"kshare.coordinators": "3"})[0])
     assert refused.value.exit_code == BAD_USE

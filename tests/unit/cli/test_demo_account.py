@@ -32,7 +32,7 @@ def test_a_right_account() -> None:
         "accepted": 4,
         "rejected": 1,
         "redelivered": 3,
-        "  of these released by a worker before": 1,
+        "  of these released by a worker": 1,
         "  of these held by the worker that crashed": 2,
         "lost": 0,
         "accepted twice": 0,

@@ -80,7 +80,7 @@ def test_none_is_active() -> None:
     with serving(REFUSAL) as (standby,):
         with pytest.raises(CoordinatorUnreachable) as caught:
             call_coordinator(told(gone, standby), DESCRIBE_NODES, pb.DescribeNodesRequest())
-        assert f"the coordinator at {gone} does not answer DescribeNodes" in str(caught.value)
+        assert f"the coordinator at {gone} did not answer DescribeNodes" in str(caught.value)
         assert f"the coordinator at {standby} is not the active one: ask h:1" in str(caught.value)
 
 

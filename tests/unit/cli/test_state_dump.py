@@ -46,7 +46,7 @@ def test_a_share_partition_in_words_and_pictures() -> None:
     ]
     assert lines(WORKED, shown_runs=1)[3:] == [
         "  # 100-104: acknowledged, delivered once",
-        "  and 4 more runs (--runs 0 shows all)",
+        "  … and 4 more runs (--runs 0 shows all)",
         "",
     ]
     assert lines(WORKED, shown_runs=0) == lines(WORKED)
@@ -66,10 +66,10 @@ def test_a_state_that_could_not_be_read_is_told() -> None:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (state(-1), "nothing was delivered yet; the first delivery begins where share.auto.offset.reset says"),
-        (state(0), "nothing is stored about any record"),
-        (state(7), "all records before offset 7 are done, and nothing is stored about later ones"),
-        (state(7, (3, 5, 2, 1)), "all records before offset 7 are done, and nothing is stored about later ones"),
+        (state(-1), "nothing was delivered yet; share.auto.offset.reset decides the start offset"),
+        (state(0), "no record has a stored state"),
+        (state(7), "all records before offset 7 are complete; later records have no stored state"),
+        (state(7, (3, 5, 2, 1)), "all records before offset 7 are complete; later records have no stored state"),
         (state(7, (3, 7, 2, 1)), "1 offset from 7 to 7: 1 acknowledged"),
         (state(7, (7, 8, 9, 1)), "2 offsets from 7 to 8: 2 state 9"),
     ],

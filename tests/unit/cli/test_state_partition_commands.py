@@ -127,7 +127,7 @@ def test_drain_and_its_end_can_be_refused_and_taken_back() -> None:
 def test_nobody_at_the_address(command: Callable[[Address], None]) -> None:
     with serving(Catalog()) as address:
         pass
-    with pytest.raises(CoordinatorUnreachable, match=f"the coordinator at {address} does not answer"):
+    with pytest.raises(CoordinatorUnreachable, match=f"the coordinator at {address} did not answer"):
         command(address)
 
 
@@ -137,7 +137,7 @@ def test_the_address_is_told_or_found_in_the_data_directory(tmp_path: Path) -> N
     assert coordinator_address(None, tmp_path) == Address("127.0.0.1", 1234)
     assert coordinator_address("h:7", tmp_path) == Address("h", 7)
     for told, data_dir, problem in (
-        (None, None, "where is the coordinator"),
+        (None, None, "the coordinator.s address is missing"),
         ("nowhere", None, "--coordinator must be HOST:PORT"),
         (None, tmp_path / "other", "no coordinator runs on"),
     ):

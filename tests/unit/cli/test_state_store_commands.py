@@ -67,14 +67,14 @@ def test_a_whole_store(node: Path) -> None:
     before = content_of_files(node / "share-coordinator")
     code, text = kshare_state("verify", "--data-dir", node)
     assert code == 0 and f"{SHARE_PARTITIONS} share-partitions with 0 updates" in text
-    assert "all rows are as they were written" in text
+    assert "all checksums are correct" in text
     assert kshare_state("verify", "--data-dir", node / "share-coordinator")[0] == 0
     export = node / "export.jsonl"
     code, text = kshare_state("export", "--data-dir", node, "--output", export)
     assert (code, text) == (0, f"exported {SHARE_PARTITIONS} share-partitions\n")
     assert len(export.read_text().splitlines()) == SHARE_PARTITIONS + 2
     code, text = kshare_state("export", "--data-dir", node, "--output", export)
-    assert code == 2 and "is there already" in text
+    assert code == 2 and "already exists" in text
     assert content_of_files(node / "share-coordinator") == before
 
 
@@ -94,7 +94,7 @@ def test_a_state_that_was_cut_is_named(node: Path) -> None:
     store.close()
     code, text = kshare_state("verify", "--data-dir", node)
     assert code == 0
-    assert "was cut at offset 3 in leader epoch 99, at 2023-11-14T22:13:20+00:00" in text
+    assert "was truncated at offset 3 in leader epoch 99, at 2023-11-14T22:13:20+00:00" in text
     assert f"it had start offset {state.start_offset}" in text
 
 
@@ -168,5 +168,5 @@ def test_a_store_that_is_served_needs_its_address(node: Path) -> None:
             '{"share_partitions": 0, "left_out": 0}\n'
         )
         exit_code, text = kshare_state("import", node / "export.jsonl", "--data-dir", node)
-        assert exit_code == 2 and "is being served: stop its share coordinator first" in text
+        assert exit_code == 2 and "is in use; stop its share coordinator first" in text
         server.kill()

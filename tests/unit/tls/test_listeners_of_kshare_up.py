@@ -55,8 +55,12 @@ def up(folder: Path, texts: dict[str, str], **options: Any) -> None:
     [
         ({"listeners": "SSL://127.0.0.1:0"}, {}, "ssl.keystore.location, or ssl.keystore.key .* must be given"),
         ({"listeners": "nonsense"}, {}, "server.properties: listeners has 'nonsense'"),
-        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, {"listen": "127.0.0.1:0"}, "goes without --listen"),
-        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, {"advertised": "a:1"}, "goes without --listen and --advertised"),
+        (
+            {"listeners": "PLAINTEXT://127.0.0.1:0"},
+            {"listen": "127.0.0.1:0"},
+            "--listen and --advertised are not allowed",
+        ),
+        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, {"advertised": "a:1"}, "--listen and --advertised are not allowed"),
         ({"advertised.listeners": "PLAINTEXT://a:1"}, {}, "given without listeners"),
     ],
 )

@@ -1,7 +1,7 @@
-"""One connection to one broker: Kafka's protocol over a blocking socket, with TLS and SASL where they are asked for.
+"""A connection to one broker: Kafka's protocol over a blocking socket, with optional TLS and SASL.
 
-Responses come in the order of requests. Several requests may be under way (`send`, then `receive` for each); `ask` does
-both. After ConnectionFailed a connection is of no use.
+Responses arrive in the order of requests. Several requests may be in flight (`send`, then `receive` for each); `ask`
+does both. After ConnectionFailed a connection must not be used any more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kshare_wire.messages import MalformedRequest, Request, Response, decode_res
 
 MAXIMUM_RESPONSE_BYTES = 1 << 30
 RECEIVE_BYTES = 1 << 20
-"""What is read at once: a broker that announces a gigabyte and sends nothing costs no memory."""
+"""The size of one read: a broker that announces a gigabyte and sends nothing costs no memory."""
 API_VERSIONS_VERSION = 3
 SASL_HANDSHAKE_VERSION = 1
 SASL_AUTHENTICATE_VERSION = 2
@@ -32,7 +32,7 @@ AResponse = TypeVar("AResponse", bound=Response)
 
 
 class ConnectionFailed(OSError):
-    """The broker cannot be reached, did not answer, or answered what is no response; the text says which."""
+    """The broker cannot be reached, did not respond, or sent a malformed response; the text says which."""
 
 
 class Connection:
@@ -65,49 +65,51 @@ class Connection:
         self._socket.close()
 
     def ask(self, request: Request[AResponse], version: int) -> AResponse:
-        """The response to a request; ConnectionFailed where none comes that can be read."""
+        """Sends a request and returns its response; ConnectionFailed if none arrives or it is malformed."""
         self.send(request, version)
         kind: type[AResponse] = request.RESPONSE  # type: ignore[assignment]  # Request[AResponse] says so
         return self.receive(kind, version)
 
     def send(self, request: Request[Any], version: int) -> None:
-        """Sends a request; responses are to be received in the same order."""
+        """Sends a request; responses must be received in the same order."""
         self._last_id += 1
         data = b"".join(encode_request(request, version, self._last_id, self._client_id))
         try:
             self._socket.settimeout(self._timeout_s)
             self._socket.sendall(data)
         except OSError as error:
-            raise ConnectionFailed(f"{self.name} did not take {type(request).__name__}: {error}") from error
+            raise ConnectionFailed(f"cannot send {type(request).__name__} to {self.name}: {error}") from error
         self._awaited.append(self._last_id)
 
     def receive(self, kind: type[AResponse], version: int, *, wait_ms: int = 0) -> AResponse:
-        """The response to the oldest request; `wait_ms` is added to the time that it may take."""
+        """The response to the oldest request; `wait_ms` is added to the timeout."""
         expected = self._awaited.popleft()
         try:
             self._socket.settimeout(self._timeout_s + wait_ms / 1000)
             (length,) = struct.unpack(">i", self._exactly(4))
             if not 4 <= length <= MAXIMUM_RESPONSE_BYTES:
-                raise ConnectionFailed(f"{self.name} does not speak the Kafka protocol: a response of {length} bytes")
+                raise ConnectionFailed(
+                    f"{self.name} does not speak the Kafka protocol: its response has a length of {length} bytes"
+                )
             frame = self._exactly(length)
         except ConnectionFailed:
             raise
         except OSError as error:
-            raise ConnectionFailed(f"{self.name} sent no {kind.__name__}: {error}") from error
+            raise ConnectionFailed(f"cannot receive {kind.__name__} from {self.name}: {error}") from error
         (correlation_id,) = struct.unpack_from(">i", frame)
         if correlation_id != expected:
-            raise ConnectionFailed(f"{self.name} answered another request: correlation id {correlation_id}")
+            raise ConnectionFailed(f"{self.name} sent correlation id {correlation_id}, expected {expected}")
         try:
             return decode_response(kind, version, memoryview(frame))
         except MalformedRequest as error:
-            raise ConnectionFailed(f"{self.name} sent no {kind.__name__}: {error}") from None
+            raise ConnectionFailed(f"cannot decode {kind.__name__} from {self.name}: {error}") from None
 
     def ask_versions(self, software_name: str) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker serves; ConnectionFailed."""
         request = ApiVersionsRequest(client_software_name=software_name, client_software_version=SOFTWARE_VERSION)
         answer = self.ask(request, API_VERSIONS_VERSION)
         if answer.error_code:
-            raise ConnectionFailed(f"{self.name} answers ApiVersions with {error_text(answer.error_code)}")
+            raise ConnectionFailed(f"{self.name} refused ApiVersions: {error_text(answer.error_code)}")
         return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def authenticate(self, mechanism: str, username: str, password: str) -> None:
@@ -115,7 +117,9 @@ class Connection:
         handshake = self.ask(SaslHandshakeRequest(mechanism=mechanism), SASL_HANDSHAKE_VERSION)
         if handshake.error_code:
             served = ", ".join(handshake.mechanisms) or "none"
-            raise AuthenticationFailed(f"broker {self.name} does not serve SASL {mechanism}, but {served}")
+            raise AuthenticationFailed(
+                f"broker {self.name} does not support SASL mechanism {mechanism}; it supports {served}"
+            )
         messages = exchange(mechanism, username, password)
         message = next(messages)
         while True:
@@ -133,7 +137,7 @@ class Connection:
         while len(found) < size:
             received = self._socket.recv(min(size - len(found), RECEIVE_BYTES))
             if not received:
-                raise ConnectionFailed(f"{self.name} closed the connection before it answered")
+                raise ConnectionFailed(f"{self.name} closed the connection before it responded")
             found += received
         return found
 
@@ -143,7 +147,7 @@ def _connected(address: tuple[str, int], timeout_s: float, tls: ssl.SSLContext |
     try:
         plain = socket.create_connection(address, timeout=timeout_s)
     except (OSError, UnicodeError) as error:
-        raise ConnectionFailed(f"nothing answers at {name}: {error}") from error
+        raise ConnectionFailed(f"cannot connect to {name}: {error}") from error
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if tls is None:
         return plain
@@ -151,11 +155,11 @@ def _connected(address: tuple[str, int], timeout_s: float, tls: ssl.SSLContext |
         return tls.wrap_socket(plain, server_hostname=address[0])
     except OSError as error:
         plain.close()
-        raise ConnectionFailed(f"no TLS with {name}: {error}") from error
+        raise ConnectionFailed(f"the TLS handshake with {name} failed: {error}") from error
 
 
 def error_text(code: int, message: str | None = None) -> str:
-    """An error code of a response as people read it, such as "NOT_COORDINATOR: it moved"."""
+    """A response's error code and message as text, such as "NOT_COORDINATOR: it moved"."""
     known = code in ErrorCode.__members__.values()
     name = ErrorCode(code).name if known else f"error {code}"
     return f"{name}: {message}" if message else name

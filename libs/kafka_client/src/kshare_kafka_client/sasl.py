@@ -1,4 +1,4 @@
-"""SASL of a client: PLAIN and SCRAM (RFC 5802, as in KIP-84), as the messages to send and the answers to check."""
+"""The client side of SASL PLAIN and SCRAM (RFC 5802, KIP-84), as generators of messages."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Callable, Generator
 
 HASHES: dict[str, Callable[..., hashlib._Hash]] = {"SCRAM-SHA-256": hashlib.sha256, "SCRAM-SHA-512": hashlib.sha512}
 LEAST_ITERATIONS = 4096
-"""What RFC 7677 asks for, and what Kafka's client insists on."""
+"""The minimum of RFC 7677, which Kafka's client enforces as well."""
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields what to send, is sent what the broker answered; ends when both sides are satisfied."""
+"""A generator that yields messages to the broker and receives the broker's responses; it ends with success."""
 
 
 class AuthenticationFailed(Exception):
-    """The broker did not accept the credentials, or could not show that it knows them."""
+    """The broker refused the credentials, or failed to prove that it knows them (SCRAM)."""
 
 
 def exchange(mechanism: str, username: str, password: str, *, nonce: str | None = None) -> Exchange:
-    """`nonce` is for tests; it is drawn otherwise."""
+    """The exchange of a mechanism. `nonce` is for tests; by default it is random."""
     if mechanism == "PLAIN":
         return _plain(username, password)
     return _scram(HASHES[mechanism], username, password, nonce or secrets.token_urlsafe(24))

@@ -1,4 +1,4 @@
-"""`HOST:PORT` texts, and ports that are free."""
+"""Parsing of `HOST:PORT`, and the search for free ports."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 from kshare.failure import BAD_USE, CommandFailed
 
 ROLE_PORTS = range(20_000, 32_000)
-"""Below Linux's ephemeral ports, so that no client's own end of a connection can sit on a role's port."""
+"""Below Linux's ephemeral ports, so that the local port of an outgoing connection never takes a role's port."""
 
 WILDCARD_HOSTS = ("0.0.0.0", "::")
 
 
 class Address(NamedTuple):
-    """Where something listens."""
+    """A host and a port."""
 
     host: str
     port: int
@@ -26,7 +26,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, *, what: str) -> Address:
-    """`HOST:PORT` (an IPv6 host in brackets); CommandFailed names `what` the text was for."""
+    """Parses `HOST:PORT` (an IPv6 host in brackets); CommandFailed names the option `what`."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise CommandFailed(f"{what} must be HOST:PORT with a port from 0 to 65535, found {text!r}", BAD_USE)
@@ -34,7 +34,7 @@ def parse_address(text: str, *, what: str) -> Address:
 
 
 def bind_problem(address: Address) -> str | None:
-    """Why nothing can listen there; None when it can."""
+    """The reason why the address cannot be bound; None when it can."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -47,7 +47,7 @@ def bind_problem(address: Address) -> str | None:
 
 
 def free_port(host: str, *, remembered: int | None = None, taken: tuple[int, ...] = ()) -> int:
-    """A port where a server can listen: the remembered one when it still can, else another; CommandFailed."""
+    """A port that can be bound: `remembered` if it is still free, else another one; CommandFailed."""
     if remembered is not None and remembered not in taken and bind_problem(Address(host, remembered)) is None:
         return remembered
     for port in random.sample(ROLE_PORTS, 200):

@@ -1,11 +1,11 @@
-"""`--command-config`: how commands reach a cluster that takes TLS only, in librdkafka's names.
+"""`--command-config`: client properties for connections with TLS, under librdkafka's names.
 
 security.protocol=ssl
 ssl.ca.location=/etc/ssl/company.pem
-ssl.certificate.location and ssl.key.location, where the cluster wants a certificate
+ssl.certificate.location and ssl.key.location, if the cluster requires a client certificate
 
-The file is in the syntax of Java's properties. All of it goes to confluent-kafka; the connections that the commands
-open by themselves (groups) understand these names only.
+The file has the syntax of Java properties. All properties go to confluent-kafka. `KafkaConnection`, which the commands
+use for requests without a librdkafka call, supports only those above.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLAINTEXT, SSL = "plaintext", "ssl"
 
 
 def read_properties(path: Path | None) -> Properties:
-    """The file's properties, none without a file; CommandFailed where it cannot be read."""
+    """The file's properties, none without a file; CommandFailed if it cannot be read."""
     if path is None:
         return NO_PROPERTIES
     try:
@@ -33,12 +33,12 @@ def read_properties(path: Path | None) -> Properties:
 
 
 def tls_context(properties: Properties) -> ssl.SSLContext | None:
-    """For a connection of our own; None where it is not encrypted. CommandFailed."""
+    """The TLS context of a `KafkaConnection`; None for plaintext. CommandFailed."""
     protocol = properties.get("security.protocol", PLAINTEXT).lower()
     if protocol == PLAINTEXT:
         return None
     if protocol != SSL:
-        raise CommandFailed(f"security.protocol is {protocol}; allowed here are {PLAINTEXT} and {SSL}", BAD_USE)
+        raise CommandFailed(f"security.protocol must be {PLAINTEXT} or {SSL}, found {protocol}", BAD_USE)
     try:
         context = ssl.create_default_context(cafile=properties.get("ssl.ca.location") or None)
         certificate = properties.get("ssl.certificate.location")
@@ -46,7 +46,7 @@ def tls_context(properties: Properties) -> ssl.SSLContext | None:
             password = properties.get("ssl.key.password", "")
             context.load_cert_chain(certificate, properties.get("ssl.key.location") or None, lambda: password)
     except OSError as error:
-        raise CommandFailed(f"the certificates of --command-config cannot be used: {error}", BAD_USE) from None
+        raise CommandFailed(f"cannot load the certificates of --command-config: {error}", BAD_USE) from None
     if properties.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
         context.check_hostname = False
     return context

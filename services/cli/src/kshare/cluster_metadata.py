@@ -1,7 +1,7 @@
-"""The first look at a cluster: every command that goes there begins with it.
+"""The metadata request with which every command on a cluster begins.
 
-It ends within `ANSWER_LIMIT_S`, whatever is at the address, and at the first Ctrl-C: librdkafka and the C library's
-look-up of names would make the user wait longer, and do not hear an interrupt.
+It ends within `ANSWER_LIMIT_S`, whatever listens at the address, and at the first Ctrl-C. librdkafka and the C
+library's name resolution block for longer and cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Outcome = MetadataResponse | BaseException
 def reach(
     bootstrap: str, properties: Properties = NO_PROPERTIES, *, answer_limit_s: float = ANSWER_LIMIT_S
 ) -> MetadataResponse:
-    """Brokers and topics of the cluster; ConnectionFailed where nothing answers in time."""
+    """Brokers and topics of the cluster; ConnectionFailed if there is no response in time."""
     address = parse_address(bootstrap, what="--bootstrap")
     outcomes: queue.Queue[Outcome] = queue.Queue(1)
 
     def ask() -> None:
         try:
             outcomes.put(read_metadata(address, timeout_s=2 * answer_limit_s, properties=properties))
-        except BaseException as problem:  # handed to the thread that waits
+        except BaseException as problem:  # raised again in the waiting thread
             outcomes.put(problem)
 
     threading.Thread(target=ask, daemon=True).start()
@@ -39,7 +39,7 @@ def reach(
         outcome = outcomes.get(timeout=answer_limit_s)
     except queue.Empty:
         raise ConnectionFailed(
-            f"nothing answers at {address} within {answer_limit_s:g} s; is this a gateway?"
+            f"no response from {address} within {answer_limit_s:g} s; check that this is a gateway's address"
         ) from None
     if isinstance(outcome, BaseException):
         raise outcome
@@ -47,10 +47,10 @@ def reach(
 
 
 def topic_of(metadata: MetadataResponse, name: str) -> MetadataResponseTopic:
-    """The topic of this name; CommandFailed where there is none, with names that are like it."""
+    """The topic of this name; CommandFailed if it does not exist, with similar names."""
     topics = {str(topic.name): topic for topic in metadata.topics}
     if name not in topics:
         near = difflib.get_close_matches(name, topics, n=3, cutoff=0.6)
-        hint = f"; did you mean {' or '.join(near)}?" if near else f"; kshare topics create {name} makes it"
-        raise CommandFailed(f"there is no topic {name}{hint}", BAD_USE)
+        hint = f"; did you mean {' or '.join(near)}?" if near else f"; create it with kshare topics create {name}"
+        raise CommandFailed(f"topic {name} does not exist{hint}", BAD_USE)
     return topics[name]

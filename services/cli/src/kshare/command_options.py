@@ -1,4 +1,4 @@
-"""Options that many commands share, with the variables that stand for them."""
+"""Options that several commands share, with the environment variables that set them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 LOCAL = "localhost:9092"
-"""Where `kshare up` listens when nothing else is said."""
+"""The default listen address of `kshare up`."""
 
 Bootstrap = Annotated[
     str,
@@ -33,11 +33,11 @@ Coordinator = Annotated[
     typer.Option(
         metavar="HOST:PORT",
         envvar="KSHARE_COORDINATOR",
-        help="The coordinator's address for roles, if not the one that the gateway names; of several all, with commas.",
+        help="RPC addresses of all coordinators, separated by commas. Default: read from the gateway.",
     ),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(envvar="KSHARE_DATA_DIR", help="The directory of a kshare up, to find its coordinator there."),
+    typer.Option(envvar="KSHARE_DATA_DIR", help="The directory of a kshare up; its coordinator is used."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

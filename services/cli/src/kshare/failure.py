@@ -1,10 +1,10 @@
-"""How a command fails: one clear line on stderr, and an exit code."""
+"""The failure of a command: one line on stderr and an exit code."""
 
 from __future__ import annotations
 
 FAILED = 1
 BAD_USE = 2
-"""The command line, the configuration or the place is wrong: trying again as it is will not help."""
+"""The command line, the configuration or the target is wrong: a retry without a change will fail again."""
 
 
 class CommandFailed(Exception):

@@ -1,4 +1,4 @@
-"""The command's Kafka connection: requests that confluent-kafka has no call for, and a first look at a cluster.
+"""The command's Kafka connection, for requests that confluent-kafka does not offer and for the first metadata request.
 
 One request at a time. Every wait ends after `timeout_s`; every failure is a CommandFailed.
 """
@@ -24,11 +24,11 @@ AResponse = TypeVar("AResponse", bound=Response)
 
 
 class ConnectionFailed(CommandFailed):
-    """The other side cannot be reached, or did not answer as Kafka does."""
+    """The broker cannot be reached, or its response is not one of the Kafka protocol."""
 
 
 class KafkaConnection:
-    """One connection to one broker, with TLS where `properties` say so; a context manager."""
+    """A connection to one broker, with TLS if `properties` ask for it; a context manager."""
 
     def __init__(self, address: Address, *, timeout_s: float = 10, properties: Properties = NO_PROPERTIES) -> None:
         tls = tls_context(properties)
@@ -46,7 +46,7 @@ class KafkaConnection:
         self._connection.close()
 
     def call(self, request: Request[AResponse], version: int) -> AResponse:
-        """The response to a request of this version; ConnectionFailed when there is none that can be read."""
+        """Sends a request and returns the response; ConnectionFailed if none arrives or it is malformed."""
         try:
             return self._connection.ask(request, version)
         except connection.ConnectionFailed as error:
@@ -56,13 +56,13 @@ class KafkaConnection:
 def read_metadata(
     address: Address, *, timeout_s: float = 5, properties: Properties = NO_PROPERTIES
 ) -> MetadataResponse:
-    """Brokers and topics, as any client sees them."""
+    """The cluster's brokers and topics (Metadata v12)."""
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     with KafkaConnection(address, timeout_s=timeout_s, properties=properties) as found:
         return found.call(request, METADATA_VERSION)
 
 
 def refuse(code: int, what: str, message: str | None = None) -> None:
-    """CommandFailed where a response carries an error."""
+    """Raises CommandFailed if `code` is an error."""
     if code:
         raise CommandFailed(f"{what} failed: {error_text(code, message)}")

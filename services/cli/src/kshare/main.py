@@ -1,4 +1,4 @@
-"""The command line: which commands there are. Options of a command stand beside what it does."""
+"""The `kshare` command line: registers all commands. Options of a command group stand in its `command_line` module."""
 
 from __future__ import annotations
 
@@ -49,28 +49,30 @@ app.command()(report)
 @app.command()
 def up(
     data_dir: Annotated[
-        Path, typer.Option(envvar="KSHARE_UP_DATA_DIR", help="Where everything is stored; made when it is missing.")
+        Path, typer.Option(envvar="KSHARE_UP_DATA_DIR", help="The directory for all data; created if it is missing.")
     ],
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help=f"Where clients connect; port 0 picks one. {LOCAL} without it and without `listeners` in --config.",
+            help=f"Where clients connect; port 0 picks a free one. Default: `listeners` of --config, else {LOCAL}.",
         ),
     ] = None,
-    ready_file: Annotated[Path | None, typer.Option(help="Written with HOST:PORT when clients can connect.")] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="A file that is written with HOST:PORT once clients can connect.")
+    ] = None,
     single_process: Annotated[bool, typer.Option("--single-process", help="All roles in one process.")] = False,
     config: Annotated[
         Path | None, typer.Option(help="A property file with Kafka's broker configs and kshare.*.")
     ] = None,
     advertised: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="What clients are told to connect to, if not --listen.")
+        str | None, typer.Option(metavar="HOST:PORT", help="The address in metadata responses, if not --listen.")
     ] = None,
     metrics_listen: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where /metrics is served: each process at the next port, one with --single-process.",
+            help="Serves /metrics: each process at the next port; a single port with --single-process.",
         ),
     ] = None,
 ) -> None:
@@ -94,9 +96,9 @@ def metrics(
         bool, typer.Option("--describe", help="All metrics with labels and meaning, as a Markdown document.")
     ] = False,
 ) -> None:
-    """Describes the metrics that the roles show at /metrics."""
+    """Describes the metrics that the roles serve at /metrics."""
     if not describe:
-        raise CommandFailed("give --describe; a running role shows its metrics at /metrics (--metrics-listen)", BAD_USE)
+        raise CommandFailed("--describe is missing; a running role serves /metrics (--metrics-listen)", BAD_USE)
     typer.echo(description(), nl=False)
 
 
@@ -104,9 +106,9 @@ def metrics(
 def demo(
     orders: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many orders.")] = DEFAULT_ORDERS,
 ) -> None:
-    """Orders, a pool of workers that crash, release and reject, and an account of every order."""
+    """Runs a demo: orders, workers that crash, release and reject, and an account of every order."""
     if not run_demo(Console(), orders=orders):
-        raise CommandFailed("the account is not right")
+        raise CommandFailed("the demo's account does not add up: an order is missing or was processed twice")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Listings: tables for people, as wide as they need to be in a pipe, or one JSON object for programs."""
+"""Listings: tables (never cut in a pipe), or one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 100_000
-"""Columns of a console that is no terminal: nothing is cut or wrapped."""
+"""Columns of a console that is not a terminal: lines are neither cut nor wrapped."""
 
 NO_VALUE = "-"
 
@@ -29,12 +29,12 @@ class Listing(NamedTuple):
 
 
 def stdout_console() -> Console:
-    """The terminal's width on a terminal; elsewhere no line is cut."""
+    """A console on stdout: as wide as the terminal, or unlimited in a pipe."""
     return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
 
 
 def show(console: Console, *listings: Listing, as_json: bool) -> None:
-    """All listings: a table each, or one JSON object with a field each."""
+    """Prints a table for each listing, or one JSON object with a field for each."""
     if as_json:
         show_json(console, {listing.name: [dict(row) for row in listing.rows] for listing in listings})
         return

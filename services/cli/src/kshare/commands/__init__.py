@@ -1,1 +1,1 @@
-"""The commands that work on a running cluster: topics, produce, consume, groups."""
+"""The commands that work on a running cluster, or on a share coordinator's store."""

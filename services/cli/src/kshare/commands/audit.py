@@ -1,4 +1,4 @@
-"""`kshare audit`: proves the rules of delivery over a stretch of history by Spark, or names what broke them."""
+"""`kshare audit`: verifies the delivery rules over a stretch of delivery history with Spark, and lists violations."""
 
 from __future__ import annotations
 
@@ -17,51 +17,52 @@ if TYPE_CHECKING:
     from kshare_pipeline.audit.command import AuditRequest
 
 LIMIT = 10
-"""Of deliveries, where nothing says what the groups' limit was: the default of group.share.max.delivery.count.limit."""
+"""The default delivery count limit: the default of group.share.max.delivery.count.limit."""
 
 
 def audit(
     tables: Annotated[Path | None, typer.Option(help="The data folder of the pipeline service.")] = None,
     bootstrap: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Reads the history topic from this gateway instead.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Read the history topic from this gateway instead.")
     ] = None,
     lines: Annotated[
-        Path | None, typer.Option(help="Reads a file instead, with the value of one history record a line.")
+        Path | None, typer.Option(help="Read a file instead, with the value of one history record per line.")
     ] = None,
     since: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The first UTC day.")] = None,
     until: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The last UTC day.")] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only this share group; repeatable.")] = None,
     delivery_count_limit: Annotated[
-        int, typer.Option(min=1, help="The highest share.delivery.count.limit that the groups had.")
+        int, typer.Option(min=1, help="The highest share.delivery.count.limit of all groups.")
     ] = LIMIT,
     group_limit: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP=LIMIT", help="That of one group; repeatable.")
+        list[str] | None, typer.Option(metavar="GROUP=LIMIT", help="The highest limit of one group; repeatable.")
     ] = None,
     kafka: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of the Kafka client; repeatable.")
     ] = None,
     command_config: Annotated[
         Path | None,
-        typer.Option("--command-config", help="A property file with such configs: security.protocol=ssl and so on."),
+        typer.Option(
+            "--command-config", help="A property file with Kafka client configs, such as security.protocol=ssl."
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Writes all findings and the account of each share-partition here, as Parquet.")
+        Path | None,
+        typer.Option(help="Write all findings and the counts of each share-partition to this directory, as Parquet."),
     ] = None,
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
-    spark: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A config of Spark; repeatable.")
-    ] = None,
-    show: Annotated[int, typer.Option(min=1, help="How many faults and unproven stretches to show.")] = 100,
+    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[*]",
+    spark: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A Spark config; repeatable.")] = None,
+    show: Annotated[int, typer.Option(min=1, help="The most violations and unverified stretches to show.")] = 100,
 ) -> None:
-    """Proves the rules of delivery over a stretch of history; exit code 1 where one was broken, 2 for bad input."""
+    """Verifies the delivery rules over a stretch of history; exit code 1 for a violation, 2 for bad input."""
     if sum(place is not None for place in (tables, bootstrap, lines)) != 1:
-        raise CommandFailed("give one of --tables, --bootstrap and --lines: where the history is", BAD_USE)
+        raise CommandFailed("give exactly one of --tables, --bootstrap and --lines as the history's source", BAD_USE)
     try:
         from kshare_pipeline.audit.command import AuditRequest
         from kshare_pipeline.audit.job import DeliveryCountLimits
         from kshare_pipeline.audit.sources import Stretch
     except ModuleNotFoundError as missing:
-        text = f"kshare audit needs the package kshare-pipeline with PySpark, and {missing.name} is not installed"
+        text = f"kshare audit needs the package kshare-pipeline with PySpark; {missing.name} is not installed"
         raise CommandFailed(text, BAD_USE) from missing
     properties = {"log_level": "0", **read_properties(command_config), **_pairs("--kafka", kafka)}
     if bootstrap is not None:
@@ -83,18 +84,18 @@ def audit(
 
 
 def check_cluster(bootstrap: str, properties: dict[str, str]) -> None:
-    """CommandFailed where a property is wrong, or nothing answers; Spark takes seconds to start and to give up."""
+    """CommandFailed if a property is wrong or the cluster does not respond: checked first, as Spark takes seconds."""
     from kshare_pipeline.kafka.properties import InvalidOption, open_consumer, reader_properties
 
     try:
         open_consumer(reader_properties({**properties, "bootstrap.servers": bootstrap})).close()
         reach(bootstrap, properties)
     except (InvalidOption, ConnectionFailed) as problem:
-        raise CommandFailed(f"the history of {bootstrap} cannot be read: {problem}", BAD_USE) from problem
+        raise CommandFailed(f"cannot read the history from {bootstrap}: {problem}", BAD_USE) from problem
 
 
 def run_request(request: AuditRequest) -> None:
-    """Audits and prints; raises CommandFailed where rules were broken, or the history cannot be read."""
+    """Runs the audit and prints the result; CommandFailed for violations, or if the history cannot be read."""
     from kshare_pipeline.audit.command import run_audit
     from kshare_pipeline.audit.direct import BadHistory
 
@@ -103,7 +104,7 @@ def run_request(request: AuditRequest) -> None:
     except BadHistory as problem:
         raise CommandFailed(str(problem), BAD_USE) from problem
     if not is_sound:
-        raise CommandFailed("the audit found faults")
+        raise CommandFailed("the audit found violations of the delivery rules")
 
 
 def _day(time: datetime | None) -> date | None:
@@ -115,7 +116,7 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     for text in texts or ():
         name, has_value, value = text.partition("=")
         if not name or not has_value:
-            raise CommandFailed(f"{option} must be NAME=VALUE, found an entry without a name or without =", BAD_USE)
+            raise CommandFailed(f"{option} must be NAME=VALUE, found an entry without a name or without '='", BAD_USE)
         found[name] = value
     return found
 
@@ -123,8 +124,10 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 def _limits(texts: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in texts or ():
-        group, _, limit = text.rpartition("=")  # a group's name may have a "="
+        group, _, limit = text.rpartition("=")  # a group id may contain "="
         if not group or not limit.isdecimal() or int(limit) < 1:
-            raise CommandFailed(f"--group-limit {text!r} is not GROUP=LIMIT with a limit of 1 or more", BAD_USE)
+            raise CommandFailed(
+                f"--group-limit must be GROUP=LIMIT with a limit of at least 1, found {text!r}", BAD_USE
+            )
         found[group] = int(limit)
     return found

@@ -1,8 +1,8 @@
-"""`kshare consume`: takes records of a share group, shows them with their delivery counts, and acknowledges each.
+"""`kshare consume`: acquires records as a share group member, prints them with delivery counts, acknowledges each.
 
-Over confluent-kafka's ShareConsumer in explicit mode. A poll may bring more records than are still wanted: these are
-released, not shown, so that others get them. Records that are released come back to whoever polls next, so a command
-that releases ends with the first records that it gets: it would take its own again until they are archived.
+It uses confluent-kafka's ShareConsumer in explicit mode. A poll may return more records than are still wanted: these
+are released and not shown, so that other members get them. With --release the command ends after its first poll with
+records. Otherwise it would acquire its own released records again until they are archived.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def consume(
     show: Callable[[Message], None],
     properties: Properties = NO_PROPERTIES,
 ) -> int:
-    """Shows and acknowledges at most `limit` records, until none has come for `timeout_s`; returns how many.
+    """Shows and acknowledges at most `limit` records, until no record arrives for `timeout_s`; returns their number.
 
-    Without `limit` and `timeout_s`, until it is interrupted (KeyboardInterrupt leaves the group in good order); with
-    RELEASE, until the first records were given back. CommandFailed where there is no such topic.
+    Without `limit` and `timeout_s` it runs until KeyboardInterrupt, upon which the member leaves the group. With
+    RELEASE it ends after the first poll with records. CommandFailed if the topic does not exist.
     """
     topic_of(reach(bootstrap, properties), topic)
     try:
@@ -59,17 +59,17 @@ def consume(
     except (KafkaException, ValueError) as error:
         raise CommandFailed(f"consuming {topic} as group {group} failed: {error}") from None
     taken = 0
-    heard_at = time.monotonic()
+    last_record_at = time.monotonic()
     try:
         while limit is None or taken < limit:
             messages = list(consumer.poll(POLL_S))
             if messages:
-                heard_at = time.monotonic()
+                last_record_at = time.monotonic()
                 wanted = len(messages) if limit is None else limit - taken
                 taken += _take(consumer, messages[:wanted], messages[wanted:], answer, show)
                 if answer is AcknowledgeType.RELEASE:
                     break
-            elif timeout_s is not None and time.monotonic() - heard_at >= timeout_s:
+            elif timeout_s is not None and time.monotonic() - last_record_at >= timeout_s:
                 break
     except KeyboardInterrupt:
         pass
@@ -89,17 +89,18 @@ def prepare_group(
     note: Callable[[str], None],
     properties: Properties = NO_PROPERTIES,
 ) -> None:
-    """Makes a group that was nowhere in the topic begin at its first record, and notes what a new user may not expect.
+    """Lets a group without offsets in the topic begin at the first record, and prints notes for new users.
 
-    A share group begins at the newest record, and keeps its place from then on; neither can be seen in what is shown.
+    By default a share group begins after the newest record, and later continues from its start offset. Neither is
+    visible in the records that are shown, hence the notes.
     """
     topic_of(reach(bootstrap, properties), topic)
     places = [place for place in read_share_offsets(bootstrap, group, properties) if place.topic == topic]
     has_place = any(place.start_offset >= 0 for place in places)
     if from_beginning and has_place:
         note(
-            f"group {group} has its place in {topic} already and goes on there; "
-            f"kshare groups reset {group} --topic {topic} --to-earliest takes it back to the first record"
+            f"group {group} already has start offsets in {topic} and continues from there; "
+            f"kshare groups reset {group} --topic {topic} --to-earliest moves it to the first record"
         )
     elif from_beginning:
         alter_group_configs(bootstrap, group, {AUTO_OFFSET_RESET: "earliest"}, properties)
@@ -107,8 +108,8 @@ def prepare_group(
         found = describe_configs(bootstrap, GROUP_RESOURCE, group, [AUTO_OFFSET_RESET], properties)
         if found.get(AUTO_OFFSET_RESET) == "latest":
             note(
-                f"group {group} is new in {topic} and begins with records that are produced from now on "
-                f"({AUTO_OFFSET_RESET}=latest); --from-beginning begins with the first record"
+                f"group {group} is new in {topic} and receives only records produced from now on "
+                f"({AUTO_OFFSET_RESET}=latest); use --from-beginning to begin with the first record"
             )
 
 
@@ -119,7 +120,7 @@ def _take(
     answer: AcknowledgeType,
     show: Callable[[Message], None],
 ) -> int:
-    """Acknowledges and commits before the records are shown: what the user sees is durable."""
+    """Acknowledges and commits before the records are shown: the acknowledgements of shown records are durable."""
     records = []
     for message in wanted:
         error = message.error()

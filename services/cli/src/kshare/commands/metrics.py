@@ -1,4 +1,4 @@
-"""`kshare metrics --describe`: the document of all metrics, which is kept at deploy/observability/metrics.md."""
+"""`kshare metrics --describe`: the reference of all metrics, stored as deploy/observability/metrics.md."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ if TYPE_CHECKING:
 INTRODUCTION = """\
 # Metrics
 
-Every process serves its metrics in Prometheus' text format at the address given with `--metrics-listen`, as
-`GET /metrics`; `kshare up --metrics-listen HOST:PORT` gives each process the next port, and one port to
-`--single-process`, where all samples of nodes have the label `node_id`. This document is written by
-`kshare metrics --describe`; a test compares the two.
+Every process serves its metrics in Prometheus' text format at `GET /metrics` of the address `--metrics-listen`.
+`kshare up --metrics-listen HOST:PORT` gives each process the next port. With `--single-process` there is one port, and
+all samples of nodes have the label `node_id`. This document is the output of `kshare metrics --describe`; a test
+compares the two.
 
 Names are `kshare_<role>_<what>_<unit>`, counters end in `_total`. Durations are in seconds, sizes in bytes. Histograms
-have the usual `_bucket`, `_count` and `_sum`. There are also prometheus-client's `process_*` and `python_*`.
+have the usual `_bucket`, `_count` and `_sum`. prometheus-client's `process_*` and `python_*` are served as well.
 
-**Limits.** At one leader at most `kshare.metrics.share.partitions.limit` share-partitions have samples of their own,
-those with the largest lag, and as many groups and topics of groups; of topics the `kshare.metrics.topics.limit`
-largest. All others are summed up in one sample whose labels are `(others)`. What a share-partition counted before it
-moved there stays where it was, so no counter ever falls, and a rate over all is right.
+**Limits.** A leader has separate samples for at most `kshare.metrics.share.partitions.limit` share-partitions, those
+with the largest lag. The same limit holds for groups and for pairs of group and topic. Topics are limited to the
+`kshare.metrics.topics.limit` largest. All others are summed in one sample with the labels `(others)`. A reassigned
+share-partition's counts stay at the former leader, so counters never decrease and a rate over all leaders is correct.
 
-**Queries to begin with.** Lag of a group: `sum by (group) (kshare_leader_share_lag_records)`. Accepted per second:
+**First queries.** Lag of a group: `sum by (group) (kshare_leader_share_lag_records)`. Accepted per second:
 `sum by (group) (rate(kshare_leader_share_acknowledged_records_total{type="accept"}[1m]))`. Cache hits of a gateway:
 `rate(kshare_gateway_cache_hit_bytes_total[5m]) / (rate(kshare_gateway_cache_hit_bytes_total[5m]) +
-rate(kshare_gateway_cache_miss_bytes_total[5m]))`. Is every node healthy: `min(kshare_node_healthy)`.
+rate(kshare_gateway_cache_miss_bytes_total[5m]))`. Health of all nodes: `min(kshare_node_healthy)`.
 """
 
 
 def description() -> str:
     """The document, with a line break at its end."""
-    # Loads every role, which other commands need not.
+    # Imported here since it loads every role, which other commands do not need.
     from kshare_coordinator import measures as coordinator
     from kshare_gateway import measures as gateway
     from kshare_leader import measures_families as leader
@@ -46,13 +46,13 @@ def description() -> str:
         [
             Chapter(
                 "Leaders",
-                "Share-partitions, topics and their logs, at the leader that has the partition.",
+                "Share-partitions, topics and their logs, from the partition's leader.",
                 leader.FAMILIES,
             ),
             Chapter("Share coordinators", "Durable state of share-partitions.", share_coordinator.FAMILIES),
             Chapter(
                 "Coordinators",
-                "Groups, and at the active one the catalog: topics, nodes, placement, transactions.",
+                "Groups; from the active coordinator also the catalog: topics, nodes, placement, transactions.",
                 coordinator.FAMILIES,
             ),
             Chapter("Gateways", "Clients of the Kafka protocol.", gateway.FAMILIES),
@@ -63,11 +63,11 @@ def description() -> str:
 
 
 def _pipeline_chapter() -> list[Chapter]:
-    """Without it where the package is not installed, as in the image of the kshare command."""
+    """The pipeline's chapter; none if the package is not installed, as in the image of the kshare command."""
     if importlib.util.find_spec("kshare_pipeline") is None:
         return []
     from kshare_pipeline import measures as pipeline
     from kshare_servicekit.measures import Chapter
 
-    text = "The service that makes tables, marts and a report of the delivery history."
+    text = "The service that turns the delivery history into tables, marts and a report."
     return [Chapter("The pipeline", text, pipeline.FAMILIES)]

@@ -1,4 +1,4 @@
-"""`kshare nodes`: every node that the catalog knows, and how long its lease still runs."""
+"""`kshare nodes`: all nodes of the catalog, with the remaining time of their leases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from kshare.addresses import Address
-from kshare.commands.state.coordinator_call import ask_all, call_coordinator, coordinators_at
+from kshare.commands.state.coordinator_call import call_coordinator, call_each, coordinators_at
 from kshare.failure import CommandFailed
 from kshare.output import Listing, Row, show
 from kshare_rpc.coordinator_calls import is_refused
@@ -23,13 +23,13 @@ ROLE_NAMES = {
 
 
 def show_nodes(coordinator: Address, console: Console, *, as_json: bool = False) -> None:
-    """One table, the coordinators first; they have no lease there, for the leases are what they give.
+    """Prints one table, coordinators first. Coordinators grant leases and have none themselves.
 
-    Of several coordinators each is "active", "standby" or "silent" instead.
+    With several coordinators the lease column shows "active", "standby" or "silent" (no response) for each.
     """
     answer = call_coordinator(coordinator, DESCRIBE_NODES, pb.DescribeNodesRequest())
     if answer.error_code:
-        raise CommandFailed(f"the coordinator cannot say which nodes there are: {answer.error_message}")
+        raise CommandFailed(f"the coordinator failed to list the nodes: {answer.error_message}")
     known = coordinators_at(coordinator)
     standings = [None] if len(known) == 1 else _standings(known)
     rows: list[Row] = [
@@ -57,14 +57,14 @@ def show_nodes(coordinator: Address, console: Console, *, as_json: bool = False)
 
 
 def _address(node: pb.Node) -> str:
-    """Where other roles reach it; of a gateway, where clients do."""
+    """The RPC address; for a gateway, the advertised address."""
     if node.role != pb.ROLE_GATEWAY:
         return node.rpc_address
     return str(Address(node.advertised_host, node.advertised_port))
 
 
 def _standings(coordinators: Sequence[Address]) -> list[str]:
-    answers = ask_all(coordinators, DESCRIBE_NODES, pb.DescribeNodesRequest())
+    answers = call_each(coordinators, DESCRIBE_NODES, pb.DescribeNodesRequest())
     return [_standing(answer) for answer in answers]
 
 

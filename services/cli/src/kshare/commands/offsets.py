@@ -1,4 +1,4 @@
-"""Offsets of logs by ListOffsets: the first, the end, or the first record from a time on."""
+"""Offsets of logs by ListOffsets: the earliest, the latest, or by timestamp."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NamedPartition = tuple[str, int]
 """Topic and partition."""
 
 EARLIEST, LATEST = -2, -1
-"""Timestamps of ListOffsets that stand for the first record, and for the end of the log."""
+"""ListOffsets' special timestamps: the first record, and the end of the log."""
 
 
 def look_up_offsets(
     bootstrap: str, partitions: Sequence[NamedPartition], timestamp_ms: int, properties: Properties
 ) -> dict[NamedPartition, int]:
-    """The offset of each partition's EARLIEST, LATEST, or first record from a time on (-1: none); CommandFailed."""
+    """Each partition's offset for EARLIEST, LATEST, or the first record from a time on (-1: none); CommandFailed."""
     admin = admin_client(bootstrap, properties)  # it must outlive its futures
     wanted: Mapping[TopicPartition, OffsetSpec] = {TopicPartition(*each): _spec(timestamp_ms) for each in partitions}
     try:

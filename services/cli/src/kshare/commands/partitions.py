@@ -1,7 +1,7 @@
-"""`kshare partitions list | move | drain`: which leader has which topic partition, and moving them.
+"""`kshare partitions list | move | drain`: the leaders of topic partitions, and reassignment.
 
-A move copies the records while they are served, and is a pause of some milliseconds for clients at its end. It goes on
-at the coordinator and the leaders whether anybody waits for it or not.
+A reassignment copies the records while they are served, and pauses clients for some milliseconds at its end. The
+coordinator and the leaders carry it out whether the command waits for it or not.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NamedPartition = tuple[str, int]
 
 
 def parse_partitions(text: str) -> list[NamedPartition]:
-    """`TOPIC:PARTITION[,…]`; CommandFailed."""
+    """Parses `TOPIC:PARTITION[,…]`; CommandFailed."""
     found: dict[NamedPartition, None] = {}
     for part in text.split(","):
         topic, colon, number = part.strip().rpartition(":")
         if not colon or not topic or not (number.isascii() and number.isdigit()):
             raise CommandFailed(
-                f"partitions must be TOPIC:PARTITION[,…], such as orders:0,orders:1; found {part!r}", BAD_USE
+                f"partitions must be TOPIC:PARTITION[,…], such as orders:0,orders:1, found {part!r}", BAD_USE
             )
         found[topic, int(number)] = None
     return list(found)
@@ -41,15 +41,15 @@ def parse_partitions(text: str) -> list[NamedPartition]:
 
 
 def describe_partitions(coordinator: Address, topics: Sequence[str]) -> pb.DescribePartitionsResponse:
-    """Of some topics, or (none named) of all; CommandFailed."""
+    """The partitions of `topics`, of all topics if it is empty; CommandFailed."""
     answer = call_coordinator(coordinator, DESCRIBE_PARTITIONS, pb.DescribePartitionsRequest(topic_names=topics))
     if answer.error_code:
-        raise CommandFailed(f"the coordinator cannot say who leads what: {answer.error_message}")
+        raise CommandFailed(f"the coordinator failed to describe the partitions: {answer.error_message}")
     return answer
 
 
 def show_partitions(coordinator: Address, topics: Sequence[str], console: Console, *, as_json: bool = False) -> None:
-    """Two tables: the partitions, and the leaders with how many each has."""
+    """Prints two tables: the partitions, and the leaders with their partition counts."""
     answer = describe_partitions(coordinator, topics)
     show(console, partitions_listing(answer), leaders_listing(answer), as_json=as_json)
 
@@ -113,13 +113,16 @@ def leaders_listing(answer: pb.DescribePartitionsResponse) -> Listing:
 
 
 def move_partitions(coordinator: Address, partitions: Sequence[NamedPartition], to_node_id: int) -> None:
-    """Returns when the moves are noted, or those partitions are there already; CommandFailed names what is not."""
-    _ask(coordinator, _request(partitions, to_node_id=to_node_id), "cannot be moved")
+    """Starts reassignments; partitions already at the node are left alone. CommandFailed names refused partitions.
+
+    It returns once the coordinator has stored the reassignments, before they are complete.
+    """
+    _alter(coordinator, _request(partitions, to_node_id=to_node_id), "cannot be moved")
 
 
-def take_back_moves(coordinator: Address, partitions: Sequence[NamedPartition]) -> None:
-    """The partitions stay where they are; CommandFailed names those that do not move."""
-    _ask(coordinator, _request(partitions, cancel=True), "cannot be told to stay")
+def cancel_moves(coordinator: Address, partitions: Sequence[NamedPartition]) -> None:
+    """Cancels reassignments; CommandFailed names partitions that have none in progress."""
+    _alter(coordinator, _request(partitions, cancel=True), "cannot be cancelled")
 
 
 def _request(
@@ -134,7 +137,7 @@ def _request(
     return request
 
 
-def _ask(coordinator: Address, request: pb.MovePartitionsRequest, what: str) -> None:
+def _alter(coordinator: Address, request: pb.MovePartitionsRequest, what: str) -> None:
     answer = call_coordinator(coordinator, MOVE_PARTITIONS, request)
     if answer.error_code:
         raise CommandFailed(answer.error_message)
@@ -156,32 +159,32 @@ def wait_for_moves(
     timeout_s: float,
     show: Callable[[str], None],
 ) -> None:
-    """Returns when the node leads all of them; CommandFailed when a move was taken back, or there is no time left."""
+    """Returns when the node leads all partitions; CommandFailed if a move was cancelled, or at the timeout."""
     deadline = time.monotonic() + timeout_s
     topics = list(dict.fromkeys(topic for topic, _ in partitions))
     shown = -1
     while True:
-        left = _not_there(coordinator, topics, partitions, to_node_id)
+        left = _still_moving(coordinator, topics, partitions, to_node_id)
         if not left:
             return
         if len(left) != shown:
-            show(f"{len(left)} partitions are on their way to leader {to_node_id}")
+            show(f"{len(left)} partitions are still moving to leader {to_node_id}")
             shown = len(left)
         if time.monotonic() >= deadline:
             raise CommandFailed(
-                f"{len(left)} partitions are not at leader {to_node_id} after {timeout_s:g} s, {left[0]} among them; "
-                "they go on moving (kshare partitions move … --cancel takes that back)"
+                f"{len(left)} partitions, such as {left[0]}, are not at leader {to_node_id} after {timeout_s:g} s; "
+                "the moves continue (kshare partitions move … --cancel cancels them)"
             )
         time.sleep(POLL_INTERVAL_S)
 
 
-def _not_there(
+def _still_moving(
     coordinator: Address, topics: Sequence[str], partitions: Sequence[NamedPartition], to_node_id: int
 ) -> list[str]:
-    """Those that still move; CommandFailed where one does not any more."""
+    """The partitions that have not reached the node; CommandFailed if a partition's move was cancelled."""
     try:
         answer = describe_partitions(coordinator, topics)
-    except CoordinatorUnreachable:  # it may be starting again; the moves are in the catalog
+    except CoordinatorUnreachable:  # it may be restarting; the moves are stored in the catalog
         return [f"{topic}:{partition}" for topic, partition in partitions]
     found = {(topic.name, partition.partition): partition for topic in answer.topics for partition in topic.partitions}
     left: list[str] = []
@@ -191,30 +194,30 @@ def _not_there(
             left.append(f"{topic}:{number}")
         elif partition.leader_node_id != to_node_id:
             raise CommandFailed(
-                f"{topic}:{number} is at leader {partition.leader_node_id}: its move to leader {to_node_id} was taken "
-                "back (that leader was lost, its disk refused the records, or somebody cancelled it; see its log)"
+                f"{topic}:{number} stays at leader {partition.leader_node_id}: its move to leader {to_node_id} was "
+                "cancelled (that leader was lost, its disk failed, or an operator cancelled the move; see its log)"
             )
     return left
 
 
-# Emptying a leader
+# Draining
 
 
 def drain_leader(coordinator: Address, node_id: int, *, timeout_s: float, show: Callable[[str], None]) -> None:
-    """Returns when the leader can be stopped for good; CommandFailed when it is refused or not empty in time."""
+    """Returns when the leader has no partitions; CommandFailed if the drain is refused or not complete in time."""
     deadline = time.monotonic() + timeout_s
-    shown = left = _ask_to_drain(coordinator, node_id, undo=False)
+    shown = left = _drain(coordinator, node_id, undo=False)
     show(f"leader {node_id} has {left} partitions")
     while left:
         if time.monotonic() >= deadline:
             raise CommandFailed(
                 f"leader {node_id} still has {left} partitions after {timeout_s:g} s; "
-                "it goes on being emptied (kshare partitions drain --undo takes that back)"
+                "the drain continues (kshare partitions drain --undo cancels it)"
             )
         time.sleep(POLL_INTERVAL_S)
         try:
-            left = _ask_to_drain(coordinator, node_id, undo=False)
-        except CoordinatorUnreachable:  # it may be starting again; the drain is in the catalog
+            left = _drain(coordinator, node_id, undo=False)
+        except CoordinatorUnreachable:  # it may be restarting; the drain is stored in the catalog
             continue
         if left != shown:
             show(f"leader {node_id} has {left} partitions")
@@ -222,12 +225,12 @@ def drain_leader(coordinator: Address, node_id: int, *, timeout_s: float, show: 
 
 
 def undo_drain_of_leader(coordinator: Address, node_id: int) -> None:
-    """Lets the leader have partitions again; CommandFailed."""
-    _ask_to_drain(coordinator, node_id, undo=True)
+    """Allows partitions to be placed at the leader again; CommandFailed."""
+    _drain(coordinator, node_id, undo=True)
 
 
-def _ask_to_drain(coordinator: Address, node_id: int, *, undo: bool) -> int:
-    """How many partitions the leader has."""
+def _drain(coordinator: Address, node_id: int, *, undo: bool) -> int:
+    """Sets or clears the drain; returns the leader's partition count."""
     answer = call_coordinator(coordinator, DRAIN_LEADER, pb.DrainLeaderRequest(node_id=node_id, undo=undo))
     if answer.error_code:
         raise CommandFailed(answer.error_message)

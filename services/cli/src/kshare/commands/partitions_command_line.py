@@ -1,4 +1,4 @@
-"""The options of `kshare partitions …`, and what its commands print."""
+"""The options and the output of `kshare partitions …`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kshare.client_properties import read_properties
 from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
 from kshare.commands.give_up import give_up_leader
 from kshare.commands.partitions import (
+    cancel_moves,
     drain_leader,
     move_partitions,
     parse_partitions,
     show_partitions,
-    take_back_moves,
     undo_drain_of_leader,
     wait_for_moves,
 )
@@ -22,69 +22,69 @@ from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import stdout_console
 
-partitions_app = typer.Typer(help="Which leader has which topic partition, and moving them.", no_args_is_help=True)
+partitions_app = typer.Typer(help="List, move and drain topic partitions of leaders.", no_args_is_help=True)
 
-Timeout = Annotated[float, typer.Option(min=0, help="Give up waiting after so many seconds.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Fail after waiting for so many seconds.")]
 
 
 @partitions_app.command("list")
 def partitions_list(
-    topics: Annotated[list[str] | None, typer.Argument(help="Without any: all topics.")] = None,
+    topics: Annotated[list[str] | None, typer.Argument(help="Default: all topics.")] = None,
     as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Shows which leader has which partition, what moves, and how many partitions each leader has."""
+    """Shows each partition's leader and reassignment, and each leader's partition count."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     show_partitions(address, topics or [], stdout_console(), as_json=as_json)
 
 
 @partitions_app.command("move")
 def partitions_move(
-    partitions: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION[,…]", help="Which partitions.")],
+    partitions: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION[,…]", help="The partitions.")],
     to: Annotated[int | None, typer.Option("--to", metavar="NODE", min=0, help="The new leader's node id.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the new leader serves them.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Take moves back that are under way.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return once the new leader serves them.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel moves in progress.")] = False,
     timeout_s: Timeout = 300.0,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Moves partitions to another leader while clients go on."""
+    """Moves partitions to another leader while clients continue."""
     named = parse_partitions(partitions)
     if cancel is (to is not None):
-        raise CommandFailed("give --to NODE, the leader that shall have the partitions, or --cancel", BAD_USE)
+        raise CommandFailed("give either --to NODE, the new leader, or --cancel", BAD_USE)
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if to is None:
-        take_back_moves(address, named)
-        typer.echo(f"{len(named)} partitions stay where they are")
+        cancel_moves(address, named)
+        typer.echo(f"cancelled the moves of {len(named)} partitions")
         return
     move_partitions(address, named, to)
     if not wait:
-        typer.echo(f"{len(named)} partitions move to leader {to}")
+        typer.echo(f"{len(named)} partitions are moving to leader {to}")
         return
     wait_for_moves(address, named, to, timeout_s=timeout_s, show=typer.echo)
-    typer.echo(f"{len(named)} partitions are at leader {to}")
+    typer.echo(f"moved {len(named)} partitions to leader {to}")
 
 
 @partitions_app.command("drain")
 def partitions_drain(
     node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The leader's node id.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Let it have partitions again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Allow partitions there again.")] = False,
     timeout_s: Timeout = 300.0,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Moves all partitions off a leader; ends when it can be stopped for good."""
+    """Moves all partitions off a leader; returns when it can be removed for good."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if undo:
         undo_drain_of_leader(address, node)
-        typer.echo(f"leader {node} may have partitions again")
+        typer.echo(f"partitions can be placed at leader {node} again")
         return
     drain_leader(address, node, timeout_s=timeout_s, show=typer.echo)
     typer.echo(f"leader {node} is empty and can be stopped")
@@ -99,6 +99,6 @@ def partitions_give_up(
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Gives up a leader that will not come back: its partitions get live leaders and empty logs."""
+    """Gives up a leader that is lost for good: its partitions get live leaders and empty logs."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     give_up_leader(address, node, is_unsafe=unsafe, show=typer.echo)

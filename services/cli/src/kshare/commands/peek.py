@@ -1,7 +1,7 @@
-"""`kshare peek`: looks at records without taking them; no group, lock or delivery count changes.
+"""`kshare peek`: shows records without acquiring them; no group, lock or delivery count changes.
 
-Records are read with plain Fetch requests, from the first one, from an offset, or from where a share group begins,
-up to the end that the log had when the command began.
+Records are read with plain Fetch requests, from the first record, an offset, or a share group's start offset, up to
+the end of the log at the start of the command.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kshare_wire.generated.responses.metadata import MetadataResponseTopic
 
 POLL_S = 0.2
 BATCH = 500
-SILENCE_LIMIT = 50
-"""Polls in a row that may bring nothing before the command gives up: 10 s."""
+EMPTY_POLLS_LIMIT = 50
+"""Consecutive polls without a record after which the command fails: 10 s."""
 
 
 def peek(
@@ -34,11 +34,11 @@ def peek(
     show: Callable[[Message], None],
     properties: Properties = NO_PROPERTIES,
 ) -> int:
-    """Shows at most `limit` records; returns how many. CommandFailed where there is no such partition."""
+    """Shows at most `limit` records; returns their number. CommandFailed if the partition does not exist."""
     name = str(topic.name)
     known = [int(each.partition_index) for each in topic.partitions]
     if partition is not None and partition not in known:
-        raise CommandFailed(f"topic {name} has no partition {partition}; it has {len(known)}", BAD_USE)
+        raise CommandFailed(f"topic {name} has no partition {partition}; it has {len(known)} partitions", BAD_USE)
     partitions = [(name, each) for each in sorted(known) if partition in (None, each)]
     ends = look_up_offsets(bootstrap, partitions, LATEST, properties)
     begins = _begins(bootstrap, partitions, group, offset, properties)
@@ -48,7 +48,7 @@ def peek(
 def _begins(
     bootstrap: str, partitions: list[NamedPartition], group: str | None, offset: int | None, properties: Properties
 ) -> dict[NamedPartition, int]:
-    """Where to begin: never before the first record that the log has."""
+    """The first offset to read, by partition: never before the log's first record."""
     first = look_up_offsets(bootstrap, partitions, EARLIEST, properties)
     wanted: dict[NamedPartition, int] = {}
     if group is not None:
@@ -68,7 +68,7 @@ def _read(
     properties: Properties,
 ) -> int:
     unread = {each for each, begin in begins.items() if begin < ends[each]}
-    shown = silent = 0
+    shown = empty_polls = 0
     if not unread:
         return 0
     try:
@@ -77,7 +77,7 @@ def _read(
                 **properties,
                 "bootstrap.servers": bootstrap,
                 "client.id": "kshare-cli",
-                "group.id": "kshare-peek",  # librdkafka wants a name; nothing joins or commits
+                "group.id": "kshare-peek",  # librdkafka requires an id; no group is joined and nothing is committed
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "log_level": 0,
@@ -87,9 +87,9 @@ def _read(
     except (KafkaException, ValueError) as error:
         raise CommandFailed(f"reading {next(iter(begins))[0]} failed: {error}") from None
     try:
-        while unread and shown < limit and silent < SILENCE_LIMIT:
+        while unread and shown < limit and empty_polls < EMPTY_POLLS_LIMIT:
             messages = consumer.consume(BATCH, POLL_S)
-            silent = 0 if messages else silent + 1
+            empty_polls = 0 if messages else empty_polls + 1
             for message in messages:
                 is_wanted = _is_wanted(message, unread, ends)
                 if is_wanted and shown < limit:
@@ -98,12 +98,12 @@ def _read(
     finally:
         consumer.close()
     if unread and shown < limit:
-        raise CommandFailed(f"after {shown} records nothing came for {SILENCE_LIMIT * POLL_S:g} s")
+        raise CommandFailed(f"no records arrived for {EMPTY_POLLS_LIMIT * POLL_S:g} s after the first {shown}")
     return shown
 
 
 def _is_wanted(message: Message, unread: set[NamedPartition], ends: dict[NamedPartition, int]) -> bool:
-    """Whether this is a record that was there at the beginning; notes partitions that are read to their end."""
+    """Whether the record is before the log's end at the start; removes completely read partitions from `unread`."""
     each = (str(message.topic()), int(message.partition() or 0))
     error = message.error()
     if error is not None:

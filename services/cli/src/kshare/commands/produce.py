@@ -1,4 +1,4 @@
-"""`kshare produce`: values from the command line, or one a line from stdin."""
+"""`kshare produce`: produces values from the command line, or one per line of stdin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kshare.failure import CommandFailed
 
 DELIVERY_TIMEOUT_MS = 30_000
 WAIT_S = 0.1
-"""One call into librdkafka lasts no longer: an interrupt is heard between two calls."""
+"""The longest call into librdkafka: an interrupt is handled between two calls."""
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 
@@ -21,10 +21,10 @@ OnDelivery = Callable[[KafkaError | None, Message], None]
 def produce(
     bootstrap: str, topic: str, key: str | None, values: Iterable[str], properties: Properties = NO_PROPERTIES
 ) -> int:
-    """Sends all values and waits until each is stored; returns how many.
+    """Sends all values and waits until each is stored; returns their number.
 
-    CommandFailed where there is no such topic (a typo must not make one), and for the first value that was not stored.
-    An interrupt drops what was not sent yet.
+    CommandFailed if the topic does not exist (a typo must not create one), and for the first value that failed.
+    An interrupt discards values that are not sent yet.
     """
     topic_of(reach(bootstrap, properties), topic)
     settings = {
@@ -57,7 +57,7 @@ def produce(
             producer.poll(0)
             if failures:
                 break
-        while producer.flush(WAIT_S):  # each value is stored or has failed by the delivery timeout
+        while producer.flush(WAIT_S):  # ends: each value is stored or fails by the delivery timeout
             pass
     except KeyboardInterrupt:
         producer.purge()
@@ -68,7 +68,7 @@ def produce(
 
 
 def _send(producer: Producer, topic: str, key: str | None, value: str, delivered: OnDelivery) -> bool:
-    """False while the producer's queue is full."""
+    """Queues one value; False if the producer's queue is full."""
     try:
         producer.produce(topic, value=value.encode(), key=None if key is None else key.encode(), on_delivery=delivered)
     except BufferError:

@@ -1,4 +1,4 @@
-"""The options of `kshare produce`, `kshare consume` and `kshare peek`, and how a record is printed."""
+"""The options of `kshare produce`, `kshare consume` and `kshare peek`, and the format of printed records."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WORDS = {AcknowledgeType.ACCEPT: "accepted", AcknowledgeType.RELEASE: "released"
 
 def produce(
     topic: str,
-    values: Annotated[list[str] | None, typer.Argument(help="Without any: one value a line from stdin.")] = None,
+    values: Annotated[list[str] | None, typer.Argument(help="Default: one value per line of stdin.")] = None,
     key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Writes records to a topic that exists."""
+    """Produces records to an existing topic."""
     lines = (line.rstrip("\n") for line in sys.stdin)
     count = run_produce(bootstrap, topic, key, values or lines, read_properties(command_config))
     typer.echo(f"produced {count} records to {topic}")
@@ -39,19 +39,21 @@ def consume(
     topic: str,
     group: Annotated[str, typer.Option(help="The share group.")],
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="A group that was nowhere in the topic begins at the first record.")
+        bool, typer.Option("--from-beginning", help="Begin at the first record if the group is new in the topic.")
     ] = False,
-    accept: Annotated[bool, typer.Option("--accept", help="The record is done (the default).")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Acknowledge records as processed (the default).")] = False,
     release: Annotated[
-        bool, typer.Option("--release", help="Shows the first records that come, gives them back, and ends.")
+        bool, typer.Option("--release", help="Show the first records that arrive, release them, and end.")
     ] = False,
-    reject: Annotated[bool, typer.Option("--reject", help="The record will never be delivered again.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject records: they are not delivered again.")] = False,
     max_records: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Stop when none came for so many seconds.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Stop when no record arrives for so many seconds.")
+    ] = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Takes records as a member of a share group and acknowledges each."""
+    """Consumes records as a member of a share group and acknowledges each."""
     answer = _one_answer(accept, release, reject)
     properties = read_properties(command_config)
     prepare_group(bootstrap, topic, group, from_beginning=from_beginning, note=_note, properties=properties)
@@ -71,14 +73,14 @@ def consume(
 
 def peek(
     topic: str,
-    group: Annotated[str | None, typer.Option(help="Begin where this share group begins.")] = None,
+    group: Annotated[str | None, typer.Option(help="Begin at this share group's start offsets.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset of every partition.")] = None,
     max_records: Annotated[int, typer.Option("--max", min=1, help="Stop after so many records.")] = 20,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Looks at records without taking them: no group's locks, counts or offsets change."""
+    """Shows records without acquiring them: no group's locks, counts or offsets change."""
     if group is not None and offset is not None:
         raise CommandFailed("give only one of --group and --offset", BAD_USE)
     properties = read_properties(command_config)

@@ -1,4 +1,4 @@
-"""`kshare redrive`: dead letters and archived records back to the topic they came from, each once."""
+"""`kshare redrive`: produces dead letters and archived records to their source topic again, each exactly once."""
 
 from __future__ import annotations
 
@@ -29,37 +29,38 @@ DeadLetterTopics = Annotated[
     Texts, typer.Argument(metavar="[DEAD_LETTER_TOPIC]...", help="Topics with dead letters (KIP-1191).")
 ]
 Offsets = Annotated[
-    Texts, typer.Option(metavar="TOPIC:PARTITION:FIRST-LAST", help="Or these records, once more; repeatable.")
+    Texts, typer.Option(metavar="TOPIC:PARTITION:FIRST-LAST", help="Redrive these records; repeatable.")
 ]
 Archived = Annotated[
     Texts,
     typer.Option(
         metavar="GROUP",
-        help="Or what this share group archived without dead letters, as the delivery history says; repeatable.",
+        help="Redrive what this share group archived without dead letters, by the delivery history; repeatable.",
     ),
 ]
 Reasons = Annotated[Texts, typer.Option(help="Only with this reason: rejected, delivery_count_limit; repeatable.")]
-Groups = Annotated[Texts, typer.Option(help="Only what this share group could not process; repeatable.")]
+Groups = Annotated[Texts, typer.Option(help="Only dead letters of this share group; repeatable.")]
 Topics = Annotated[Texts, typer.Option(help="Only records of this source topic; repeatable.")]
 Keys = Annotated[Texts, typer.Option(help="Only records with this key; repeatable.")]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only from this time on: 2026-11-21T18:00, UTC unless it says.")
+    str | None, typer.Option(metavar="TIME", help="Only from this time on, such as 2026-11-21T18:00; UTC by default.")
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")]
 Where = Annotated[
     str | None,
     typer.Option(
         metavar="SQL",
-        help="Only where this is true, by Spark: delivery_count > 3 AND CAST(value AS STRING) LIKE '%eur%'. "
+        help="Only records that meet this condition; needs Spark. "
+        "Example: delivery_count > 3 AND CAST(value AS STRING) LIKE '%eur%'. "
         "Columns: from_topic, from_partition, from_offset, topic, partition, offset, group_id, reason, "
         "delivery_count, time, key, value, headers.",
     ),
 ]
-Rate = Annotated[float | None, typer.Option(help="At most so many records a second.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Shows what would move, and moves nothing.")]
+Rate = Annotated[float | None, typer.Option(help="At most so many records per second.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be moved, and move nothing.")]
 EngineName = Annotated[str, typer.Option(help="auto, direct (this process), or spark (millions, --where).")]
 Kafka = Annotated[Texts, typer.Option(metavar="NAME=VALUE", help="A config of the Kafka client; repeatable.")]
-Master = Annotated[str, typer.Option(help="Where Spark runs.")]
+Master = Annotated[str, typer.Option(help="Spark's master URL.")]
 
 
 def redrive(
@@ -81,7 +82,7 @@ def redrive(
     command_config: CommandConfig = None,
     master: Master = "local[*]",
 ) -> None:
-    """Moves records that nobody could process back to their topic, each once, however often it is run."""
+    """Produces dead letters and archived records to their source topic again, each once even over repeated runs."""
     _check_reasons(reason or [])
     parse_address(bootstrap, what="--bootstrap")
     try:
@@ -114,7 +115,7 @@ def redrive(
 
 
 def check_redrive(request: RedriveRequest, engine: str) -> None:
-    """CommandFailed for what is wrong with the command line, whatever the cluster is."""
+    """Checks the request without the cluster; CommandFailed."""
     from kshare_pipeline.kafka.properties import InvalidOption
     from kshare_pipeline.redrive.engine import Engine, check
     from kshare_pipeline.redrive.request import BadRequest
@@ -128,7 +129,7 @@ def check_redrive(request: RedriveRequest, engine: str) -> None:
 
 
 def run_redrive(request: RedriveRequest, engine: str, master: str) -> Account:
-    """Of a request that was checked; CommandFailed for whatever ends it."""
+    """Runs a checked request; CommandFailed."""
     from kshare_pipeline.kafka.properties import InvalidOption
     from kshare_pipeline.kafka.topics import KafkaUnavailable, UnknownTopic
     from kshare_pipeline.redrive.engine import Engine, redrive
@@ -143,12 +144,12 @@ def run_redrive(request: RedriveRequest, engine: str, master: str) -> Account:
 
 
 def client_properties(bootstrap: str, texts: list[str], given: Properties) -> dict[str, str]:
-    """librdkafka's properties: those of --command-config, then those of --kafka."""
+    """librdkafka's properties: --command-config, overridden by --kafka."""
     found = {"client.id": "kshare-cli", "log_level": "0", **given, "bootstrap.servers": bootstrap}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise CommandFailed("--kafka must be NAME=VALUE, found an entry without a name or without =", BAD_USE)
+            raise CommandFailed("--kafka must be NAME=VALUE, found an entry without a name or without '='", BAD_USE)
         found[name] = value
     return found
 
@@ -163,11 +164,11 @@ def _offsets(texts: list[str]) -> Any:
 
 
 def _check_reasons(reasons: list[str]) -> None:
-    """A reason is a word of the delivery history, or the whole text that a dead letter has, which has blanks."""
+    """CommandFailed unless each reason is one of REASONS, or a dead letter's full error message (has blanks)."""
     for reason in reasons:
         if reason not in REASONS and " " not in reason:
             raise CommandFailed(
-                f"--reason must be {', '.join(REASONS)}, or the whole text of a letter's __dlq.errors.message; "
+                f"--reason must be {', '.join(REASONS)}, or the full __dlq.errors.message header of a dead letter, "
                 f"found {reason!r}",
                 BAD_USE,
             )
@@ -184,7 +185,7 @@ def _time_ms(option: str, text: str | None) -> int | None:
 
 
 def show_account(account: Account, console: Console, *, dry_run: bool) -> None:
-    """Counts by source topic and reason, the first ones, and what cannot be moved."""
+    """Prints counts by source topic and reason, the first records, and records that cannot be moved."""
     word = "would move" if dry_run else "moved"
     if account.moved:
         table = Table("to topic", "reason", word)
@@ -192,11 +193,11 @@ def show_account(account: Account, console: Console, *, dry_run: bool) -> None:
             for reason, count in sorted(account.moved[topic].items()):
                 table.add_row(topic, Text(reason), str(count))
         console.print(table)
-        first_ones = Table("from", "to", "group", "key", "value", title="the first ones", title_justify="left")
+        first_ones = Table("from", "to", "group", "key", "value", title="first records", title_justify="left")
         for one in account.first_ones:
             first_ones.add_row(*(Text(one[name] or "") for name in ("from", "to", "group", "key", "value")))
         console.print(first_ones)
     for text, count in sorted(account.problems.items()):
-        console.print(f"not possible for {count}: {text}", markup=False, highlight=False)
-    line = f"{word} {account.moved_count} records; {account.already_moved} were moved by an earlier run"
+        console.print(f"cannot move {count} records: {text}", markup=False, highlight=False)
+    line = f"{word} {account.moved_count} records; an earlier run moved {account.already_moved}"
     console.print(line, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`kshare report`: the marts of the pipeline service as one HTML page."""
+"""`kshare report`: writes the pipeline service's marts as one HTML page."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kshare.failure import BAD_USE, CommandFailed
 
 def report(
     data_dir: Annotated[Path, typer.Option(help="The data folder of the pipeline service.")],
-    output: Annotated[Path, typer.Option(help="The page, which needs nothing else.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option(help="The self-contained HTML page.")] = Path("report.html"),
     group: Annotated[list[str] | None, typer.Option(help="Only this share group; repeatable.")] = None,
     since: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The first UTC day.")] = None,
     until: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The last UTC day.")] = None,
 ) -> None:
-    """Writes what happened to the records of share groups as an HTML page with charts."""
+    """Writes an HTML page with charts about the deliveries of share groups."""
     try:
         from kshare_pipeline.report.command import write_report
         from kshare_pipeline.report.figures import NoMarts
     except ModuleNotFoundError as missing:
-        text = f"kshare report needs the package kshare-pipeline, and {missing.name} is not installed"
+        text = f"kshare report needs the package kshare-pipeline; {missing.name} is not installed"
         raise CommandFailed(text, BAD_USE) from missing
     try:
         write_report(

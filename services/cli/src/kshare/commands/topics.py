@@ -1,4 +1,4 @@
-"""`kshare topics`: create, list and delete, over confluent-kafka's AdminClient."""
+"""`kshare topics`: creates, lists and deletes topics with confluent-kafka's AdminClient."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUTS = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
 
 
 def admin_client(bootstrap: str, properties: Properties = NO_PROPERTIES) -> AdminClient:
-    """A client that gives up rather than hangs when nobody is there."""
+    """An AdminClient with a socket timeout, so that an unreachable broker does not block it."""
     parse_address(bootstrap, what="--bootstrap")
     settings: dict[str, str | int | float | bool] = {
         **properties,
@@ -33,11 +33,11 @@ def admin_client(bootstrap: str, properties: Properties = NO_PROPERTIES) -> Admi
     try:
         return AdminClient(settings)
     except KafkaException as error:
-        raise kafka_failure("making a client", error) from None
+        raise kafka_failure("creating the admin client", error) from None
 
 
 def kafka_failure(what: str, error: KafkaException) -> CommandFailed:
-    """One line about what could not be done, with Kafka's error and its sentence."""
+    """A CommandFailed of one line: the action, Kafka's error code and its message."""
     detail = error.args[0] if error.args else error
     code = detail.name() if hasattr(detail, "name") else type(error).__name__
     text = detail.str() if hasattr(detail, "str") else str(error)
@@ -45,7 +45,7 @@ def kafka_failure(what: str, error: KafkaException) -> CommandFailed:
 
 
 def parse_configs(entries: Sequence[str]) -> dict[str, str]:
-    """`name=value` entries of the command line."""
+    """Parses NAME=VALUE entries of the command line; CommandFailed."""
     configs = {}
     for entry in entries:
         name, equals, value = entry.partition("=")
@@ -67,7 +67,7 @@ def create_topic(
     configs: Sequence[str],
     properties: Properties = NO_PROPERTIES,
 ) -> None:
-    """Creates a topic; without `partitions` the broker's num.partitions counts."""
+    """Creates a topic; without `partitions` the broker's num.partitions applies."""
     topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
     reach(bootstrap, properties)
     admin = admin_client(bootstrap, properties)  # it must outlive its futures
@@ -89,7 +89,7 @@ def delete_topic(bootstrap: str, name: str, properties: Properties = NO_PROPERTI
 def show_topics(
     bootstrap: str, console: Console, properties: Properties = NO_PROPERTIES, *, as_json: bool = False
 ) -> None:
-    """All topics, their ids left out."""
+    """Prints all topics."""
     rows: list[Row] = [
         {
             "topic": str(topic.name),

@@ -17,7 +17,7 @@ topics_app = typer.Typer(help="Create, list and delete topics.", no_args_is_help
 @topics_app.command("create")
 def topics_create(
     name: str,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Without it the broker's num.partitions.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Default: the broker's num.partitions.")] = None,
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; repeatable.")] = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,

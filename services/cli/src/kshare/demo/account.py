@@ -1,7 +1,7 @@
-"""The account of every order: who did what with it, by what the cluster confirmed.
+"""The account of every order, from the acknowledgements that the cluster confirmed to workers.
 
-An order is settled when its acceptance or rejection was confirmed to a worker. What a worker held when it crashed was
-not confirmed: it must be delivered again and be settled by another. Nothing may be settled twice.
+An order is settled when its acceptance or rejection was confirmed to a worker. Orders that a worker held when it
+crashed were not confirmed: they must be redelivered and settled by another worker. No order may be settled twice.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ ACCEPT, RELEASE, REJECT = ANSWERS = ("accept", "release", "reject")
 
 @dataclass(slots=True)
 class WorkerTally:
-    """What one worker reported so far."""
+    """The reports of one worker so far."""
 
     state: str = "starting"
     answers: Counter[str] = field(default_factory=Counter)
     refused: int = 0
-    """Answers that the cluster did not take; their orders come again."""
+    """Acknowledgements that the cluster refused; their orders are redelivered."""
 
 
 @dataclass(slots=True)
 class Account:
-    """Fed with reports, in any order; the properties are the account as it stands."""
+    """Collects reports, in any order; the properties are the current account."""
 
     expected: int
-    """How many orders there will be: their numbers are 0 to `expected` - 1."""
+    """The total number of orders; they are numbered from 0 to `expected` - 1."""
     workers: dict[str, WorkerTally] = field(default_factory=dict)
     produced: set[int] = field(default_factory=set)
     accepted: Counter[int] = field(default_factory=Counter)
     rejected: Counter[int] = field(default_factory=Counter)
     released: Counter[int] = field(default_factory=Counter)
     redelivered: set[int] = field(default_factory=set)
-    """Orders that a worker got with a delivery count above 1."""
+    """Orders delivered with a delivery count above 1."""
     held_at_crash: set[int] = field(default_factory=set)
 
     def worker(self, name: str) -> WorkerTally:
@@ -45,7 +45,7 @@ class Account:
         self.produced.update(orders)
 
     def add_confirmed(self, worker: str, order: int, answer: str, delivery_count: int) -> None:
-        """A worker's answer to an order, which the cluster confirmed."""
+        """Adds a worker's acknowledgement of an order that the cluster confirmed."""
         {ACCEPT: self.accepted, RELEASE: self.released, REJECT: self.rejected}[answer][order] += 1
         self.worker(worker).answers[answer] += 1
         if delivery_count > 1:
@@ -55,19 +55,19 @@ class Account:
         self.worker(worker).refused += count
 
     def add_crash(self, worker: str, holding: Iterable[int]) -> None:
-        """A worker is about to die with these orders in its hands."""
+        """Adds a crash of a worker that holds these orders."""
         self.worker(worker).state = "crashed"
         self.held_at_crash.update(holding)
 
     def mark_finished(self) -> None:
-        """All workers are gone; those that did not crash have left the group in good order."""
+        """Marks all workers that did not crash as finished: they have left the group."""
         for tally in self.workers.values():
             if tally.state != "crashed":
                 tally.state = "finished"
 
     @property
     def lost(self) -> set[int]:
-        """Stored orders that nobody settled."""
+        """Produced orders that were never settled."""
         return self.produced - self.accepted.keys() - self.rejected.keys()
 
     @property
@@ -93,7 +93,7 @@ class Account:
         return len(self.produced) == self.expected and not self.lost
 
     def problems(self) -> list[str]:
-        """Why the account is not right; empty when it is."""
+        """The violated invariants; empty if the account is correct."""
         stuck = self.held_at_crash - self.redelivered
         checks = [
             (len(self.produced) != self.expected, f"{self.expected - len(self.produced)} orders could not be produced"),
@@ -109,13 +109,13 @@ class Account:
         return [text for wrong, text in checks if wrong]
 
     def rows(self) -> list[tuple[str, int]]:
-        """The account for people, line by line."""
+        """The lines of the printed account."""
         return [
             ("produced", len(self.produced)),
             ("accepted", len(self.accepted)),
             ("rejected", len(self.rejected)),
             ("redelivered", len(self.redelivered)),
-            ("  of these released by a worker before", len(self.redelivered & self.released.keys())),
+            ("  of these released by a worker", len(self.redelivered & self.released.keys())),
             ("  of these held by the worker that crashed", len(self.redelivered & self.held_at_crash)),
             ("lost", len(self.lost)),
             ("accepted twice", len(self.accepted_twice)),
@@ -123,6 +123,6 @@ class Account:
 
 
 def some(orders: set[int]) -> str:
-    """How many there are, and the first few."""
+    """The number of orders, and the first few."""
     first = sorted(orders)[:10]
     return f"{len(orders)} ({', '.join(map(str, first))}{', …' if len(orders) > len(first) else ''})"

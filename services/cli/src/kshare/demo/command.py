@@ -1,8 +1,8 @@
-"""What `kshare demo` does, in order.
+"""The steps of `kshare demo`.
 
-A cluster on a temporary directory; the topic and the group's configs; the workers and the producer, each a process; the
-account, until every order is settled and a little longer, so that a second delivery of a settled order would be seen.
-Everything it started is stopped and the directory removed, however it ends.
+Start a cluster on a temporary directory. Create the topic and the group's configs. Start the workers and the producer,
+each in a process. Collect the account until every order is settled, and for SETTLE_S longer, to notice a second
+delivery of a settled order. At the end, even after a failure, stop all processes and remove the directory.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ GROUP_CONFIGS = {"share.auto.offset.reset": "earliest", "share.record.lock.durat
 
 
 def run_demo(console: Console, *, orders: int) -> bool:
-    """Whether the account is right; CommandFailed where the demo itself could not run."""
+    """Runs the demo; returns whether the account is correct. CommandFailed if the demo itself could not run."""
     with tempfile.TemporaryDirectory(prefix="kshare-demo-", ignore_cleanup_errors=True) as folder:
         try:
             account = asyncio.run(_run(console, Path(folder), orders))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            raise CommandFailed("interrupted; everything is stopped and removed") from None
+            raise CommandFailed("interrupted; all processes were stopped and all files removed") from None
     console.print(worker_table(account))
     console.print(account_table(account))
     problems = account.problems()
@@ -81,9 +81,9 @@ async def _run(console: Console, folder: Path, orders: int) -> Account:
 
 
 async def _demonstrate(processes: Processes, display: Display, folder: Path, orders: int) -> Account:
-    display.say("starting gateway, coordinator, share coordinator and leader")
+    display.print("starting gateway, coordinator, share coordinator and leader")
     bootstrap = await _start_cluster(processes, folder)
-    display.say(f"kshare listens on {bootstrap}; creating topic {TOPIC} with {PARTITIONS} partitions")
+    display.print(f"kshare listens on {bootstrap}; creating topic {TOPIC} with {PARTITIONS} partitions")
     await asyncio.to_thread(_prepare, bootstrap)
     account = Account(expected=orders)
     loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ async def _demonstrate(processes: Processes, display: Display, folder: Path, ord
 
 
 async def _start_cluster(processes: Processes, folder: Path) -> str:
-    """Starts `kshare up`; returns where it listens."""
+    """Starts `kshare up`; returns its address."""
     config, ready = folder / "server.properties", folder / "ready"
     config.write_text(BROKER_CONFIGS)
     arguments = ["kshare", "up", "--data-dir", str(folder / "data"), "--listen", "127.0.0.1:0"]
@@ -132,7 +132,7 @@ async def _start_cluster(processes: Processes, folder: Path) -> str:
 
 
 def _prepare(bootstrap: str) -> None:
-    """The topic, and the group's configs before its first member comes."""
+    """Creates the topic, and sets the group's configs before its first member joins."""
     create_topic(bootstrap, TOPIC, PARTITIONS, [])
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in GROUP_CONFIGS.items()
@@ -147,7 +147,7 @@ def _prepare(bootstrap: str) -> None:
 
 
 def _note(account: Account, display: Display, name: str, found: dict[str, Any]) -> None:
-    """Puts a report into the account."""
+    """Adds a report to the account."""
     match found["event"]:
         case "working":
             account.worker(name).state = "working"
@@ -159,6 +159,6 @@ def _note(account: Account, display: Display, name: str, found: dict[str, Any]) 
             account.add_refused(name, found["refused"])
         case "crashing":
             account.add_crash(name, found["holding"])
-            display.say(f"{name} died with {len(found['holding'])} orders in its hands")
+            display.print(f"{name} died while it held {len(found['holding'])} orders")
         case "failed":
-            display.say(f"{name}: {found['text']}")
+            display.print(f"{name}: {found['text']}")

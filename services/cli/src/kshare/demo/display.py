@@ -1,4 +1,4 @@
-"""How the demo looks: a table that updates at a terminal, plain lines elsewhere, and the account at the end."""
+"""The demo's output: a live table at a terminal, plain lines elsewhere, and the account at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAIN_INTERVAL_S = 1.0
 
 
 class Display:
-    """A context manager; `update` as often as one likes."""
+    """The progress display, a context manager; it limits the rate of output itself."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -29,17 +29,17 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def print(self, text: str) -> None:
+        """Prints a permanent line."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def update(self, account: Account, elapsed_s: float) -> None:
-        """The account as it stands, `elapsed_s` after the start."""
+        """Shows the account `elapsed_s` after the start."""
         if self._live is not None:
             self._live.update(_picture(account, elapsed_s))
         elif elapsed_s >= self._next_line_s:
             self._next_line_s = elapsed_s + PLAIN_INTERVAL_S
-            self.say(
+            self.print(
                 f"{elapsed_s:5.1f} s  produced {len(account.produced)}/{account.expected}  "
                 f"accepted {len(account.accepted)}  rejected {len(account.rejected)}  "
                 f"released {account.released.total()}  redelivered {len(account.redelivered)}"
@@ -56,7 +56,7 @@ def _picture(account: Account, elapsed_s: float) -> Group:
 
 
 def worker_table(account: Account) -> Table:
-    """What each worker did."""
+    """A table of the workers with their acknowledgements."""
     table = Table("worker", "state", "accepted", "released", "rejected")
     for name, tally in account.workers.items():
         style = "red" if tally.state == "crashed" else None
@@ -66,7 +66,7 @@ def worker_table(account: Account) -> Table:
 
 
 def account_table(account: Account) -> Table:
-    """The account of every order."""
+    """A table of the account."""
     table = Table("orders", "", title="Account")
     table.columns[1].justify = "right"
     for name, count in account.rows():

@@ -1,4 +1,4 @@
-"""The processes that the demo starts: their reports are passed on, their other output is kept, and all are stopped."""
+"""The demo's processes: forwards their reports, keeps their other output in files, and stops them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_REPORT_BYTES = 16 * 1024 * 1024
 
 
 class Processes:
-    """By name. Each dies with this process, however it dies."""
+    """Processes by name. Each dies with this process, even if that is killed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,21 +44,21 @@ class Processes:
         self._processes[name] = process
         if on_report is not None:
             assert process.stdout is not None
-            self._readers[name] = asyncio.create_task(_pass_on(process.stdout, on_report))
+            self._readers[name] = asyncio.create_task(_forward(process.stdout, on_report))
 
     def check(self, may_die: frozenset[str] = frozenset()) -> None:
-        """CommandFailed where a process ended that should run."""
+        """Raises CommandFailed if a process ended that is not in `may_die`."""
         for name, process in self._processes.items():
             if process.returncode is not None and name not in may_die:
                 raise CommandFailed(f"{name} ended with code {process.returncode}:\n{self.output_of(name)}")
 
     def output_of(self, name: str) -> str:
-        """The last lines that a process wrote besides reports."""
+        """The last lines of a process's output other than reports."""
         lines = self._output_file(name).read_text(errors="replace").splitlines()
         return "\n".join(lines[-LINES_SHOWN:])
 
     async def stop(self, name: str) -> None:
-        """SIGTERM, SIGKILL when that takes too long; its last reports are passed on."""
+        """Sends SIGTERM, and SIGKILL after STOP_S; forwards the last reports."""
         process = self._processes.pop(name)
         for number in (signal.SIGTERM, signal.SIGKILL):
             if process.returncode is not None:
@@ -85,7 +85,7 @@ class Processes:
         return self._folder / f"{name.split()[0]}.log"
 
 
-async def _pass_on(output: asyncio.StreamReader, on_report: Callable[[dict[str, Any]], None]) -> None:
+async def _forward(output: asyncio.StreamReader, on_report: Callable[[dict[str, Any]], None]) -> None:
     while line := await output.readline():
         found = parse_report(line)
         if found is not None:

@@ -15,17 +15,17 @@ from confluent_kafka import KafkaError, Message, Producer
 from kshare.demo.reports import report
 
 BURST = 100
-"""Orders come in bursts, so that workers have several in their hands at once."""
+"""Orders are produced in bursts, so that workers hold several at once."""
 ITEMS = ("tea", "coffee", "cocoa", "cake", "juice")
 
 
 def order_value(order: int) -> bytes:
-    """An order as JSON: its number, what, and how many."""
+    """An order as JSON: number, item and quantity."""
     return json.dumps({"order": order, "item": ITEMS[order % len(ITEMS)], "quantity": 1 + order % 4}).encode()
 
 
 def produce_orders(bootstrap: str, topic: str, orders: int, seconds: float) -> bool:
-    """Whether all were confirmed."""
+    """Produces all orders; returns whether all were confirmed."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
     confirmed: list[int] = []
     failed = 0

@@ -1,4 +1,4 @@
-"""What the demo's processes tell the one that started them: one JSON object a line on stdout, flushed at once."""
+"""Reports of the demo's processes to their parent: one JSON object per line on stdout, flushed immediately."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def report(event: str, **fields: Any) -> None:
-    """Returns when the line is in the pipe, so that it survives a crash that follows."""
+    """Writes a report; it returns when the line is in the pipe, where it survives a crash of this process."""
     sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
     sys.stdout.flush()
 
 
 def parse_report(line: bytes) -> dict[str, Any] | None:
-    """The report of a line; None where it is something else, such as a library's message."""
+    """The report in a line; None for other lines, such as a library's message."""
     try:
         found = json.loads(line)
     except ValueError:

@@ -1,14 +1,14 @@
 """A worker of the demo: `python -m kshare.demo.worker BOOTSTRAP TOPIC GROUP BEHAVIOUR`.
 
-Takes orders as an ordinary member of the share group, answers each, and reports an answer only after commit_sync has
-said that the cluster took it. Behaviours:
+Acquires orders as a member of the share group, acknowledges each, and reports an acknowledgement only after
+commit_sync has confirmed it. Behaviours:
 
     steady     accepts everything
-    releasing  releases a part of the orders that it sees for the first time
-    rejecting  rejects a part of the orders
-    crashing   kills itself with a batch of orders in its hands, some of them acknowledged and not committed
+    releasing  releases some of the orders with delivery count 1
+    rejecting  rejects some of the orders
+    crashing   kills itself while it holds a batch of orders, some of them acknowledged but not committed
 
-Ends when it is asked to (SIGTERM), leaving the group in good order.
+On SIGTERM it leaves the group and ends.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kshare.demo.reports import report
 
 STEADY, RELEASING, REJECTING, CRASHING = BEHAVIOURS = ("steady", "releasing", "rejecting", "crashing")
 CRASH_BATCHES = range(2, 5)
-"""How many batches the crashing worker finishes: until it gets CRASH_ORDERS at once, and at most all these."""
+"""The batches before which the crashing worker dies if it gets CRASH_ORDERS at once; after them it always dies."""
 CRASH_ORDERS = 20
 REJECTED = (5, 7)
-"""Of twenty orders, one that the releasing worker may have released and one that it never does: the rejecting worker
-may get nothing but released orders."""
+"""Order numbers modulo 20: one that the releasing worker may release, and one that it never releases. The rejecting
+worker may receive only released orders."""
 WORK_S = 0.001
-"""How long a worker thinks about one order."""
+"""Processing time per order."""
 TYPES = {
     ACCEPT: AcknowledgeType.ACCEPT,
     RELEASE: AcknowledgeType.RELEASE,
@@ -41,7 +41,7 @@ TYPES = {
 
 
 def answer_to(behaviour: str, order: int, delivery_count: int) -> str:
-    """What a worker does with an order that it gets for the `delivery_count`-th time."""
+    """The acknowledgement type for an order with this delivery count."""
     if behaviour == RELEASING and delivery_count == 1 and order % 5 == 0:
         return RELEASE
     if behaviour == REJECTING and order % 20 in REJECTED:
@@ -50,21 +50,21 @@ def answer_to(behaviour: str, order: int, delivery_count: int) -> str:
 
 
 def is_time_to_crash(batches: int, orders: int) -> bool:
-    """Whether the crashing worker dies now, after so many batches and with so many orders in its hands."""
+    """Whether the crashing worker dies now, after `batches` batches and holding `orders` orders."""
     if batches in CRASH_BATCHES:
         return orders >= CRASH_ORDERS
     return batches >= CRASH_BATCHES.stop
 
 
 def order_of(message: Message) -> int:
-    """The number of the order that a record carries."""
+    """The order number in a record."""
     order = json.loads(message.value() or b"{}")["order"]
     assert isinstance(order, int)
     return order
 
 
 class Worker:
-    """One share consumer and what it does; see the module's text."""
+    """One share consumer with a behaviour; see the module's docstring."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, behaviour: str) -> None:
         self._behaviour = behaviour
@@ -121,7 +121,7 @@ class Worker:
         report("answered", confirmed=confirmed, refused=refused)
 
     def _crash(self, messages: list[Message]) -> None:
-        """Dies while it holds orders; half of them are acknowledged here, and the cluster was not told."""
+        """Kills the process while it holds orders; half of them are acknowledged but not committed."""
         for message in messages[: len(messages) // 2]:
             self._consumer.acknowledge(message, AcknowledgeType.ACCEPT)
         report("crashing", holding=[order_of(message) for message in messages])

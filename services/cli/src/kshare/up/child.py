@@ -1,8 +1,8 @@
-"""A program that dies with its parent: `python -I -S child.py PARENT_PID PROGRAM ARGUMENT…` turns into PROGRAM.
+"""A wrapper whose program dies with its parent: `python -I -S child.py PARENT_PID PROGRAM ARGUMENT…` execs PROGRAM.
 
-Linux signals a process whose parent has died when it asked for that (prctl PR_SET_PDEATHSIG); the request survives
-the exec. It is made in the child itself, because a fork that runs Python is not safe beside threads. Elsewhere than on
-Linux the program is started without.
+On Linux, prctl(PR_SET_PDEATHSIG) requests SIGKILL when the parent dies; the setting survives the exec. The child makes
+the call itself, because running Python between fork and exec is not safe beside threads. Other systems have no such
+call; there the program is started without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit("the process that wanted this one is gone")
+        sys.exit(f"parent process {parent} has ended; not starting {program[0]}")
     os.execv(program[0], program)
 
 

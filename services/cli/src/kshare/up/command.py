@@ -1,7 +1,7 @@
-"""What `kshare up` does, in order.
+"""The steps of `kshare up`.
 
-Check the configuration, lock the directory, pick the ports, start the roles; when every role can serve and a client can
-connect, say so and write the ready file; wait for SIGTERM or SIGINT; stop the gateway, the leaders, the
+Check the configuration, lock the directory, pick the ports, start the roles. When every role can serve and a client can
+connect, print the address and write the ready file. Wait for SIGTERM or SIGINT. Then stop the gateway, the leaders, the
 share coordinators and the coordinators, in this order.
 """
 
@@ -51,7 +51,7 @@ class UpOptions:
 
     data_dir: Path
     listen: str | None
-    """None: where `listeners` of the configuration says, or at LOCAL."""
+    """None: `listeners` of the configuration, or LOCAL."""
     advertised: str | None
     ready_file: Path | None
     single_process: bool
@@ -89,7 +89,7 @@ def run_up(options: UpOptions) -> None:
             for warning in [*warnings, *_stores_left_out(directory, plan)]:
                 console.write(f"warning: {warning}")
             if options.single_process:
-                from kshare.up.single_process import SingleProcess  # loads every role, which other commands need not
+                from kshare.up.single_process import SingleProcess  # slow to import: loads every role
 
                 keep_large_buffers()
                 collect_garbage_rarely()
@@ -114,7 +114,7 @@ def _with_metrics(options: UpOptions, plan: ClusterPlan) -> ClusterPlan:
 
 
 def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
-    """The configuration file's values, and warnings about keys without effect; CommandFailed names the file."""
+    """The configuration file's values, and warnings about configs without effect; CommandFailed names the file."""
     if path is None:
         return process_configs({})
     try:
@@ -124,12 +124,12 @@ def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
 
 
 def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, ...]:
-    """Those of the config `listeners`; all certificates are looked at, those between roles too. CommandFailed."""
+    """The listeners of the config `listeners`. Loads all certificates, also those between roles; CommandFailed."""
     try:
         listeners = configured_listeners(configs, own_host)
         exchange_tls(configs)
         if any(listener.is_tls for listener in listeners):
-            from kshare_servicekit.tls import server_context  # loads a library that few need
+            from kshare_servicekit.tls import server_context  # slow to import, and only needed with TLS
             from kshare_servicekit.tls_material import TlsConfigs
 
             for listener in listeners:
@@ -138,13 +138,13 @@ def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, .
     except InvalidConfig as error:
         raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
     if listeners and (options.listen is not None or options.advertised is not None):
-        text = f"configuration {options.config_file} has listeners, which goes without --listen and --advertised"
-        raise CommandFailed(f"{text}; listeners and advertised.listeners say the same, for several", BAD_USE)
+        text = f"--listen and --advertised are not allowed: configuration {options.config_file} has `listeners`"
+        raise CommandFailed(f"{text}; set listeners and advertised.listeners there instead", BAD_USE)
     return listeners
 
 
 def _stores_left_out(directory: DataDirectory, plan: ClusterPlan) -> list[str]:
-    """A warning for each share coordinator and each leader of a former run that is not started."""
+    """A warning for each share coordinator and leader of an earlier run that is not started."""
     kinds = (
         (SHARE_COORDINATOR, plan.share_coordinators, "share-group state", SHARE_COORDINATORS),
         (LEADER, plan.leaders, "records", LEADERS),
@@ -163,11 +163,11 @@ def _remove_stale(ready_file: Path) -> None:
     try:
         ready_file.unlink(missing_ok=True)
     except OSError as error:
-        raise CommandFailed(f"cannot remove the old ready file: {error}", BAD_USE) from None
+        raise CommandFailed(f"cannot remove the stale ready file: {error}", BAD_USE) from None
 
 
 class Roles(Protocol):
-    """All roles of one cluster, as processes or in this one."""
+    """All roles of one cluster, as processes or in this process."""
 
     @property
     def ready_files(self) -> Sequence[Path]:
@@ -196,7 +196,7 @@ async def _run(options: UpOptions, plan: ClusterPlan, roles: Roles, console: Con
 
 
 async def _until_stopped(stop: asyncio.Event, ready: asyncio.Task[None]) -> None:
-    """Waits for the stop; a failure to announce (the ready file cannot be written) ends everything."""
+    """Waits for the stop; raises if the announcement fails (the ready file cannot be written)."""
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([stopped, ready], return_when=asyncio.FIRST_COMPLETED)
     if ready.done() and not stop.is_set():
@@ -206,7 +206,7 @@ async def _until_stopped(stop: asyncio.Event, ready: asyncio.Task[None]) -> None
 
 
 async def _announce(options: UpOptions, plan: ClusterPlan, console: Console, *, wait_for: Sequence[Path]) -> None:
-    """Says that clients may come, once every role is ready and the gateway answers as a broker."""
+    """Prints the address and writes the ready file, once every role is ready and the gateway responds to Metadata."""
     while not all(path.exists() for path in wait_for):
         await asyncio.sleep(READY_POLL_S)
     while not await asyncio.to_thread(_serves_clients, plan):
@@ -221,7 +221,7 @@ def _serves_clients(plan: ClusterPlan) -> bool:
     address = plan.client_address
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     try:
-        if plan.listeners and plan.listeners[0].is_tls:  # whose client certificates this process does not have
+        if plan.listeners and plan.listeners[0].is_tls:  # this process has no client certificate
             with socket.create_connection((host, address.port), timeout=CONNECT_TIMEOUT_S):
                 return True
         return bool(read_metadata(Address(host, address.port)).brokers)

@@ -1,6 +1,6 @@
-"""Lines to the terminal from a thread of their own: a terminal that is not read stops no role and no restart.
+"""Output to the terminal from a thread of its own, so that a blocked terminal delays no role and no restart.
 
-At most QUEUE_LINES wait; further ones are dropped and counted, and the count is shown once there is room again.
+At most QUEUE_LINES are queued. Further lines are dropped and counted; the count is printed once there is room again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CLOSE_WAIT_S = 1.0
 
 
 class Console:
-    """Writes lines to stdout; `close` writes what is left, for at most a second."""
+    """Writes lines to stdout; `close` waits at most a second for queued lines."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[str | None] = queue.Queue(QUEUE_LINES)
@@ -47,4 +47,4 @@ class Console:
                 if self._queue.empty():
                     sys.stdout.flush()
             except (OSError, ValueError):
-                return  # nobody reads any more
+                return  # stdout is closed

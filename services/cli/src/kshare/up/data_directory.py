@@ -1,10 +1,10 @@
-"""The directory of `kshare up`: one user at a time, the roles' ports, logs and ready files.
+"""The directory of `kshare up`: a lock, the roles' ports, stores, logs and ready files.
 
 lock                 held (flock) while a `kshare up` runs on the directory; its content is the process id
-ports.json           the ports of the last run, so that they stay the same
-coordinator/ …       what the roles store
-coordinator-2/ …     what the second node of a role stores
-logs/<role>.log      what the roles write; `.log.1` is the older part
+ports.json           the ports of the last run, which are used again
+coordinator/ …       the stores of the roles
+coordinator-2/ …     the store of the second node of a role
+logs/<role>.log      the output of the roles; `.log.1` is the older part
 run/<role>.ready     written by a role when it can serve
 """
 
@@ -22,7 +22,7 @@ COORDINATOR_READY_FILE = Path(RUN, "coordinator.ready")
 
 
 class DataDirectory:
-    """An opened and locked directory; CommandFailed where it cannot be used."""
+    """An opened and locked directory; CommandFailed if it cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -53,7 +53,7 @@ class DataDirectory:
         return self.path / RUN / f"{role}.ready"
 
     def remembered_ports(self) -> dict[str, int]:
-        """Ports of the last run by role; empty when there was none or the file cannot be read."""
+        """Ports of the last run by role; empty without a last run, or if the file cannot be read."""
         try:
             found = json.loads((self.path / "ports.json").read_text())
         except (OSError, ValueError):
@@ -66,12 +66,12 @@ class DataDirectory:
         write_atomically(self.path / "ports.json", json.dumps(ports, indent=2) + "\n")
 
     def close(self) -> None:
-        """Lets others use the directory."""
+        """Releases the lock."""
         os.close(self._lock)
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the whole new one."""
+    """Replaces a file: readers see the old file or the complete new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text)

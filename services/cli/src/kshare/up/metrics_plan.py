@@ -1,4 +1,4 @@
-"""Where the processes of `kshare up` show their metrics: one port after the other, or one for a single process."""
+"""The metrics addresses of the processes of `kshare up`: consecutive ports, or one port for a single process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kshare.addresses import Address, bind_problem, free_port
 from kshare.failure import BAD_USE, CommandFailed
 
 ALL_ROLES = "all roles"
-"""The name of a single process."""
+"""The name of the only process with --single-process."""
 
 
 def plan_metrics(listen: Address, names: Sequence[str], *, taken: Sequence[int] = ()) -> dict[str, Address]:
@@ -23,9 +23,9 @@ def plan_metrics(listen: Address, names: Sequence[str], *, taken: Sequence[int] 
             found[name] = Address(listen.host, free_port(listen.host, taken=used))
             continue
         address = Address(listen.host, listen.port + number)
-        problem = "there is no such port" if address.port > 65_535 else bind_problem(address)
+        problem = "the port is above 65535" if address.port > 65_535 else bind_problem(address)
         if problem is not None or address.port in taken:
-            text = f"cannot show the metrics of {name} at {address}: {problem or 'a role listens there'}"
+            text = f"cannot serve the metrics of {name} at {address}: {problem or 'a role listens there'}"
             raise CommandFailed(f"{text} (--metrics-listen {listen} and the {len(names) - 1} ports after it)", BAD_USE)
         found[name] = address
     return found

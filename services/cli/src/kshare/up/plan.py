@@ -1,9 +1,9 @@
-"""Which roles run, in which order they start, and with which settings; the settings are kshare_servicekit's.
+"""The plan of a `kshare up`: its nodes, their start order, addresses and settings (those of kshare_servicekit).
 
-Started in the order coordinators, share coordinators, leaders, gateway; stopped the other way round. There are as many
-coordinators, share coordinators and leaders as kshare.coordinators, kshare.share.coordinators and kshare.leaders say,
-with node ids from 1 on. The second and further ones are named coordinator-2, share-coordinator-2, leader-2, …, and have
-a directory of that name for their store; several coordinators have theirs in etcd.
+Nodes start in the order coordinators, share coordinators, leaders, gateway, and stop in reverse. The configs
+kshare.coordinators, kshare.share.coordinators and kshare.leaders set their numbers; node ids begin at 1. Further nodes
+of a role are named coordinator-2, share-coordinator-2, leader-2, …, as is the directory of their store. Several
+coordinators store their metadata in etcd.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ class PlannedNode:
 
     @property
     def name(self) -> str:
-        """What its log, its ready file and its port are called."""
+        """The name of its log, its ready file and its port."""
         return self.role if self.node_id == NODE_ID else f"{self.role}-{self.node_id}"
 
     def data_dir(self, directory: Path) -> Path:
-        """Where its store lies."""
+        """The directory that holds its store."""
         return directory if self.node_id == NODE_ID else directory / self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """Where everything listens on this machine."""
+    """All nodes and their addresses on this machine."""
 
     client_address: Address
     advertised: Address
     nodes: Sequence[PlannedNode]
-    """In the order in which they start; the gateway is the last."""
+    """In start order; the gateway is the last."""
     addresses: dict[str, Address]
-    """gRPC addresses by the names of the nodes, of all but the gateway."""
+    """gRPC addresses by node name, of all nodes but the gateway."""
     config_file: Path | None
     metrics: Mapping[str, Address] = field(default_factory=dict)
-    """Where processes show their metrics, by the names of their nodes; empty: nowhere."""
+    """Metrics addresses by node name; empty: metrics are not served."""
     listeners: Sequence[GatewayListener] = ()
-    """Those of the config `listeners`, the first one at `client_address`; empty: `client_address` is the only one."""
+    """The listeners of the config `listeners`, the first at `client_address`; empty: only `client_address`."""
 
     @property
     def coordinator_address(self) -> str:
-        """Of all coordinators, with commas between them."""
+        """The addresses of all coordinators, separated by commas."""
         return ",".join(str(self.addresses[node.name]) for node in self.coordinators)
 
     @property
@@ -92,9 +92,9 @@ def plan_cluster(
     share_coordinators: int = 1,
     leaders: int = 1,
 ) -> ClusterPlan:
-    """Picks the ports (the last run's where they are still free) and remembers them; CommandFailed.
+    """Picks the ports (those of the last run if they are still free) and stores them; CommandFailed.
 
-    `listen` and `advertised` mean nothing where there are `listeners`.
+    `listen` and `advertised` are ignored if there are `listeners`.
     """
     remembered = directory.remembered_ports()
     bound = _bound_listeners(listeners, remembered)
@@ -127,11 +127,11 @@ def plan_cluster(
 
 
 def coordinator_count(configs: Configs) -> int:
-    """How many coordinators there shall be; CommandFailed where their metadata cannot be shared."""
+    """The number of coordinators; CommandFailed if there are several without a shared metadata store."""
     count, store = configs.integer(COORDINATORS), str(configs[METADATA_STORE])
     if count > 1 and store != ETCD:
-        text = f"{COORDINATORS} is {count}, but with {METADATA_STORE}={store} there can only be 1 coordinator, which"
-        raise CommandFailed(f"{text} has all metadata to itself; several need {METADATA_STORE}={ETCD}", BAD_USE)
+        text = f"{COORDINATORS} is {count}, but {METADATA_STORE}={store} allows only 1 coordinator"
+        raise CommandFailed(f"{text}; several need {METADATA_STORE}={ETCD}", BAD_USE)
     return count
 
 
@@ -145,7 +145,7 @@ def _client_address(listen: Address, remembered: int | None) -> Address:
 
 
 def _bound_listeners(listeners: Sequence[GatewayListener], remembered: Mapping[str, int]) -> list[GatewayListener]:
-    """The listeners with ports where port 0 left the choice; CommandFailed where one cannot listen."""
+    """The listeners, with a free port in place of port 0; CommandFailed if one cannot be bound."""
     found: list[GatewayListener] = []
     for listener in listeners:
         host = _address_of(listener).host
@@ -167,12 +167,12 @@ def _port_name(listener: GatewayListener) -> str:
 
 
 def _reachable_host(host: str) -> str:
-    """The host that clients are told: this machine's name where the listener takes every address, as Kafka does."""
+    """The host for metadata responses: this machine's name for a wildcard listener, as in Kafka."""
     return own_host() if host in WILDCARD_HOSTS else host
 
 
 def process_plans(directory: DataDirectory, plan: ClusterPlan) -> list[ProcessPlan]:
-    """The processes in the order in which they start."""
+    """The processes in start order."""
     return [ProcessPlan(name=node.name, command=node_command(directory, plan, node)) for node in plan.nodes]
 
 

@@ -1,7 +1,7 @@
-"""The network of the nodes in `kshare up --single-process` that commands of other processes call.
+"""The network of nodes of `kshare up --single-process` that also accept calls of other processes.
 
-The roles reach each other by plain calls. What a node serves here can be reached over gRPC, too, at the same address:
-the stream that roles use, and at an address of its own what it offers to probes and people.
+Nodes in the process call each other directly. A node on this network also serves the roles' gRPC exchange stream at
+the same address, and the operations service for probes and operators at a separate address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kshare_rpc.network import Channel, Server, Service
 
 
 class ReachableNetwork:
-    """A `Network`; `on_served(address, operations_address)` is told where the node can be reached."""
+    """A `Network`; it calls `on_served(address, operations_address)` once a node listens."""
 
     def __init__(
         self, inner: TracedNetwork, on_served: Callable[[str, str], None], tls: ExchangeTls | None = None
@@ -37,7 +37,7 @@ class ReachableNetwork:
 
 
 class _TwoServers:
-    """A `Server` that calls and processes reach."""
+    """A `Server` for calls in this process and from other processes."""
 
     def __init__(self, inner: Server, outer: Server) -> None:
         self._inner = inner

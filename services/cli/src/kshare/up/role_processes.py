@@ -1,4 +1,4 @@
-"""The roles as processes of their own, supervised; see `supervisor`."""
+"""The roles as supervised processes; see `supervisor`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kshare.up.supervisor import RotatingLog, SupervisedProcess
 
 
 class RoleProcesses:
-    """Starts the roles in order, and stops them the other way round."""
+    """Starts the roles in order, and stops them in reverse."""
 
     def __init__(self, directory: DataDirectory, plan: ClusterPlan, write_line: Callable[[str], None]) -> None:
         self._processes = [

@@ -1,9 +1,8 @@
-"""All roles in this process: the same nodes in one event loop, with channels that are plain calls.
+"""All roles in this process: the same nodes in one event loop, connected by direct calls.
 
-What is stored lies where the processes would store it, so a directory can be used one way today and the other tomorrow.
-Each node has a tracer of its own, so traces look as those of processes do.
-Coordinators and share coordinators can be reached from outside, too, and write ready files: kshare's commands call
-them.
+Stores have the same paths as with processes, so a data directory works with either. Each node has its own tracer, so
+traces look like those of processes. Coordinators and share coordinators also listen for other processes and write ready
+files, because kshare's commands call them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ STOP_GRACE_MS = 5_000
 
 
 class Node(Protocol):
-    """What every role's node has (docs/architecture.md)."""
+    """The interface of every role's node (docs/architecture.md)."""
 
     async def start(self) -> None: ...
 
@@ -52,7 +51,7 @@ class Node(Protocol):
 
 
 def _tracers(plan: ClusterPlan) -> dict[str, OpenTelemetryTracer]:
-    """Of each node one, by its name, as if it were a process; none where KSHARE_TRACE_ENDPOINT says nothing."""
+    """One tracer per node, by its name, as with processes; none unless KSHARE_TRACE_ENDPOINT is set."""
     try:
         settings = read_trace_settings()
     except SettingsError as error:
@@ -68,7 +67,7 @@ def _tracers(plan: ClusterPlan) -> dict[str, OpenTelemetryTracer]:
 
 
 class SingleProcess:
-    """Starts the nodes in order, and stops those that were started the other way round."""
+    """Starts the nodes in order, and stops those that were started in reverse."""
 
     def __init__(self, directory: DataDirectory, plan: ClusterPlan, configs: Configs) -> None:
         self._directory = directory

@@ -1,8 +1,8 @@
-"""Starts processes, passes their output on, and starts them again when they die.
+"""A supervisor: starts processes, forwards their output, and restarts them when they die.
 
-Each process has its own session, so that Ctrl-C at the terminal reaches the supervisor alone, which then stops them in
-order; and each dies with the supervisor however that dies (`child`). A process that dies is started again after a
-back-off that grows while it keeps dying early and never ends.
+Each process has its own session, so that Ctrl-C at the terminal reaches only the supervisor, which then stops the
+processes in order. Each process dies with the supervisor, even if that is killed (`child`). A process that dies is
+restarted after a back-off, which grows while the process keeps dying early. Restarts never stop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """How a role's process is started: its name for people and the program with its arguments."""
+    """A role's process: its display name, and the program with its arguments."""
 
     name: str
     command: Sequence[str]
@@ -35,7 +35,7 @@ class ProcessPlan:
 
 @dataclass(slots=True)
 class Backoff:
-    """The delay before each restart: doubles while the process dies early, starts anew once it lived long enough."""
+    """The delay before each restart: doubles while the process dies early, and resets after STEADY_AFTER_S."""
 
     _delay_s: float = FIRST_DELAY_S
 
@@ -48,7 +48,7 @@ class Backoff:
 
 
 def exit_text(return_code: int) -> str:
-    """How a process ended, for people: its exit code or the signal that killed it."""
+    """A phrase about the end of a process: its exit code, or the signal that killed it."""
     if return_code >= 0:
         return f"exited with code {return_code}"
     try:
@@ -61,7 +61,7 @@ class SupervisedProcess:
     """One role's process, kept running until `stop`."""
 
     def __init__(self, plan: ProcessPlan, *, write_line: Callable[[str, str], None], log: RotatingLog) -> None:
-        """`write_line(name, text)` shows a line to people; it must not block."""
+        """`write_line(name, text)` prints a line; it must not block."""
         self._plan = plan
         self._write_line = write_line
         self._log = log
@@ -84,14 +84,14 @@ class SupervisedProcess:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"supervise-{self.name}")
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL after the grace; returns when the process is gone and its log closed."""
+        """Sends SIGTERM, and SIGKILL after STOP_GRACE_S; returns when the process has ended and its log is closed."""
         self._stopping = True
         if self._task is not None:
             await self._end(self._task)
         self._log.close()
 
     async def _end(self, task: asyncio.Task[None]) -> None:
-        if self._process is None:  # between two lives
+        if self._process is None:  # waiting for a restart
             task.cancel()
         else:
             self._signal(signal.SIGTERM)
@@ -113,7 +113,7 @@ class SupervisedProcess:
         backoff = Backoff()
         while not self._stopping:
             started_at = loop.time()
-            end = await self._live()
+            end = await self._run_once()
             if self._stopping:
                 return
             lived_s = loop.time() - started_at
@@ -122,7 +122,7 @@ class SupervisedProcess:
             await asyncio.sleep(delay_s)
             self.restarts += 1
 
-    async def _live(self) -> str:
+    async def _run_once(self) -> str:
         """Runs the process once; returns how it ended."""
         wrapper = [sys.executable, "-I", "-S", child.__file__, str(os.getpid()), *self._plan.command]
         try:
@@ -141,17 +141,17 @@ class SupervisedProcess:
             self._signal(signal.SIGTERM)
         self._write_line("supervisor", f"{self.name} started (pid {process.pid})")
         assert process.stdout is not None
-        await self._pass_on(process.stdout)
+        await self._forward(process.stdout)
         code = await process.wait()
         self._process = None
         return f"(pid {process.pid}) {exit_text(code)}"
 
-    async def _pass_on(self, output: asyncio.StreamReader) -> None:
+    async def _forward(self, output: asyncio.StreamReader) -> None:
         while True:
             try:
                 line = await output.readline()
             except ValueError:
-                continue  # longer than the limit: what was read of it is dropped
+                continue  # the line exceeds LONGEST_LINE_BYTES and is dropped
             if not line:
                 return
             text = line.decode(errors="replace").rstrip("\n")
@@ -160,7 +160,7 @@ class SupervisedProcess:
 
 
 class RotatingLog:
-    """A log file that keeps its newest part: full, it becomes `.1` and a new one is begun."""
+    """A log file of limited size: a full file is renamed to `.1`, and a new one is begun."""
 
     def __init__(self, path: Path, *, max_bytes: int = 16 * 1024 * 1024) -> None:
         self._path = path
@@ -168,7 +168,7 @@ class RotatingLog:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, line: str) -> None:
-        """A disk that is full costs the line, not the supervisor."""
+        """Appends a line; errors of the disk are ignored, so that a full disk loses lines but stops no process."""
         with suppress(OSError):
             if self._file.tell() >= self._max_bytes:
                 self._file.close()

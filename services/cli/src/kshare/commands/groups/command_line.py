@@ -1,4 +1,4 @@
-"""The options of `kshare groups …`, and what its commands print."""
+"""The options and the output of `kshare groups …`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ def groups_describe(
 def groups_set(
     group: Group,
     configs: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Group configs.")] = None,
-    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Back to the default; repeatable.")] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Reset a config to its default; repeatable.")
+    ] = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Sets group configs, such as share.auto.offset.reset=earliest; the group need not exist yet."""
+    """Sets group configs, such as share.auto.offset.reset=earliest, even before the group exists."""
     changes: dict[str, str | None] = dict.fromkeys(unset or (), None)
     for text in configs or ():
         name, equals, value = text.partition("=")
@@ -52,7 +54,7 @@ def groups_set(
             raise CommandFailed(f"configs must be NAME=VALUE, found {text!r}", BAD_USE)
         changes[name] = value
     if not changes:
-        raise CommandFailed("give NAME=VALUE or --unset NAME: which config of the group shall change?", BAD_USE)
+        raise CommandFailed("give at least one NAME=VALUE or --unset NAME", BAD_USE)
     properties = read_properties(command_config)
     reach(bootstrap, properties)
     alter_group_configs(bootstrap, group, changes, properties)
@@ -65,23 +67,27 @@ def groups_reset(
     topic: Annotated[
         list[str] | None, typer.Option(metavar="TOPIC[:0,1]", help="All or some partitions of a topic; repeatable.")
     ] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="Wherever the group has an offset.")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All partitions for which the group has an offset.")
+    ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the newest record.")] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="To the end of the log, after the newest record.")
+    ] = False,
     to_offset: Annotated[
-        int | None, typer.Option(metavar="OFFSET", min=0, help="To this offset, or the nearest that the log has.")
+        int | None, typer.Option(metavar="OFFSET", min=0, help="To this offset, limited to the log's offsets.")
     ] = None,
     to_datetime: Annotated[
-        datetime | None, typer.Option(help="To the first record from this time on, UTC: 2026-11-21T18:00:00.")
+        datetime | None, typer.Option(help="To the first record at or after this UTC time: 2026-11-21T18:00:00.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Shows the new offsets and changes nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the new offsets and change nothing.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Gives a share group new start offsets; it must have no members meanwhile."""
+    """Resets a share group's start offsets; the group must not have members."""
     if bool(topic) == all_topics:
-        raise CommandFailed("give --topic TOPIC, or --all-topics", BAD_USE)
+        raise CommandFailed("give either --topic TOPIC or --all-topics", BAD_USE)
     offsets = reset_offsets(
         bootstrap,
         group,
@@ -103,7 +109,7 @@ def groups_reset(
 
 @groups_app.command("delete")
 def groups_delete(group: Group, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
-    """Deletes a group that has no members, with its offsets."""
+    """Deletes a group without members, and its offsets."""
     properties = read_properties(command_config)
     reach(bootstrap, properties)
     delete_group(bootstrap, group, properties)
@@ -112,7 +118,7 @@ def groups_delete(group: Group, bootstrap: Bootstrap = LOCAL, command_config: Co
 
 def _target(earliest: bool, latest: bool, offset: int | None, time: datetime | None) -> Target:
     if earliest + latest + (offset is not None) + (time is not None) != 1:
-        raise CommandFailed("give one of --to-earliest, --to-latest, --to-offset and --to-datetime", BAD_USE)
+        raise CommandFailed("give exactly one of --to-earliest, --to-latest, --to-offset and --to-datetime", BAD_USE)
     if offset is not None:
         return Target(offset=offset)
     if time is not None:

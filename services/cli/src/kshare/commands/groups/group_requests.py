@@ -1,4 +1,4 @@
-"""What the commands ask of a cluster about groups, over a connection of their own: librdkafka has no calls for it."""
+"""Requests about groups, sent over `KafkaConnection` since librdkafka does not offer them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DESCRIBE_TIMEOUT_S = 30
 
 
 class ShareOffset(NamedTuple):
-    """Where a share group is in one partition; -1: `start_offset` is not found yet, `lag` is not known."""
+    """A share group's start offset in one partition; -1 for a `start_offset` not yet set, or an unknown `lag`."""
 
     topic: str
     topic_id: bytes
@@ -68,7 +68,7 @@ def coordinator_of(bootstrap: str, group_id: str, properties: Properties = NO_PR
 
 
 def describe_share_group(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> DescribedGroup:
-    """A share group with its members (ShareGroupDescribe v1), asked of its coordinator."""
+    """A share group with its members, from its coordinator (ShareGroupDescribe v1)."""
     with KafkaConnection(coordinator_of(bootstrap, group_id, properties), properties=properties) as connection:
         describe = ShareGroupDescribeRequest(group_ids=(group_id,))
         (group,) = connection.call(describe, version=1).groups
@@ -77,7 +77,7 @@ def describe_share_group(bootstrap: str, group_id: str, properties: Properties =
 
 
 def read_share_offsets(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> list[ShareOffset]:
-    """Of all share-partitions that the group has (DescribeShareGroupOffsets v1); none where there is no such group."""
+    """Offsets of the group's share-partitions (DescribeShareGroupOffsets v1); empty if the group does not exist."""
     wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
     address = coordinator_of(bootstrap, group_id, properties)
     with KafkaConnection(address, timeout_s=DESCRIBE_TIMEOUT_S, properties=properties) as connection:
@@ -102,7 +102,7 @@ def read_share_offsets(bootstrap: str, group_id: str, properties: Properties = N
 def describe_configs(
     bootstrap: str, kind: int, name: str, keys: Sequence[str], properties: Properties = NO_PROPERTIES
 ) -> dict[str, str]:
-    """The values of these configs that the resource has (DescribeConfigs v4); CommandFailed."""
+    """The resource's values of these configs (DescribeConfigs v4); CommandFailed."""
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=tuple(keys))
     with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
         (result,) = connection.call(DescribeConfigsRequest(resources=(resource,)), version=4).results
@@ -113,7 +113,7 @@ def describe_configs(
 def alter_group_configs(
     bootstrap: str, group_id: str, changes: Mapping[str, str | None], properties: Properties = NO_PROPERTIES
 ) -> None:
-    """Sets configs of a group, or, where the value is None, lets the brokers' default count again; CommandFailed."""
+    """Sets configs of a group; None resets one to the broker default. CommandFailed."""
     configs = tuple(
         AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
         for name, value in changes.items()
@@ -131,7 +131,7 @@ def alter_share_offsets(
     offsets: Mapping[tuple[str, int], int],
     properties: Properties = NO_PROPERTIES,
 ) -> None:
-    """Gives a group without members new start offsets, by (topic, partition); CommandFailed names the first problem."""
+    """Sets start offsets, by (topic, partition), of a group without members; CommandFailed names the first problem."""
     by_topic: dict[str, list[alter.AlterShareGroupOffsetsRequestPartition]] = {}
     for (topic, partition), offset in offsets.items():
         by_topic.setdefault(topic, []).append(

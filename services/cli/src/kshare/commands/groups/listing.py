@@ -12,7 +12,7 @@ from kshare_wire.generated.responses.share_group_describe import Member
 
 
 def show_groups(bootstrap: str, console: Console, properties: Properties = NO_PROPERTIES, *, as_json: bool) -> None:
-    """All groups."""
+    """Prints all groups."""
     rows: list[Row] = [
         {"group": group.group_id, "type": group.group_type or group.protocol_type, "state": group.group_state}
         for group in list_groups(bootstrap, properties)
@@ -23,7 +23,7 @@ def show_groups(bootstrap: str, console: Console, properties: Properties = NO_PR
 def show_group(
     bootstrap: str, group_id: str, console: Console, properties: Properties = NO_PROPERTIES, *, as_json: bool
 ) -> None:
-    """State and epochs of a share group, and its members with what is assigned to them."""
+    """Prints a share group's state and epochs, and its members with their assignments."""
     reach(bootstrap, properties)
     group = describe_share_group(bootstrap, group_id, properties)
     if as_json:
@@ -66,6 +66,6 @@ def _member_row(member: Member) -> Row:
 
 
 def assignment_text(member: Member) -> str:
-    """`orders: 0, 1` for each topic."""
+    """A member's assignment: one line such as `orders: 0, 1` for each topic."""
     topics = sorted(member.assignment.topic_partitions, key=lambda topic: topic.topic_name)
     return "\n".join(f"{topic.topic_name}: {', '.join(map(str, sorted(topic.partitions)))}" for topic in topics)

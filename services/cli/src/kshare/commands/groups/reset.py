@@ -14,14 +14,14 @@ from kshare_wire.generated.responses.metadata import MetadataResponse
 
 
 class Target(NamedTuple):
-    """Where the group shall begin: at a `timestamp_ms` (or EARLIEST, LATEST), or at an `offset` within the log."""
+    """The requested start: a `timestamp_ms` (or EARLIEST, LATEST), or an `offset`, limited to the log's offsets."""
 
     timestamp_ms: int = LATEST
     offset: int | None = None
 
 
 class NewOffset(NamedTuple):
-    """What a partition's start offset was (-1: none) and becomes."""
+    """A partition's start offset before (-1: none) and after the reset."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ def reset_offsets(
     dry_run: bool,
     properties: Properties = NO_PROPERTIES,
 ) -> list[NewOffset]:
-    """Resets (or, with `dry_run`, only works out) the offsets; `texts` are TOPIC or TOPIC:0,1. CommandFailed."""
+    """Resets the offsets (with `dry_run`, only computes them); `texts` are TOPIC or TOPIC:0,1. CommandFailed."""
     metadata = reach(bootstrap, properties)
     before = {
         (offset.topic, offset.partition): offset.start_offset
@@ -47,7 +47,7 @@ def reset_offsets(
     }
     partitions = sorted(before) if all_topics else _named(metadata, texts)
     if not partitions:
-        raise CommandFailed(f"group {group_id} has no offsets; name topics with --topic", BAD_USE)
+        raise CommandFailed(f"group {group_id} has no offsets; use --topic to name topics", BAD_USE)
     after = _offsets(bootstrap, partitions, target, properties)
     if not dry_run:
         alter_share_offsets(bootstrap, group_id, after, properties)
@@ -66,7 +66,9 @@ def _named(metadata: MetadataResponse, texts: Sequence[str]) -> list[NamedPartit
             wanted = [int(number) for number in numbers.split(",")]
         for partition in wanted:
             if partition not in known:
-                raise CommandFailed(f"topic {name} has no partition {partition}; it has {len(known)}", BAD_USE)
+                raise CommandFailed(
+                    f"topic {name} has no partition {partition}; it has {len(known)} partitions", BAD_USE
+                )
             found[name, partition] = None
     return list(found)
 
@@ -78,7 +80,7 @@ def _offsets(
         found = look_up_offsets(bootstrap, partitions, target.timestamp_ms, properties)
         if -1 not in found.values():
             return found
-        ends = look_up_offsets(bootstrap, partitions, LATEST, properties)  # no record is as young as the time
+        ends = look_up_offsets(bootstrap, partitions, LATEST, properties)  # all records are older than the timestamp
         return {each: ends[each] if offset == -1 else offset for each, offset in found.items()}
     first = look_up_offsets(bootstrap, partitions, EARLIEST, properties)
     end = look_up_offsets(bootstrap, partitions, LATEST, properties)

@@ -1,4 +1,4 @@
-"""`kshare state`: where share-group state lies, and what is in it.
+"""`kshare state`: placement, content and maintenance of share-group state.
 
-`command_line` has the options of each command; what a command does is in a file of its own beside it.
+`command_line` has the options of all commands; each command is implemented in a file of its own beside it.
 """

@@ -1,4 +1,4 @@
-"""`kshare state backup`: a copy of a share coordinator's store while it serves, and whether the copy can be read."""
+"""`kshare state backup`: copies a share coordinator's store while it is served, and verifies the copy."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kshare_share_coordinator.maintenance.verification import verify
 
 
 def default_name() -> str:
-    """The time, so that backups are listed in order."""
+    """The current UTC time, so that backups sort by age."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
 
 
 def back_up_state(address: Address, name: str, show: Callable[[str], None]) -> None:
-    """Makes the backup and verifies it where it can be seen from here; CommandFailed."""
+    """Makes the backup, and verifies it if its directory is on this machine; CommandFailed."""
     directory = back_up(address, name)
     show(f"backup {directory}")
     if not directory.exists():
-        show(f"It lies on the machine of {address}; look at it there with kshare state verify")
+        show(f"not verified: the backup is on the machine of {address}; run kshare state verify there")
         return
     with readable_store(StorePlace(directory, Path()), None) as store:
         problems = report(verify(store), show)
     if problems:
-        raise CommandFailed(f"the backup has what the store has: {problems} problems. Repair the store")
+        raise CommandFailed(f"the backup has {problems} problems, copied from the store; repair the store")

@@ -1,4 +1,4 @@
-"""The options of `kshare state …`, and what its commands print."""
+"""The options and the output of `kshare state …`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kshare.commands.state.state_store_place import node_address, store_place
 from kshare.commands.state.verify import verify_state
 from kshare.output import stdout_console
 
-state_app = typer.Typer(help="Where share-group state lies, and what is in it.", no_args_is_help=True)
+state_app = typer.Typer(help="Placement, content and maintenance of share-group state.", no_args_is_help=True)
 
 
 @state_app.command("partitions")
@@ -34,7 +34,7 @@ def state_partitions(
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Shows which share coordinator owns which state partition, and what moves."""
+    """Shows the owner of each state partition, and reassignments."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     show_state_partitions(address, stdout_console(), as_json=as_json)
 
@@ -42,18 +42,18 @@ def state_partitions(
 @state_app.command("drain")
 def state_drain(
     node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The share coordinator's node id.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Let it have state partitions again.")] = False,
-    timeout_s: Annotated[float, typer.Option(min=0, help="Give up waiting after so many seconds.")] = 300.0,
+    undo: Annotated[bool, typer.Option("--undo", help="Allow state partitions there again.")] = False,
+    timeout_s: Annotated[float, typer.Option(min=0, help="Fail after waiting for so many seconds.")] = 300.0,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Moves all state partitions off a share coordinator; ends when it can be stopped for good."""
+    """Moves all state partitions off a share coordinator; returns when it can be removed for good."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if undo:
         undo_drain(address, node)
-        typer.echo(f"share coordinator {node} may have state partitions again")
+        typer.echo(f"state partitions can be placed at share coordinator {node} again")
         return
     drain_share_coordinator(address, node, timeout_s=timeout_s, show=typer.echo)
     typer.echo(f"share coordinator {node} is empty and can be stopped")
@@ -68,7 +68,7 @@ def state_give_up(
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Gives up a share coordinator that will not come back: its groups begin again at the first record."""
+    """Gives up a share coordinator that is lost for good: its groups restart at the first record."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     give_up_share_coordinator(address, node, is_unsafe=unsafe, show=typer.echo)
 
@@ -76,16 +76,16 @@ def state_give_up(
 @state_app.command("dump")
 def state_dump(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The share group.")],
-    topic: Annotated[str | None, typer.Option(help="Only its share-partitions of this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only share-partitions of this topic.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     runs: Annotated[int, typer.Option(min=0, help="Runs listed for each share-partition; 0: all.")] = 20,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
-    """Explains what is stored about a share group: offsets, epochs, states and delivery counts."""
+    """Shows a share group's stored state: offsets, epochs, record states and delivery counts."""
     properties = read_properties(command_config)
     reach(bootstrap, properties)
-    console = Console()  # a strip is as wide as the terminal, or 80 columns
+    console = Console()  # strips are as wide as the terminal, or 80 columns
     dump_group_state(bootstrap, group, topic, as_json=as_json, shown_runs=runs, console=console, properties=properties)
 
 
@@ -97,21 +97,23 @@ StoreDir = Annotated[
         help="The directory of a kshare up, of a share coordinator, or of a backup.",
     ),
 ]
-NodeId = Annotated[int, typer.Option("--node", min=1, help="Which share coordinator of a kshare up.")]
+NodeId = Annotated[int, typer.Option("--node", min=1, help="The share coordinator's node id in a kshare up.")]
 ShareCoordinator = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="The share coordinator that serves the store, if not of a kshare up."),
+    typer.Option(
+        metavar="HOST:PORT", help="The share coordinator that serves the store, if it is not one of a kshare up."
+    ),
 ]
 
 
 @state_app.command("backup")
 def state_backup(
-    name: Annotated[str | None, typer.Argument(help="Without it the time.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Default: the current UTC time.")] = None,
     data_dir: DataDir = None,
     node: NodeId = 1,
     share_coordinator: ShareCoordinator = None,
 ) -> None:
-    """Copies a share coordinator's store to backups/NAME beside it, while it serves, and verifies the copy."""
+    """Copies a share coordinator's store to backups/NAME beside it while it is served, and verifies the copy."""
     place = None if data_dir is None else store_place(data_dir, node)
     back_up_state(node_address(share_coordinator, place), name or default_name(), typer.echo)
 
@@ -123,12 +125,12 @@ def state_verify(
     share_coordinator: ShareCoordinator = None,
     bootstrap: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Also hold the states against the logs of this cluster."),
+        typer.Option(metavar="HOST:PORT", help="Also compare the states with the logs of this cluster."),
     ] = None,
     command_config: CommandConfig = None,
 ) -> None:
-    """Reads every row of a store with all checksums, stopped or serving, and names states that were cut because a log
-    lost records; exit code 1 where something is damaged, or a state disagrees with its log (--bootstrap)."""
+    """Verifies the checksums of all rows of a store, stopped or serving, and lists states that were truncated because a
+    log lost records; exit code 1 for damage, or for a state that disagrees with its log (--bootstrap)."""
     verify_state(
         store_place(data_dir, node),
         share_coordinator,
@@ -141,27 +143,27 @@ def state_verify(
 @state_app.command("export")
 def state_export(
     data_dir: StoreDir,
-    output: Annotated[Path | None, typer.Option(help="A new file; without it stdout.")] = None,
+    output: Annotated[Path | None, typer.Option(help="A new file. Default: stdout.")] = None,
     node: NodeId = 1,
     share_coordinator: ShareCoordinator = None,
 ) -> None:
-    """Writes all share-partitions of a store as lines of JSON; exit code 1 where some could not be read."""
+    """Exports all share-partitions of a store as JSON lines; exit code 1 if some could not be read."""
     export_state(store_place(data_dir, node), share_coordinator, output, lambda text: typer.echo(text, err=True))
 
 
 @state_app.command("import")
 def state_import(
-    file: Annotated[Path, typer.Argument(help="An export.")],
+    file: Annotated[Path, typer.Argument(help="A file of kshare state export.")],
     data_dir: StoreDir,
     replace: Annotated[
         list[int] | None,
         typer.Option(metavar="N", help="Empty state partition N, damaged or not, and import only it; repeatable."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace states that are there already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing states.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the import and change nothing.")] = False,
     node: NodeId = 1,
 ) -> None:
-    """Writes an export into the store of a share coordinator that is stopped; exit code 2 where it does not fit."""
+    """Imports an export into the store of a stopped share coordinator; exit code 2 if it does not fit."""
     import_state(
         store_place(data_dir, node), file, typer.echo, replace=replace or [], overwrite=overwrite, dry_run=dry_run
     )

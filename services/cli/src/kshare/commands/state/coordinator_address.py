@@ -1,4 +1,4 @@
-"""Where the coordinators are: told, found in the directory of a `kshare up` on this machine, or asked of a gateway."""
+"""The coordinators' addresses: from an option, from the directory of a local `kshare up`, or from a gateway."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ COORDINATOR_ADDRESS = "kshare.coordinator.address"
 
 
 class CoordinatorAddress(Address):
-    """A coordinator's address; any of the `others` may be the active one instead."""
+    """The address of one coordinator, with the `others`; any of them may be the active one."""
 
     others: tuple[Address, ...] = ()
 
 
 def coordinator_address(
-    told: str | None,
+    given: str | None,
     data_dir: Path | None,
     bootstrap: str | None = None,
     properties: Properties = NO_PROPERTIES,
 ) -> CoordinatorAddress:
-    """`--coordinator HOST:PORT,…`, else the addresses in the data directory's ready files, else what a gateway says.
+    """`--coordinator HOST:PORT,…`, else the addresses in the data directory's ready files, else a gateway's config.
 
-    CommandFailed where the place that was given says nothing.
+    CommandFailed if the source that was given has no address.
     """
-    if told is not None:
-        return _of([parse_address(text.strip(), what="--coordinator") for text in told.split(",")])
+    if given is not None:
+        return _of([parse_address(text.strip(), what="--coordinator") for text in given.split(",")])
     if data_dir is not None:
         return _in_data_directory(data_dir)
     if bootstrap is None:
-        text = "where is the coordinator? Give --bootstrap, --coordinator HOST:PORT, or the --data-dir of a kshare up"
+        text = "the coordinator's address is missing: give --bootstrap, --coordinator HOST:PORT, or --data-dir"
         raise CommandFailed(text, BAD_USE)
-    return _told_by_gateway(bootstrap, properties)
+    return _read_from_gateway(bootstrap, properties)
 
 
-def _told_by_gateway(bootstrap: str, properties: Properties) -> CoordinatorAddress:
-    """The gateway's own setting, which it shows to those who ask for it by name."""
+def _read_from_gateway(bootstrap: str, properties: Properties) -> CoordinatorAddress:
+    """The gateway's config `kshare.coordinator.address`, which DescribeConfigs returns only if requested by name."""
     brokers = reach(bootstrap, properties).brokers
     first = parse_address(bootstrap, what="--bootstrap")
     broker = next((each for each in brokers if (each.host, each.port) == first), brokers[0] if brokers else None)
     if broker is None:
-        raise CommandFailed(f"the cluster at {bootstrap} names no gateways; give --coordinator HOST:PORT")
+        raise CommandFailed(f"the cluster at {bootstrap} has no brokers; give --coordinator HOST:PORT")
     address = str(Address(broker.host, broker.port))
     found = describe_configs(address, BROKER_RESOURCE, str(broker.node_id), [COORDINATOR_ADDRESS], properties)
     text = found.get(COORDINATOR_ADDRESS)
     if not text:
         raise CommandFailed(
-            f"{bootstrap} does not say where its coordinator is: is it kshare? Give --coordinator HOST:PORT"
+            f"{bootstrap} has no config {COORDINATOR_ADDRESS}, so it may not be kshare; give --coordinator HOST:PORT"
         )
     return _of([parse_address(part.strip(), what=COORDINATOR_ADDRESS) for part in text.split(",")])
 
@@ -63,7 +63,7 @@ def _in_data_directory(data_dir: Path) -> CoordinatorAddress:
     others = sorted((data_dir / RUN).glob("coordinator-*.ready"))
     found = [_address_in(ready_file) for ready_file in (first, *others) if ready_file.exists()]
     if not found:
-        raise CommandFailed(f"no coordinator runs on {data_dir}: there is no {first}", BAD_USE)
+        raise CommandFailed(f"no coordinator runs on {data_dir}: {first} does not exist", BAD_USE)
     return _of(found)
 
 
@@ -71,7 +71,7 @@ def _address_in(ready_file: Path) -> Address:
     try:
         lines = ready_file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise CommandFailed(f"where the coordinator is cannot be read: {error}", BAD_USE) from None
+        raise CommandFailed(f"cannot read the coordinator's address from {ready_file}: {error}", BAD_USE) from None
     found = dict(line.partition("=")[::2] for line in lines)
     return parse_address(found.get("address", ""), what=f"address= in {ready_file}")
 

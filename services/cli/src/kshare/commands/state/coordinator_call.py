@@ -1,4 +1,4 @@
-"""One call to the coordinator, over the same stream that other roles use; of several, to the active one."""
+"""Calls to the coordinators over the exchange stream that other roles use, and the choice of the active one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kshare_rpc.coordinator_calls import is_refused
 from kshare_rpc.network import CallFailed, Method, Request, Response
 
 CALL_TIMEOUT_MS = 2_000
-"""A user learns within 3 s, the start of Python included, that nothing answers."""
+"""With the start of Python, an unreachable coordinator is reported within 3 s."""
 
 
 class CoordinatorUnreachable(CommandFailed):
-    """It does not answer, or none is active; that may change."""
+    """No coordinator responds, or none is active; a retry may succeed."""
 
 
 def call_coordinator(address: Address, method: Method[Request, Response], request: Request) -> Response:
-    """The answer of the active one; all are asked at once. CoordinatorUnreachable where none answers as that."""
-    asked = coordinators_at(address)
+    """The active coordinator's response; all are called at once. CoordinatorUnreachable if none is active."""
+    addresses = coordinators_at(address)
     problems = []
-    for each, answer in zip(asked, ask_all(asked, method, request), strict=True):
+    for each, answer in zip(addresses, call_each(addresses, method, request), strict=True):
         if isinstance(answer, CallFailed):
-            problems.append(f"the coordinator at {each} does not answer {method.name}: {answer}")
+            problems.append(f"the coordinator at {each} did not answer {method.name}: {answer}")
         elif is_refused(answer):
             problems.append(f"the coordinator at {each} is not the active one: {getattr(answer, 'error_message', '')}")
         else:
@@ -35,28 +35,28 @@ def call_coordinator(address: Address, method: Method[Request, Response], reques
 
 
 def coordinators_at(address: Address) -> list[Address]:
-    """All that are known."""
+    """All known coordinators."""
     return [Address(*address), *(address.others if isinstance(address, CoordinatorAddress) else ())]
 
 
-def ask(address: Address, method: Method[Request, Response], request: Request) -> Response | CallFailed:
-    """What one coordinator answers."""
-    (answer,) = ask_all([address], method, request)
+def call_one(address: Address, method: Method[Request, Response], request: Request) -> Response | CallFailed:
+    """The response of one coordinator."""
+    (answer,) = call_each([address], method, request)
     return answer
 
 
-def ask_all(
+def call_each(
     addresses: Sequence[Address], method: Method[Request, Response], request: Request
 ) -> list[Response | CallFailed]:
-    """What each coordinator answers, in the order of the addresses."""
+    """Each coordinator's response, in the order of the addresses."""
 
     async def all_at_once() -> list[Response | CallFailed]:
-        return await asyncio.gather(*(_ask(address, method, request) for address in addresses))
+        return await asyncio.gather(*(_call(address, method, request) for address in addresses))
 
     return asyncio.run(all_at_once())
 
 
-async def _ask(address: Address, method: Method[Request, Response], request: Request) -> Response | CallFailed:
+async def _call(address: Address, method: Method[Request, Response], request: Request) -> Response | CallFailed:
     channel = role_network().connect(str(address))
     try:
         answer, _ = await channel.call(method, request, timeout_ms=CALL_TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""`kshare state drain NODE`: takes all state partitions off a share coordinator, and waits until it has none."""
+"""`kshare state drain NODE`: moves all state partitions off a share coordinator and waits until it has none."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ POLL_INTERVAL_S = 0.2
 def drain_share_coordinator(
     coordinator: Address, node_id: int, *, timeout_s: float, show: Callable[[str], None]
 ) -> None:
-    """Returns when the node can be stopped for good; CommandFailed when it is refused or not empty in time."""
+    """Returns when the node has no state partitions; CommandFailed if it is refused or not complete in time."""
     deadline = time.monotonic() + timeout_s
-    shown = left = _ask(coordinator, node_id, undo=False)
+    shown = left = _drain(coordinator, node_id, undo=False)
     show(f"share coordinator {node_id} has {left} state partitions")
     while left:
         if time.monotonic() >= deadline:
             raise CommandFailed(
                 f"share coordinator {node_id} still has {left} state partitions after {timeout_s:g} s; "
-                "it goes on being emptied (kshare state drain --undo takes that back)"
+                "the drain continues (kshare state drain --undo cancels it)"
             )
         time.sleep(POLL_INTERVAL_S)
         try:
-            left = _ask(coordinator, node_id, undo=False)
-        except CoordinatorUnreachable:  # it may be starting again; the drain is in the catalog
+            left = _drain(coordinator, node_id, undo=False)
+        except CoordinatorUnreachable:  # it may be restarting; the drain is stored in the catalog
             continue
         if left != shown:
             show(f"share coordinator {node_id} has {left} state partitions")
@@ -38,12 +38,12 @@ def drain_share_coordinator(
 
 
 def undo_drain(coordinator: Address, node_id: int) -> None:
-    """Lets the node have state partitions again; CommandFailed."""
-    _ask(coordinator, node_id, undo=True)
+    """Allows state partitions to be placed at the node again; CommandFailed."""
+    _drain(coordinator, node_id, undo=True)
 
 
-def _ask(coordinator: Address, node_id: int, *, undo: bool) -> int:
-    """How many state partitions the node has."""
+def _drain(coordinator: Address, node_id: int, *, undo: bool) -> int:
+    """Sets or clears the drain; returns the node's number of state partitions."""
     request = pb.DrainShareCoordinatorRequest(node_id=node_id, undo=undo)
     answer = call_coordinator(coordinator, DRAIN_SHARE_COORDINATOR, request)
     if answer.error_code:

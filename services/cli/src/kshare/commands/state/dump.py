@@ -1,10 +1,10 @@
-"""`kshare state dump GROUP`: the durable state of a share group in words and pictures.
+"""`kshare state dump GROUP`: the durable state of a share group as text and as a strip of characters.
 
-For each share-partition its numbers, a sentence, a strip from its start offset to its end offset, and its runs. A strip
-has one character for each offset, or, where there are more offsets than columns, for a stretch of offsets; then it
-shows what most of them are. With a terminal the characters have colours.
+Each share-partition has its numbers, a sentence, a strip from its start offset to its end offset, and its runs. A strip
+has one character for each offset. If there are more offsets than columns, a character stands for a stretch of offsets
+and shows its most frequent state. At a terminal the characters have colours.
 
-Only what is stored is known: who holds a record now is not, so an offset without a state is shown as such.
+Locks are not stored, so an acquired record is shown as an offset without a state.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Look(NamedTuple):
     meaning: str
 
 
-_NO_STATE = Look(".", "dim", "no state: held by a member, or not delivered since the group read it")
+_NO_STATE = Look(".", "dim", "no state: acquired by a member, or not delivered yet")
 _LOOKS: dict[int, Look] = {
     RecordState.ACKNOWLEDGED: Look("#", "black on green", "acknowledged"),
     RecordState.ARCHIVED: Look("x", "white on red", "archived"),
-    RecordState.ARCHIVING: Look("!", "white on magenta", "archiving: on its way to the dead-letter topic"),
+    RecordState.ARCHIVING: Look("!", "white on magenta", "archiving: being written to the dead-letter topic"),
 }
 _AVAILABLE_STYLES = (
     "black on bright_cyan",
@@ -47,7 +47,7 @@ _AVAILABLE_STYLES = (
     "black on yellow",
     "black on dark_orange",
 )
-"""By delivery count, the last for all that are larger."""
+"""By delivery count; the last one for all larger counts."""
 
 
 def dump_group_state(
@@ -60,7 +60,7 @@ def dump_group_state(
     console: Console,
     properties: Properties = NO_PROPERTIES,
 ) -> None:
-    """Prints the state of a group's share-partitions; CommandFailed where one of them could not be read.
+    """Prints the state of a group's share-partitions; CommandFailed if one of them could not be read.
 
     `shown_runs` is how many runs are listed for each share-partition, 0 for all; JSON always has all.
     """
@@ -80,7 +80,7 @@ def dump_group_state(
 
 
 def as_dict(state: SharePartitionState) -> dict[str, Any]:
-    """A share-partition as JSON; what is not known is null."""
+    """A share-partition as JSON; unknown values are null."""
     return {
         "topic": state.topic,
         "topic_id": topic_id_text(state.key.topic_id),
@@ -125,13 +125,13 @@ def describe(state: SharePartitionState, *, width: int, shown_runs: int) -> Iter
 
 
 def sentence(state: SharePartitionState) -> str:
-    """What the state means, in words."""
+    """A summary of the state in one sentence."""
     if state.start_offset < 0:
-        return "nothing was delivered yet; the first delivery begins where share.auto.offset.reset says"
+        return "nothing was delivered yet; share.auto.offset.reset decides the start offset"
     if not _window(state):
         if not state.start_offset:
-            return "nothing is stored about any record"
-        return f"all records before offset {state.start_offset} are done, and nothing is stored about later ones"
+            return "no record has a stored state"
+        return f"all records before offset {state.start_offset} are complete; later records have no stored state"
     counts: dict[str, int] = {}
     for run, look in _covered(state):
         words = "without a state" if look is _NO_STATE else _in_words(run)
@@ -142,7 +142,7 @@ def sentence(state: SharePartitionState) -> str:
 
 
 def strip(state: SharePartitionState, width: int) -> Text:
-    """At most `width` characters for the offsets from the start offset to the end offset; there must be some."""
+    """At most `width` characters for the offsets from the start offset to the end offset, which must not be empty."""
     window = _window(state)
     columns = min(width, window)
     text = Text()
@@ -166,7 +166,7 @@ def strip(state: SharePartitionState, width: int) -> Text:
 
 
 def legend(states: Sequence[SharePartitionState]) -> Iterator[Text]:
-    """A line for each character that the strips have."""
+    """One line for each character used in the strips."""
     looks: dict[Look, None] = {}
     for state in states:
         if state.problem is None:
@@ -176,7 +176,7 @@ def legend(states: Sequence[SharePartitionState]) -> Iterator[Text]:
 
 
 def state_name(state: int) -> str:
-    """ "acknowledged" and the like; a number that is none, as it is."""
+    """A name such as "acknowledged"; "state N" for an unknown number."""
     try:
         return RecordState(state).name.lower()
     except ValueError:
@@ -194,7 +194,7 @@ def _look(run: Run) -> Look:
 
 
 def _unknown(state: int) -> Look:
-    return Look("?", "reverse", f"{state_name(state)}, which this version does not know")
+    return Look("?", "reverse", f"{state_name(state)}, unknown to this version")
 
 
 def _in_words(run: Run) -> str:
@@ -235,7 +235,7 @@ def _run_lines(runs: Sequence[Run], shown_runs: int) -> Iterator[Text]:
             f" {where}: {state_name(run.state)}, delivered {_times(run.delivery_count)}", style="not bold"
         )
     if len(shown) < len(runs):
-        yield Text(f"  and {len(runs) - len(shown)} more runs (--runs 0 shows all)")
+        yield Text(f"  … and {len(runs) - len(shown)} more runs (--runs 0 shows all)")
 
 
 def _known(number: int) -> int | None:

@@ -1,4 +1,4 @@
-"""`kshare state export`: a store's share-partitions as lines of JSON."""
+"""`kshare state export`: writes a store's share-partitions as JSON lines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from kshare_core.errors import StorageFailure
 from kshare_share_coordinator.maintenance.exports import StateExport
 
 
-def export_state(place: StorePlace, told_address: str | None, output: Path | None, tell: Callable[[str], None]) -> None:
-    """Writes the export to a file or to stdout; CommandFailed where something had to be left out."""
-    with readable_store(place, told_address) as store:
+def export_state(
+    place: StorePlace, given_address: str | None, output: Path | None, show: Callable[[str], None]
+) -> None:
+    """Writes the export to a file or to stdout; CommandFailed if something had to be left out."""
+    with readable_store(place, given_address) as store:
         export = StateExport(store)
         try:
             if output is None:
@@ -24,11 +26,11 @@ def export_state(place: StorePlace, told_address: str | None, output: Path | Non
                 with output.open("x", encoding="utf-8") as file:
                     file.writelines(line + "\n" for line in export.lines())
         except FileExistsError:
-            raise CommandFailed(f"{output} is there already", BAD_USE) from None
+            raise CommandFailed(f"{output} already exists", BAD_USE) from None
         except (StorageFailure, OSError) as failure:
-            raise CommandFailed(f"the export is not whole: {failure}") from None
-    tell(f"exported {export.share_partitions} share-partitions")
+            raise CommandFailed(f"the export is incomplete: {failure}") from None
+    show(f"exported {export.share_partitions} share-partitions")
     for problem in export.problems:
-        tell(f"left out: {problem}")
+        show(f"left out: {problem}")
     if export.problems:
-        raise CommandFailed(f"{len(export.problems)} could not be read and are not in the export")
+        raise CommandFailed(f"{len(export.problems)} share-partitions could not be read and are not in the export")

@@ -1,8 +1,8 @@
-"""The durable state of a share group as any client can read it over the Kafka port.
+"""The durable state of a share group, read over the Kafka protocol.
 
-DescribeShareGroupOffsets (key 90) names the share-partitions and their lag, FindCoordinator with key type 2 says who
-has their state, and ReadShareGroupState (84) with leader epoch -1, which changes nothing, and
-ReadShareGroupStateSummary (87) give it. So this works from anywhere, and with Apache Kafka too.
+DescribeShareGroupOffsets (key 90) lists the share-partitions and their lag, and FindCoordinator with key type 2 their
+share coordinators. ReadShareGroupState (84) with leader epoch -1, which fences no leader, and
+ReadShareGroupStateSummary (87) return the state. This needs only the client port, and works with Apache Kafka too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kshare_wire.generated.requests.find_coordinator import FindCoordinatorReque
 FIND_COORDINATOR_VERSION, READ_STATE_VERSION, READ_SUMMARY_VERSION = 6, 0, 1
 SHARE = 2
 """The key type of share-partitions in FindCoordinator."""
-SHARE_PARTITIONS_ASKED_AT_ONCE = 1_000
+SHARE_PARTITIONS_PER_REQUEST = 1_000
 ONLY_READ = -1
-"""The leader epoch that fences nobody."""
+"""The leader epoch of a read that fences no leader."""
 
 Element = TypeVar("Element")
 
@@ -48,9 +48,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePartitionState:
-    """What is stored about one share-partition; `problem` says why it could not be read, and then nothing else counts.
+    """The stored state of one share-partition. If `problem` is set, it could not be read and the rest has no meaning.
 
-    -1 is not known (`lag`, `delivery_complete_count`), or not found yet by share.auto.offset.reset (`start_offset`).
+    -1: unknown (`lag`, `delivery_complete_count`), or not yet set by share.auto.offset.reset (`start_offset`).
     """
 
     topic: str
@@ -65,14 +65,14 @@ class SharePartitionState:
 
     @property
     def end_offset(self) -> int:
-        """The last offset that has a state, -1 where none has."""
+        """The last offset that has a state, -1 without states."""
         return self.runs[-1].last_offset if self.runs else -1
 
 
 def read_group_state(
     bootstrap: str, group_id: str, topic: str | None, properties: Properties = NO_PROPERTIES
 ) -> list[SharePartitionState]:
-    """The group's share-partitions by topic and partition, only those of `topic` where it is given; CommandFailed."""
+    """The group's share-partitions, by topic and partition, limited to `topic` if it is given; CommandFailed."""
     found = [
         SharePartitionState(
             topic=each.topic, key=SharePartitionKey(group_id, each.topic_id, each.partition), lag=each.lag
@@ -82,7 +82,7 @@ def read_group_state(
     ]
     if not found:
         where = "" if topic is None else f" in topic {topic}"
-        raise CommandFailed(f"group {group_id} has no share-partitions{where}: nothing is stored about it")
+        raise CommandFailed(f"group {group_id} has no share-partitions{where}, so no state is stored")
     states = {state.key: state for state in found}
     for portion in _portions(found):
         for address, keys in _share_coordinators(bootstrap, [state.key for state in portion], properties).items():
@@ -93,8 +93,8 @@ def read_group_state(
 
 
 def _portions(elements: Sequence[Element]) -> Iterator[Sequence[Element]]:
-    for start in range(0, len(elements), SHARE_PARTITIONS_ASKED_AT_ONCE):
-        yield elements[start : start + SHARE_PARTITIONS_ASKED_AT_ONCE]
+    for start in range(0, len(elements), SHARE_PARTITIONS_PER_REQUEST):
+        yield elements[start : start + SHARE_PARTITIONS_PER_REQUEST]
 
 
 def _find(bootstrap: str, keys: Sequence[str], properties: Properties) -> list[tuple[str, Address]]:

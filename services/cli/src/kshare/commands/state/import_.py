@@ -1,4 +1,4 @@
-"""`kshare state import`: writes an export into the store of a share coordinator that does not run."""
+"""`kshare state import`: writes an export into the store of a stopped share coordinator."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def import_state(
     overwrite: bool,
     dry_run: bool,
 ) -> None:
-    """Checks everything, shows what it does, and does it unless it is a dry run; CommandFailed."""
+    """Checks the export, prints the plan, and carries it out unless it is a dry run; CommandFailed."""
     export = _read(source)
     if export.left_out:
-        show(f"{source} says that {export.left_out} could not be read when it was made")
+        show(f"{source} is incomplete: {export.left_out} share-partitions could not be read when it was made")
     if dry_run and not (place.directory / "CURRENT").exists():
         show(f"{place.directory} has no store yet")
         show(f"dry run: would import {len(export.snapshots)} share-partitions")
@@ -41,7 +41,7 @@ def import_state(
         except BadExport as problem:
             raise CommandFailed(f"{source}: {problem}", BAD_USE) from None
         except StorageFailure as failure:
-            raise CommandFailed(f"the import is not whole: {failure}") from None
+            raise CommandFailed(f"the import is incomplete: {failure}") from None
     show(_text(plan))
 
 

@@ -1,7 +1,7 @@
-"""Holds stored states against the logs that they are about, and names those that know offsets beyond a log's end.
+"""Comparison of stored states with their logs: finds states with offsets beyond the log's end.
 
-A leader cuts such a state when it loads the share-partition, which is when a member next fetches there; until then the
-two disagree. Metadata (key 3) names the topics, ListOffsets (key 2) says where their logs end.
+A leader truncates such a state when it loads the share-partition, at the next fetch of a member. Until then the two
+disagree. Metadata (key 3) returns the topics' names, ListOffsets (key 2) the ends of their logs.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from kshare_wire.generated.requests.metadata import MetadataRequest
 
 METADATA_VERSION, LIST_OFFSETS_VERSION = 12, 7
 LATEST = -1
-PARTITIONS_ASKED_AT_ONCE = 1_000
-LEADERS_AWAITED_S = 30.0
-"""How long a partition without a leader is asked for again: a leader that is starting again serves it soon."""
+PARTITIONS_PER_REQUEST = 1_000
+LEADER_WAIT_S = 30.0
+"""How long requests for a partition without a leader are retried: a restarting leader serves it soon."""
 POLL_INTERVAL_S = 0.2
 
 
-def beyond_the_logs(
+def states_beyond_logs(
     bootstrap: str, states: Sequence[VerifiedState], properties: Properties = NO_PROPERTIES
 ) -> list[str]:
-    """One sentence for each state that knows offsets beyond its log's end, or whose leader did not answer in time."""
+    """One sentence for each state with offsets beyond its log's end, or without a response of the leader in time."""
     with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
         names = _topic_names(connection)
         found = dict.fromkeys(state.key.topic_partition for state in states if state.key.topic_id in names)
         log_ends = _log_ends(connection, list(found), names)
-        deadline = time.monotonic() + LEADERS_AWAITED_S
+        deadline = time.monotonic() + LEADER_WAIT_S
         while missing := [key for key in found if key not in log_ends]:
             if time.monotonic() >= deadline:
                 break
@@ -45,16 +45,16 @@ def beyond_the_logs(
 def _disagreement(state: VerifiedState, names: dict[bytes, str], log_ends: dict[TopicPartition, int]) -> str | None:
     key = state.key
     if key.topic_id not in names:
-        return None  # the topic is deleted; so will be its state
+        return None  # the topic is deleted, and its state will be
     name = f"group {key.group_id}, {names[key.topic_id]}-{key.partition}"
     log_end = log_ends.get(key.topic_partition, -1)
     if log_end < 0:
-        return f"{name}: no leader said within {LEADERS_AWAITED_S:g} s where the log ends, so it was not compared"
+        return f"{name}: not compared, no leader returned the log's end offset within {LEADER_WAIT_S:g} s"
     if state.end_offset <= log_end:
         return None
     return (
-        f"{name}: the state knows offsets up to {state.end_offset - 1} (start offset {state.start_offset}), and the "
-        f"log ends at {log_end}. It is cut there when a member of the group next fetches"
+        f"{name}: the state has offsets up to {state.end_offset - 1} (start offset {state.start_offset}), but the log "
+        f"ends at {log_end}. The leader truncates the state there at the group's next fetch"
     )
 
 
@@ -68,8 +68,8 @@ def _log_ends(
 ) -> dict[TopicPartition, int]:
     ids = {name: topic_id for topic_id, name in names.items()}
     log_ends: dict[TopicPartition, int] = {}
-    for start in range(0, len(keys), PARTITIONS_ASKED_AT_ONCE):
-        request = _request(keys[start : start + PARTITIONS_ASKED_AT_ONCE], names)
+    for start in range(0, len(keys), PARTITIONS_PER_REQUEST):
+        request = _request(keys[start : start + PARTITIONS_PER_REQUEST], names)
         for topic in connection.call(request, LIST_OFFSETS_VERSION).topics:
             for partition in topic.partitions:
                 if not partition.error_code:
@@ -81,7 +81,7 @@ def _log_ends(
 def _request(keys: Iterable[TopicPartition], names: dict[bytes, str]) -> ListOffsetsRequest:
     by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for key in keys:
-        asked = ListOffsetsPartition(partition_index=key.partition, timestamp=LATEST)
-        by_topic.setdefault(names[key.topic_id], []).append(asked)
-    topics = tuple(ListOffsetsTopic(name=name, partitions=tuple(asked)) for name, asked in by_topic.items())
+        entry = ListOffsetsPartition(partition_index=key.partition, timestamp=LATEST)
+        by_topic.setdefault(names[key.topic_id], []).append(entry)
+    topics = tuple(ListOffsetsTopic(name=name, partitions=tuple(wanted)) for name, wanted in by_topic.items())
     return ListOffsetsRequest(replica_id=-1, topics=topics)

@@ -1,4 +1,4 @@
-"""`kshare state partitions`: which share coordinator owns which partition of `__share_group_state`, and what moves."""
+"""`kshare state partitions`: the owners of the partitions of `__share_group_state`, and reassignments."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kshare_rpc.generated.methods import DESCRIBE_STATE_PARTITIONS
 
 
 def describe_state_partitions(coordinator: Address) -> pb.DescribeStatePartitionsResponse:
-    """Owners and share coordinators as the catalog has them; CommandFailed."""
+    """The owners and the share coordinators of the catalog; CommandFailed."""
     answer = call_coordinator(coordinator, DESCRIBE_STATE_PARTITIONS, pb.DescribeStatePartitionsRequest())
     if answer.error_code:
-        raise CommandFailed(f"the coordinator cannot say who owns what: {answer.error_message}")
+        raise CommandFailed(f"the coordinator failed to describe the state partitions: {answer.error_message}")
     return answer
 
 
 def show_state_partitions(coordinator: Address, console: Console, *, as_json: bool = False) -> None:
-    """Two tables: the state partitions, and the share coordinators with how many each owns."""
+    """Prints two tables: the state partitions, and the share coordinators with the number that each owns."""
     answer = describe_state_partitions(coordinator)
     show(console, state_partitions_listing(answer), share_coordinators_listing(answer), as_json=as_json)
 

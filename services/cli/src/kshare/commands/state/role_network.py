@@ -1,4 +1,4 @@
-"""How commands call the roles: with the certificates of the configuration that KSHARE_CONFIG names, if it has any."""
+"""The network by which commands call roles, with the certificates of the configuration file in KSHARE_CONFIG."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from kshare_servicekit.rpc_tls import exchange_tls_of_variables
 
 
 def role_network() -> GrpcNetwork:
-    """CommandFailed where the configuration cannot be used."""
+    """A network with the configured TLS; CommandFailed if the configuration is invalid."""
     try:
         return GrpcNetwork(tls=exchange_tls_of_variables())
     except (OSError, ValueError) as error:
-        raise CommandFailed(f"the configuration of KSHARE_CONFIG cannot be used: {error}", BAD_USE) from None
+        raise CommandFailed(f"the configuration in KSHARE_CONFIG is invalid: {error}", BAD_USE) from None

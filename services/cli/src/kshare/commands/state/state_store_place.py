@@ -1,7 +1,7 @@
-"""Where a share coordinator's store is, and how it is read: as it lies there, or by a copy while the node serves it.
+"""The place of a share coordinator's store, and access to it: directly, or by a copy while the node serves it.
 
-RocksDB's files may be read by others only when nobody writes them. So a store that is being served is copied first, by
-its own node (BackupState): hard links, whose tables are the very same files on the disk.
+RocksDB's files can be read by another process only while no process writes them. A store that is being served is
+therefore first copied by its own node (BackupState). The copy consists of hard links to the same table files.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ BACKUP_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """A store's directory, and where its node says how it can be reached."""
+    """A store's directory, and the ready file in which its node writes its address."""
 
     directory: Path
     ready_file: Path
 
 
 def store_place(data_dir: Path, node_id: int) -> StorePlace:
-    """`data_dir` is the directory of a `kshare up`, of one share coordinator, or a store or backup itself."""
+    """The store in `data_dir`: the directory of a `kshare up`, of one share coordinator, a store or a backup."""
     if (data_dir / "CURRENT").exists():
         return StorePlace(data_dir, data_dir / "ready")
     node = PlannedNode(SHARE_COORDINATOR, node_id)
     return StorePlace(node.data_dir(data_dir) / STORE_NAME, data_dir / "run" / f"{node.name}.ready")
 
 
-def node_address(told: str | None, place: StorePlace | None) -> Address:
-    """`--share-coordinator HOST:PORT`, else what the node's ready file says; CommandFailed without either."""
-    if told is not None:
-        return parse_address(told, what="--share-coordinator")
+def node_address(given: str | None, place: StorePlace | None) -> Address:
+    """`--share-coordinator HOST:PORT`, else the address in the node's ready file; CommandFailed without either."""
+    if given is not None:
+        return parse_address(given, what="--share-coordinator")
     if place is not None and place.ready_file.exists():
         lines = place.ready_file.read_text(encoding="utf-8").splitlines()
         found = dict(line.partition("=")[::2] for line in lines)
         return parse_address(found.get("address", ""), what=f"address= in {place.ready_file}")
     where = "" if place is None else f" that serves {place.directory}"
     raise CommandFailed(
-        f"where is the share coordinator{where}? Give --share-coordinator HOST:PORT, or the --data-dir of a kshare up",
+        f"the address of the share coordinator{where} is missing: give --share-coordinator HOST:PORT, or --data-dir",
         BAD_USE,
     )
 
 
 def back_up(address: Address, name: str) -> Path:
-    """The directory of a new backup on the node's machine; CommandFailed."""
+    """Makes a backup; returns its directory on the node's machine. CommandFailed."""
 
     async def call() -> messages.BackupStateResponse:
         channel = role_network().connect(str(address))
@@ -75,20 +75,20 @@ def back_up(address: Address, name: str) -> Path:
     try:
         answer = asyncio.run(call())
     except CallFailed as failure:
-        raise CommandFailed(f"the share coordinator at {address} does not answer: {failure}") from None
+        raise CommandFailed(f"the share coordinator at {address} did not answer: {failure}") from None
     if answer.error_code:
-        raise CommandFailed(f"the share coordinator at {address} made no backup: {answer.error_message}")
+        raise CommandFailed(f"the share coordinator at {address} failed to make a backup: {answer.error_message}")
     return Path(answer.directory)
 
 
 @contextmanager
-def readable_store(place: StorePlace, told_address: str | None) -> Iterator[ChecksummedStore]:
-    """The store to read from: itself, or a copy that is removed afterwards; CommandFailed."""
+def readable_store(place: StorePlace, given_address: str | None) -> Iterator[ChecksummedStore]:
+    """The store, opened for reading, or a copy of it that is removed afterwards; CommandFailed."""
     if not is_open_elsewhere(place.directory):
         with _opened(place.directory) as store:
             yield store
         return
-    copy = back_up(node_address(told_address, place), f"for-reading-{os.getpid()}")
+    copy = back_up(node_address(given_address, place), f"for-reading-{os.getpid()}")
     try:
         with _opened(copy) as store:
             yield store
@@ -98,9 +98,9 @@ def readable_store(place: StorePlace, told_address: str | None) -> Iterator[Chec
 
 @contextmanager
 def stopped_store(place: StorePlace, *, read_only: bool) -> Iterator[ChecksummedStore]:
-    """The store of a share coordinator that does not run; made where there is none, to be written. CommandFailed."""
+    """The store of a stopped share coordinator, created if it is missing and `read_only` is False. CommandFailed."""
     if is_open_elsewhere(place.directory):
-        raise CommandFailed(f"{place.directory} is being served: stop its share coordinator first", BAD_USE)
+        raise CommandFailed(f"{place.directory} is in use; stop its share coordinator first", BAD_USE)
     try:
         store = ChecksummedStore(RocksStore(place.directory, isolate_damage=True, read_only=read_only))
     except StorageFailure as failure:
