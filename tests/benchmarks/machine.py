@@ -18,6 +18,7 @@ from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
+from support.group_limits import group_limits
 
 ACCEPT, REJECT = bytes([AcknowledgeType.ACCEPT]), bytes([AcknowledgeType.REJECT])
 MEMBERS = [Owner(f"member-{number}", 1, "gateway") for number in range(2)]
@@ -30,15 +31,13 @@ def limits(owner: Owner, max_records: int) -> FetchLimits:
         owner=owner,
         max_records=max_records,
         batch_size=max_records,
-        lock_duration_ms=LOCK_MS,
-        max_record_locks=1 << 40,
-        delivery_count_limit=5,
+        group=group_limits(lock_duration_ms=LOCK_MS, max_record_locks=1 << 40, delivery_count_limit=5),
     )
 
 
 def acknowledge(machine: SharePartition, owner: Owner, first: int, last: int, types: bytes) -> None:
     batch = AcknowledgementBatch(first, last, types)
-    machine.acknowledge(owner, 1, [batch], delivery_count_limit=5, lock_duration_ms=LOCK_MS)
+    machine.acknowledge(owner, 1, [batch], group_limits(delivery_count_limit=5, lock_duration_ms=LOCK_MS))
 
 
 def store(machine: SharePartition) -> None:
@@ -65,7 +64,7 @@ def batch_of_500(batch_length: int, types: bytes) -> Iterator[float]:
         end = first + RECORDS
         batches = [(base, base + batch_length - 1) for base in range(first, end, batch_length)]
         begin = time.perf_counter()
-        position = machine.next_fetch(machine.start_offset, what.max_record_locks)
+        position = machine.next_fetch(machine.start_offset, what.group)
         assert position is not None
         machine.acquire(what, 0, position.offset, batches, end)
         acknowledge(machine, MEMBERS[0], first, end - 1, types)
@@ -93,7 +92,7 @@ def redelivery_among(count: int) -> Iterator[float]:
         begin = time.perf_counter()
         acknowledge(machine, MEMBERS[0], offset, offset, bytes([AcknowledgeType.RELEASE]))
         store(machine)
-        position = machine.next_fetch(0, 1 << 40)
+        position = machine.next_fetch(0, group_limits(max_record_locks=1 << 40))
         assert position is not None and position.offset == offset
         machine.acquire(limits(MEMBERS[0], 1), 0, offset, [(offset, offset)], offset + 1)
         yield time.perf_counter() - begin
@@ -106,7 +105,7 @@ def expiry_among(count: int) -> Iterator[float]:
         machine.acquire(limits(MEMBERS[offset % 2], 1), offset, offset, [(offset, offset)], offset + 1)
     for offset in range(min(100, count)):
         begin = time.perf_counter()
-        machine.expire(offset + LOCK_MS, 5)
+        machine.expire(offset + LOCK_MS, group_limits(delivery_count_limit=5))
         store(machine)
         yield time.perf_counter() - begin
 

@@ -89,7 +89,7 @@ class NaiveSharePartition:
         self, limits: FetchLimits, now_ms: int, fetch_offset: int, batches: Sequence[tuple[int, int]], covered_end: int
     ) -> tuple[dict[int, int], bool]:
         """Offset -> delivery count of what is acquired, and whether the fetch must stop."""
-        held = Record(ACQUIRED, 0, limits.owner, now_ms + limits.lock_duration_ms, limits.fetch_number)
+        held = Record(ACQUIRED, 0, limits.owner, now_ms + limits.group.lock_duration_ms, limits.fetch_number)
         exists = {offset: base for base, last in batches for offset in range(base, last + 1)}
         for offset in range(fetch_offset, min(covered_end, self.end)):
             if offset not in exists and offset in self.records and self.records[offset].state is AVAILABLE:
@@ -112,7 +112,7 @@ class NaiveSharePartition:
         covered_end: int,
         got: dict[int, int],
     ) -> bool:
-        room = min(limits.max_records - len(got), limits.max_record_locks - (self.end - self.start))
+        room = min(limits.max_records - len(got), limits.group.max_record_locks - (self.end - self.start))
         for base, last in batches:
             if last < self.end:
                 continue
@@ -140,7 +140,7 @@ class NaiveSharePartition:
     ) -> tuple[dict[int, int], bool]:
         """Redelivery: whole pieces (same batch, same count, without a gap), or single records with record_limit."""
         got: dict[int, int] = {}
-        limit = limits.delivery_count_limit
+        limit = limits.group.delivery_count_limit
         throttle_from = max(2, -(-limit // 2))
         room = 0
         for base, last in batches:

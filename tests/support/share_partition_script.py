@@ -36,6 +36,7 @@ from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.state_write import StateBatch, StateWrite
+from support.group_limits import group_limits
 
 _TYPES = {
     "G": AcknowledgeType.GAP,
@@ -59,7 +60,7 @@ def fetch(
     cursor = machine.start_offset
     left = limits.max_records
     while left > 0:
-        position = machine.next_fetch(cursor, limits.max_record_locks)
+        position = machine.next_fetch(cursor, limits.group)
         if position is None:
             break
         batches = [batch for batch in log if batch[1] >= position.offset][:read_batches]
@@ -71,9 +72,7 @@ def fetch(
             max_records=left,
             batch_size=limits.batch_size,
             record_limit=limits.record_limit,
-            lock_duration_ms=limits.lock_duration_ms,
-            max_record_locks=limits.max_record_locks,
-            delivery_count_limit=limits.delivery_count_limit,
+            group=limits.group,
         )
         acquired, complete = machine.acquire(now_limits, now_ms, position.offset, batches, cursor)
         found.extend(acquired)
@@ -157,9 +156,11 @@ class Script:
             max_records=values["max_records"],
             batch_size=values["batch_size"],
             record_limit=values["record_limit"] == 1,
-            lock_duration_ms=values["lock_duration_ms"],
-            max_record_locks=values["max_record_locks"],
-            delivery_count_limit=values["delivery_count_limit"],
+            group=group_limits(
+                lock_duration_ms=values["lock_duration_ms"],
+                max_record_locks=values["max_record_locks"],
+                delivery_count_limit=values["delivery_count_limit"],
+            ),
         )
         acquired = fetch(self.machine, self._log, limits, self._now_ms)
         return [f"acquired {_text(first, last)} count {count}" for first, last, count in acquired] or ["nothing"]
@@ -175,11 +176,13 @@ class Script:
                 Owner(words[0]),
                 self._now_ms,
                 batches,
-                delivery_count_limit=self._limits["delivery_count_limit"],
-                lock_duration_ms=self._limits["lock_duration_ms"],
+                group_limits(
+                    delivery_count_limit=self._limits["delivery_count_limit"],
+                    lock_duration_ms=self._limits["lock_duration_ms"],
+                    renew_enabled=self._limits["renew_enabled"] == 1,
+                    dead_letters=self._dead_letters,
+                ),
                 renew_allowed=self._limits["is_renew_ack"] == 1,
-                renew_enabled=self._limits["renew_enabled"] == 1,
-                dead_letters=self._dead_letters,
             )
         except KafkaError as error:
             return [str(error)]
@@ -187,11 +190,23 @@ class Script:
 
     def _on_release(self, words: list[str]) -> list[str]:
         limit = self._limits["delivery_count_limit"]
-        return [_waits(self.machine.release(Owner(words[0]).__eq__, limit, self._dead_letters))]
+        return [
+            _waits(
+                self.machine.release(
+                    Owner(words[0]).__eq__, group_limits(delivery_count_limit=limit, dead_letters=self._dead_letters)
+                )
+            )
+        ]
 
     def _on_expire(self, words: list[str]) -> list[str]:
         limit = self._limits["delivery_count_limit"]
-        return [_waits(self.machine.expire(self._now_ms, limit, self._dead_letters))]
+        return [
+            _waits(
+                self.machine.expire(
+                    self._now_ms, group_limits(delivery_count_limit=limit, dead_letters=self._dead_letters)
+                )
+            )
+        ]
 
     def _on_undo(self, words: list[str]) -> list[str]:
         offsets, _, count = words[1].partition(":")
@@ -199,7 +214,7 @@ class Script:
         return []
 
     def _on_dead_letters(self, words: list[str]) -> list[str]:
-        runs = self.machine.archiving(100, delivery_count_limit=self._limits["delivery_count_limit"])
+        runs = self.machine.archiving(100, group_limits(delivery_count_limit=self._limits["delivery_count_limit"]))
         return [f"due {_text(first, last)} count {count} {reason.name}" for first, last, count, reason in runs] or [
             "none"
         ]

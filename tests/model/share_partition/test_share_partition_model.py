@@ -29,6 +29,7 @@ from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, SharePartition
 from kshare_leader.machine.state_write import StateWrite
 from kshare_leader.machine.transitions import ArchivingReason
+from support.group_limits import group_limits
 from support.naive_share_partition import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -173,12 +174,12 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.fetch_number += 1
         cursor = self.machine.start_offset
         found: list[AcquiredRecords] = []
-        assert self.machine.has_deliverable(self.log_end, self.max_record_locks) == (
+        assert self.machine.has_deliverable(self.log_end, group_limits(max_record_locks=self.max_record_locks)) == (
             bool(self.naive.offsets_in(AVAILABLE))
             or (self.naive.end < self.log_end and self.naive.end - self.naive.start < self.max_record_locks)
         )
         while len(self.offsets_of(found)) < max_records:
-            position = self.machine.next_fetch(cursor, self.max_record_locks)
+            position = self.machine.next_fetch(cursor, group_limits(max_record_locks=self.max_record_locks))
             assert position == self.naive.next_fetch(cursor, self.max_record_locks)
             if position is None:
                 break
@@ -217,10 +218,12 @@ class SharePartitionModel(RuleBasedStateMachine):
             max_records=max_records,
             batch_size=batch_size,
             record_limit=exact,
-            lock_duration_ms=self.lock_duration_ms,
-            max_record_locks=self.max_record_locks,
-            delivery_count_limit=self.limit,
             fetch_number=self.fetch_number,
+            group=group_limits(
+                lock_duration_ms=self.lock_duration_ms,
+                max_record_locks=self.max_record_locks,
+                delivery_count_limit=self.limit,
+            ),
         )
 
     def offsets_of(self, acquired: list[AcquiredRecords]) -> dict[int, int]:
@@ -318,12 +321,14 @@ class SharePartitionModel(RuleBasedStateMachine):
                 owner,
                 self.now_ms,
                 batches,
-                delivery_count_limit=self.limit,
-                lock_duration_ms=self.lock_duration_ms,
+                group_limits(
+                    delivery_count_limit=self.limit,
+                    lock_duration_ms=self.lock_duration_ms,
+                    renew_enabled=renew_enabled,
+                    dead_letters=dead_letters,
+                ),
                 renew_allowed=True,
-                renew_enabled=renew_enabled,
                 delivered_fetch_number=delivered,
-                dead_letters=dead_letters,
             )
         except KafkaError as error:
             assert error.code is refusal
@@ -382,7 +387,9 @@ class SharePartitionModel(RuleBasedStateMachine):
         def is_released(held_by: Owner) -> bool:
             return held_by.gateway_id == owner.gateway_id if gateway else held_by == owner
 
-        write_id = self.machine.release(is_released, self.limit, dead_letters)
+        write_id = self.machine.release(
+            is_released, group_limits(delivery_count_limit=self.limit, dead_letters=dead_letters)
+        )
         self.await_write(write_id)
         marked = False
         for offset, record in self.naive.records.items():
@@ -409,7 +416,9 @@ class SharePartitionModel(RuleBasedStateMachine):
             if record.state is ACQUIRED and record.pending is None and record.deadline_ms <= self.now_ms
         ]
         assert not due or self.machine.next_deadline_ms <= self.now_ms
-        write_id = self.machine.expire(self.now_ms, self.limit, dead_letters)
+        write_id = self.machine.expire(
+            self.now_ms, group_limits(delivery_count_limit=self.limit, dead_letters=dead_letters)
+        )
         assert bool(due) == (write_id != NO_WRITE)
         for offset in due:
             self.mark(offset, write_id, AVAILABLE, None, dead_letters)
@@ -420,10 +429,10 @@ class SharePartitionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.machine.archiving_count)
     @rule(limit=strategies.integers(0, 3), part=strategies.integers(0, 2))
     def store_dead_letters(self, limit: int, part: int) -> None:
-        listed = self.machine.archiving(100, delivery_count_limit=self.limit)
+        listed = self.machine.archiving(100, group_limits(delivery_count_limit=self.limit))
         offsets = [(o, run.delivery_count, run.reason) for run in listed for o in range(run[0], run[1] + 1)]
         assert offsets == self.naive.archiving(self.limit)
-        assert self.machine.archiving(limit, delivery_count_limit=self.limit) == listed[:limit]
+        assert self.machine.archiving(limit, group_limits(delivery_count_limit=self.limit)) == listed[:limit]
         for first, last, _, _ in listed[:limit]:
             first = min(first + part, last)
             write_id = self.machine.dead_letters_done(first, last)

@@ -24,6 +24,7 @@ from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2, leader_p
 from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS, CREATE_TOPICS
 from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
 from kshare_runtime.memory_store import MemoryDisk
+from support.group_limits import group_limits
 from support.leader_logs import StillClock, topic, view_of
 from support.share_service import run
 
@@ -58,7 +59,7 @@ class HeldPartition:
         return self.machine.start_offset
 
     def archiving(self, limit: int) -> list[ArchivingRun]:
-        return self.machine.archiving(limit, delivery_count_limit=5)
+        return self.machine.archiving(limit, group_limits(delivery_count_limit=5))
 
     def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
         for first, last in runs:

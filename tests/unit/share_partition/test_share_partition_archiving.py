@@ -12,6 +12,7 @@ from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import ArchivingRun, SharePartition
 from kshare_leader.machine.state_write import StateBatch, StateWrite
 from kshare_leader.machine.transitions import ArchivingReason
+from support.group_limits import group_limits
 from support.share_partition_script import fetch
 
 OWNER, OTHER = Owner("member"), Owner("other")
@@ -25,16 +26,16 @@ def take(machine: SharePartition, max_records: int = 15) -> list[tuple[int, int,
         owner=OWNER,
         max_records=max_records,
         batch_size=100,
-        lock_duration_ms=1000,
-        max_record_locks=100,
-        delivery_count_limit=2,
+        group=group_limits(lock_duration_ms=1000, max_record_locks=100, delivery_count_limit=2),
     )
     return [(first, last, count) for first, last, count in fetch(machine, LOG, limits, 0)]
 
 
 def acknowledge(machine: SharePartition, first: int, last: int, types: bytes) -> int:
     batch = AcknowledgementBatch(first, last, types)
-    return machine.acknowledge(OWNER, 1, [batch], delivery_count_limit=2, lock_duration_ms=1000, dead_letters=True)
+    return machine.acknowledge(
+        OWNER, 1, [batch], group_limits(delivery_count_limit=2, lock_duration_ms=1000, dead_letters=True)
+    )
 
 
 def store(machine: SharePartition) -> StateWrite:
@@ -45,7 +46,7 @@ def store(machine: SharePartition) -> StateWrite:
 
 
 def listed(machine: SharePartition, limit: int = 10) -> list[ArchivingRun]:
-    return machine.archiving(limit, delivery_count_limit=2)
+    return machine.archiving(limit, group_limits(delivery_count_limit=2))
 
 
 def runs(machine: SharePartition) -> list[tuple[int, int, str]]:
@@ -92,9 +93,9 @@ def test_the_delivery_count_limit_leads_to_the_dead_letters(how: str) -> None:
     if how == "release":
         acknowledge(machine, 0, 4, b"\x02")
     elif how == "session end":
-        machine.release(OWNER.__eq__, 2, dead_letters=True)
+        machine.release(OWNER.__eq__, group_limits(delivery_count_limit=2, dead_letters=True))
     else:
-        machine.expire(1000, 2, dead_letters=True)
+        machine.expire(1000, group_limits(delivery_count_limit=2, dead_letters=True))
     store(machine)
     assert listed(machine) == [ArchivingRun(0, 4, 2, EXCEEDED)]
 
@@ -108,7 +109,10 @@ def test_archiving_records_hold_the_start_offset_and_belong_to_nobody() -> None:
     assert all(run.owner is None and run.lock_deadline_ms == 0 for run in machine.runs())
     with pytest.raises(KafkaError, match="INVALID_RECORD_STATE"):
         acknowledge(machine, 0, 0, b"\x01")
-    assert machine.expire(5000, 2, True) == NO_WRITE and machine.release(OWNER.__eq__, 2, True) == NO_WRITE
+    assert (
+        machine.expire(5000, group_limits(delivery_count_limit=2, dead_letters=True)) == NO_WRITE
+        and machine.release(OWNER.__eq__, group_limits(delivery_count_limit=2, dead_letters=True)) == NO_WRITE
+    )
     assert not machine.wants_write
 
 
@@ -229,7 +233,10 @@ def test_a_log_that_begins_later_while_a_rejection_is_written_that_then_fails() 
 def test_a_hole_in_the_log_does_not_end_archiving() -> None:
     machine = rejected()
     limits = FetchLimits(
-        owner=OTHER, max_records=1, batch_size=1, lock_duration_ms=1, max_record_locks=100, delivery_count_limit=2
+        owner=OTHER,
+        max_records=1,
+        batch_size=1,
+        group=group_limits(lock_duration_ms=1, max_record_locks=100, delivery_count_limit=2),
     )
     machine.acquire(limits, 2, 0, [], 10)
     assert listed(machine) == [ArchivingRun(0, 9, 1, REJECTED)]

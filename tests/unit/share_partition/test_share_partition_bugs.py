@@ -11,6 +11,7 @@ from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.state_write import StateBatch
+from support.group_limits import group_limits
 from support.share_partition_script import Script
 
 
@@ -183,7 +184,7 @@ def test_kafka_17351_a_batch_that_was_compacted_away_does_not_hold_the_start_off
 def test_kafka_17210_state_with_nothing_available_does_not_use_up_the_window() -> None:
     machine = SharePartition(start_offset=0, state_batches=[StateBatch(0, 1999, RecordState.ACKNOWLEDGED, 1)])
     assert (machine.start_offset, machine.window) == (2000, 0)
-    assert machine.has_deliverable(2001, 2000)
+    assert machine.has_deliverable(2001, group_limits(max_record_locks=2000))
 
 
 def test_kafka_17210_a_fetch_of_an_empty_log_leaves_nothing_behind() -> None:
@@ -346,12 +347,10 @@ def test_kafka_19632_records_read_in_other_pieces_than_before_do_not_overlap_in_
         owner=Owner("c1"),
         max_records=7,
         batch_size=100,
-        lock_duration_ms=10,
-        max_record_locks=100,
-        delivery_count_limit=9,
+        group=group_limits(lock_duration_ms=10, max_record_locks=100, delivery_count_limit=9),
     )
     for now_ms, batches in enumerate([[(0, 9), (10, 19)], [(0, 19)], [(5, 12)], [(0, 4), (6, 8), (13, 19)]]):
-        machine.expire(100 * now_ms, 9)
+        machine.expire(100 * now_ms, group_limits(delivery_count_limit=9))
         write = machine.next_write()
         if write is not None:
             machine.write_succeeded(write.write_id)
@@ -365,13 +364,15 @@ def test_kafka_19227_a_start_offset_that_moves_makes_new_records_deliverable() -
     script = Script()
     for command in ["log 0-9 10-19", "limits max_record_locks=10", "fetch c1"]:
         script.run(command)
-    assert not script.machine.has_deliverable(20, 10)
+    assert not script.machine.has_deliverable(20, group_limits(max_record_locks=10))
     for command in ["ack c1 1-9:A", "store"]:
         script.run(command)
-    assert not script.machine.has_deliverable(20, 10), "what is done behind a held record makes no room"
+    assert not script.machine.has_deliverable(20, group_limits(max_record_locks=10)), (
+        "what is done behind a held record makes no room"
+    )
     for command in ["ack c1 0:A", "store"]:
         script.run(command)
-    assert script.machine.has_deliverable(20, 10)
+    assert script.machine.has_deliverable(20, group_limits(max_record_locks=10))
 
 
 def test_kafka_19630_a_log_start_behind_several_batches_archives_all_of_them() -> None:
@@ -421,20 +422,18 @@ def test_an_acknowledgement_of_a_newer_acquisition_than_was_delivered_is_refused
         owner=Owner("c1"),
         max_records=9,
         batch_size=9,
-        lock_duration_ms=10,
-        max_record_locks=100,
-        delivery_count_limit=9,
         fetch_number=7,
+        group=group_limits(lock_duration_ms=10, max_record_locks=100, delivery_count_limit=9),
     )
     machine.acquire(limits, 0, 0, [(0, 9)], 10)
     batch = [AcknowledgementBatch(0, 9, b"\x01")]
     with pytest.raises(KafkaError, match="not delivered yet") as refused:
         machine.acknowledge(
-            limits.owner, 1, batch, delivery_count_limit=5, lock_duration_ms=10, delivered_fetch_number=6
+            limits.owner, 1, batch, group_limits(delivery_count_limit=5, lock_duration_ms=10), delivered_fetch_number=6
         )
     assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
     assert machine.acknowledge(
-        limits.owner, 1, batch, delivery_count_limit=5, lock_duration_ms=10, delivered_fetch_number=7
+        limits.owner, 1, batch, group_limits(delivery_count_limit=5, lock_duration_ms=10), delivered_fetch_number=7
     )
 
 

@@ -19,6 +19,7 @@ from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.state_write import StateBatch
+from support.group_limits import group_limits
 
 MACHINE_FOLDER = share_partition.__file__.rpartition("/")[0]
 EVEN, ODD, SINGLE = Owner("even"), Owner("odd"), Owner("single")
@@ -51,9 +52,7 @@ def take(machine: SharePartition, owner: Owner, offset: int, now_ms: int = 0) ->
         owner=owner,
         max_records=1,
         batch_size=1,
-        lock_duration_ms=1000,
-        max_record_locks=NO_LIMIT,
-        delivery_count_limit=LIMIT,
+        group=group_limits(lock_duration_ms=1000, max_record_locks=NO_LIMIT, delivery_count_limit=LIMIT),
     )
     machine.acquire(limits, now_ms, offset, [(offset, offset)], offset + 1)
 
@@ -61,7 +60,11 @@ def take(machine: SharePartition, owner: Owner, offset: int, now_ms: int = 0) ->
 def acknowledge(machine: SharePartition, owner: Owner, offsets: list[int], letter: int, now_ms: int = 1) -> None:
     batches = [AcknowledgementBatch(offset, offset, bytes([letter])) for offset in offsets]
     machine.acknowledge(
-        owner, now_ms, batches, delivery_count_limit=LIMIT, lock_duration_ms=1000, renew_allowed=True, dead_letters=True
+        owner,
+        now_ms,
+        batches,
+        group_limits(delivery_count_limit=LIMIT, lock_duration_ms=1000, dead_letters=True),
+        renew_allowed=True,
     )
 
 
@@ -112,21 +115,21 @@ def fail_a_write_of_both_ends(machine: SharePartition, count: int) -> None:
 def release_and_take_again_the_last(machine: SharePartition, count: int) -> None:
     acknowledge(machine, EVEN, [count - 1], 2, now_ms=0)
     store(machine)
-    assert machine.next_fetch(0, NO_LIMIT) == (count - 1, False)
+    assert machine.next_fetch(0, group_limits(max_record_locks=NO_LIMIT)) == (count - 1, False)
     take(machine, EVEN, count - 1)
 
 
 def end_a_session(machine: SharePartition, count: int) -> None:
-    machine.release(SINGLE.__eq__, 5)
+    machine.release(SINGLE.__eq__, group_limits(delivery_count_limit=5))
     store(machine)
 
 
 def end_a_session_that_holds_nothing(machine: SharePartition, count: int) -> None:
-    machine.release(Owner("other").__eq__, 5)
+    machine.release(Owner("other").__eq__, group_limits(delivery_count_limit=5))
 
 
 def let_a_lock_run_out(machine: SharePartition, count: int) -> None:
-    machine.expire(1000, 5)
+    machine.expire(1000, group_limits(delivery_count_limit=5))
     store(machine)
 
 
@@ -137,7 +140,7 @@ def renew(machine: SharePartition, count: int) -> None:
 def reject_and_dead_letter(machine: SharePartition, count: int) -> None:
     acknowledge(machine, SINGLE, [count // 2], 3, now_ms=0)
     store(machine)
-    assert len(machine.archiving(10, delivery_count_limit=5)) == 1
+    assert len(machine.archiving(10, group_limits(delivery_count_limit=5))) == 1
     machine.dead_letters_done(count // 2, count // 2)
     store(machine)
 
@@ -184,7 +187,7 @@ def test_the_cost_does_not_grow_with_the_runs_in_flight(operation: Callable[[Sha
 def test_listing_dead_letters_looks_at_archiving_runs_only() -> None:
     costs = []
     for count in (FEW, MANY):
-        archiving = partial(stored(count, RecordState.ARCHIVING).archiving, 5, delivery_count_limit=5)
+        archiving = partial(stored(count, RecordState.ARCHIVING).archiving, 5, group_limits())
         assert len(archiving()) == 5
         costs.append(lines_executed(archiving))
     assert 0 < costs[1] <= 1.3 * costs[0] + 10
@@ -196,7 +199,7 @@ def test_finding_redelivery_passes_over_what_is_done() -> None:
         machine = stored(count, RecordState.ACKNOWLEDGED)
         acknowledge(machine, EVEN, [count - 1], 2)
         store(machine)
-        next_fetch = partial(machine.next_fetch, 0, NO_LIMIT)
+        next_fetch = partial(machine.next_fetch, 0, group_limits(max_record_locks=NO_LIMIT))
         assert next_fetch() == (count - 1, False), "marks of what was taken since go once"
         costs.append(lines_executed(next_fetch))
     assert 0 < costs[1] <= 1.3 * costs[0] + 10
@@ -211,7 +214,7 @@ def test_kafka_21106_lock_entries_do_not_pile_up() -> None:
         acknowledge(machine, EVEN, [1], 2 if turn % 3 else 4, now_ms=turn)
         if machine.wants_write:
             store(machine)
-        machine.release(EVEN.__eq__, LIMIT)
+        machine.release(EVEN.__eq__, group_limits(delivery_count_limit=LIMIT))
         if machine.wants_write:
             store(machine)
     assert len(machine.runs()) == 2

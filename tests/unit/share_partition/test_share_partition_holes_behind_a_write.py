@@ -12,22 +12,21 @@ from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
+from support.group_limits import group_limits
 
 OWNER = Owner("m1", 1, "incarnation")
 LIMITS = FetchLimits(
     owner=OWNER,
     max_records=100,
     batch_size=100,
-    lock_duration_ms=1000,
-    max_record_locks=100,
-    delivery_count_limit=5,
+    group=group_limits(lock_duration_ms=1000, max_record_locks=100, delivery_count_limit=5),
 )
 ACCEPT = b"\x01"
 
 
 def acknowledge(machine: SharePartition, first: int, last: int) -> None:
     batches = [AcknowledgementBatch(first, last, ACCEPT)]
-    machine.acknowledge(OWNER, 0, batches, lock_duration_ms=1000, delivery_count_limit=5)
+    machine.acknowledge(OWNER, 0, batches, group_limits(lock_duration_ms=1000, delivery_count_limit=5))
 
 
 def test_a_marker_that_comes_while_the_last_records_are_stored() -> None:

@@ -14,6 +14,7 @@ from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.state_write import StateBatch
 from kshare_leader.machine.transitions import TRANSITIONS, Event, next_state
+from support.group_limits import group_limits
 
 AVAILABLE, ACQUIRED, ARCHIVING = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING
 OWNER, OTHER = Owner("member"), Owner("other")
@@ -51,9 +52,9 @@ def take(machine: SharePartition, owner: Owner, offset: int) -> None:
         owner=owner,
         max_records=10,
         batch_size=10,
-        lock_duration_ms=1000 if owner is OWNER else 1_000_000,
-        max_record_locks=100,
-        delivery_count_limit=5,
+        group=group_limits(
+            lock_duration_ms=1000 if owner is OWNER else 1_000_000, max_record_locks=100, delivery_count_limit=5
+        ),
     )
     machine.acquire(limits, 0, offset, [(offset, offset)], offset + 1)
 
@@ -74,14 +75,17 @@ def happen(machine: SharePartition, event: Event, dead_letters: bool = False) ->
     if event is Event.ACQUIRE:
         take(machine, OWNER, OFFSET)
     elif event is Event.SESSION_END:
-        machine.release(OWNER.__eq__, 5, dead_letters)
+        machine.release(OWNER.__eq__, group_limits(delivery_count_limit=5, dead_letters=dead_letters))
     elif event is Event.LOCK_TIMEOUT:
-        machine.expire(5000, 5, dead_letters)
+        machine.expire(5000, group_limits(delivery_count_limit=5, dead_letters=dead_letters))
     elif event is Event.ACQUISITION_UNDONE:
         machine.undo_acquire(OWNER, [AcquiredRecords(OFFSET, OFFSET, 2)])
     elif event is Event.MISSING_IN_LOG:
         nothing = FetchLimits(
-            owner=OTHER, max_records=1, batch_size=1, lock_duration_ms=1, max_record_locks=1, delivery_count_limit=5
+            owner=OTHER,
+            max_records=1,
+            batch_size=1,
+            group=group_limits(lock_duration_ms=1, max_record_locks=1, delivery_count_limit=5),
         )
         machine.acquire(nothing, 0, OFFSET, [], OFFSET + 1)
     elif event is Event.BELOW_LOG_START:
@@ -94,10 +98,8 @@ def happen(machine: SharePartition, event: Event, dead_letters: bool = False) ->
             OWNER,
             1,
             [batch],
-            delivery_count_limit=5,
-            lock_duration_ms=1000,
+            group_limits(delivery_count_limit=5, lock_duration_ms=1000, dead_letters=dead_letters),
             renew_allowed=True,
-            dead_letters=dead_letters,
         )
     write = machine.next_write()
     if write is not None:

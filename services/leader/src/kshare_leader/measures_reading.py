@@ -250,7 +250,7 @@ def _gauges_of(served: ServedPartition, log: TopicLog, loop_time_ms: int) -> _Ga
     oldest_age_s = 0.0
     deadline_ms = machine.oldest_deadline_ms() if machine.acquired_count else NEVER
     if 0 < deadline_ms < NEVER:  # 0: it was released, and the write of that failed
-        oldest_age_s = max(0.0, (served.settings.lock_duration_ms - (deadline_ms - loop_time_ms)) / 1000)
+        oldest_age_s = max(0.0, (served.settings.limits.lock_duration_ms - (deadline_ms - loop_time_ms)) / 1000)
     return _Gauges(
         lag=_lag(Progress(machine.start_offset, machine.delivery_complete_count), log),
         acquired=machine.acquired_count,

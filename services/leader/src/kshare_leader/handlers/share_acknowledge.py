@@ -111,7 +111,7 @@ class AcknowledgeCall:
 
     def _end(self) -> None:
         request, directory = self._request, self._directory
-        lock_duration_ms = directory.settings(request.owner.group_id).lock_duration_ms
+        lock_duration_ms = directory.settings(request.owner.group_id).limits.lock_duration_ms
         response = leader_pb2.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_duration_ms)
         for partition, acknowledged in zip(request.partitions, self._acknowledged, strict=True):
             error = acknowledged.result() if isinstance(acknowledged, asyncio.Future) else acknowledged

@@ -193,9 +193,7 @@ class ShareFetchCall:
             max_records=request.max_records,
             batch_size=max(1, request.batch_size),
             record_limit=request.share_acquire_mode == RECORD_LIMIT,
-            lock_duration_ms=settings.lock_duration_ms,
-            max_record_locks=settings.max_record_locks,
-            delivery_count_limit=settings.delivery_count_limit,
+            group=settings.limits,
             fetch_number=request.fetch_number,
         )
 
@@ -248,7 +246,7 @@ class ShareFetchCall:
 
     async def _answer(self) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
         acknowledge_errors = [await end_of(fetch.acknowledged) for fetch in self._partitions]
-        response = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=self._settings.lock_duration_ms)
+        response = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=self._settings.limits.lock_duration_ms)
         payload: list[bytes] = []
         for fetch, acknowledge_error in zip(self._partitions, acknowledge_errors, strict=True):
             answer = response.partitions.add(topic_id=fetch.key.topic_id, partition=fetch.key.partition)

@@ -115,7 +115,7 @@ class PartitionHistory:
             return
         now_ms = self._wall_now_ms()
         member = event_text.as_json(limits.owner.member_id)
-        deadline_ms = now_ms + limits.lock_duration_ms
+        deadline_ms = now_ms + limits.group.lock_duration_ms
         for first, last, delivery_count in _joined(records):
             appended_ms = append_time_ms(batches, first)
             self._stream.add(event_text.acquired(now_ms, first, last, delivery_count, member, appended_ms, deadline_ms))

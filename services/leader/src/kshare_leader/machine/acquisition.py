@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.interval_map import Owner, Run
 
 
@@ -24,12 +25,7 @@ class FetchLimits:
     batch_size: int
     """Entries of the response are split at the first batch boundary after this many records."""
     record_limit: bool = False
-    lock_duration_ms: int
-    """share.record.lock.duration.ms"""
-    max_record_locks: int
-    """share.partition.max.record.locks: how many offsets the window from start to end offset may span."""
-    delivery_count_limit: int
-    """share.delivery.count.limit"""
+    group: GroupLimits
     fetch_number: int = 0
     """The fetch's number; only acknowledgements made after its response was delivered apply to it."""
 
@@ -80,7 +76,7 @@ def choose(pieces: Iterable[Piece], limits: FetchLimits) -> tuple[list[Piece], b
     """The pieces that the fetch acquires, and whether it must stop there."""
     chosen: list[Piece] = []
     total = 0
-    throttle_from = max(2, (limits.delivery_count_limit + 1) // 2)
+    throttle_from = max(2, (limits.group.delivery_count_limit + 1) // 2)
     for piece in pieces:
         if total >= limits.max_records:
             return chosen, True
@@ -100,7 +96,7 @@ def choose(pieces: Iterable[Piece], limits: FetchLimits) -> tuple[list[Piece], b
 
 
 def _is_last_attempt(delivery_count: int, limits: FetchLimits) -> bool:
-    return limits.delivery_count_limit > 2 and delivery_count >= limits.delivery_count_limit - 1
+    return limits.group.delivery_count_limit > 2 and delivery_count >= limits.group.delivery_count_limit - 1
 
 
 def _room_for_poison(delivery_count: int, batch_length: int, throttle_from: int, limits: FetchLimits) -> int:

@@ -48,6 +48,7 @@ from kshare_leader.machine.acquisition import (
 from kshare_leader.machine.acquisition_locks import NEVER, AcquisitionLocks
 from kshare_leader.machine.archiving import ArchivingRun, archiving_runs
 from kshare_leader.machine.facts import DeliveryFacts, facts_not_below
+from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.in_flight import InFlightWindow, make_write
 from kshare_leader.machine.interval_map import NO_WRITE, Owner, Run
 from kshare_leader.machine.state_write import (
@@ -174,22 +175,22 @@ class SharePartition:
         """The window's runs, read-only."""
         return list(self._window.runs)
 
-    def has_deliverable(self, log_end_offset: int, max_record_locks: int) -> bool:
+    def has_deliverable(self, log_end_offset: int, limits: GroupLimits) -> bool:
         """Whether a fetch would find records, in a log whose readable part ends before `log_end_offset`."""
-        return self.available_count > 0 or (self.end_offset < log_end_offset and self.window < max_record_locks)
+        return self.available_count > 0 or (self.end_offset < log_end_offset and self.window < limits.max_record_locks)
 
-    def can_acquire(self, max_record_locks: int) -> bool:
+    def can_acquire(self, limits: GroupLimits) -> bool:
         """Whether a fetch may look for records (SharePartition.canAcquireRecords); there may be none."""
-        return self.available_count > 0 or self.window < max_record_locks
+        return self.available_count > 0 or self.window < limits.max_record_locks
 
-    def next_fetch(self, cursor: int, max_record_locks: int) -> FetchPosition | None:
+    def next_fetch(self, cursor: int, limits: GroupLimits) -> FetchPosition | None:
         """The first offset at or after `cursor` that may be acquired: redelivery first, then new records."""
         end_offset = self.end_offset
         if cursor < end_offset and self.available_count:
             run = next(self._window.runs.runs_in(_AVAILABLE, cursor, end_offset - 1), None)
             if run is not None:
                 return FetchPosition(max(run.first_offset, cursor), False)
-        if self.window < max_record_locks and cursor <= end_offset:
+        if self.window < limits.max_record_locks and cursor <= end_offset:
             return FetchPosition(end_offset, True)
         return None
 
@@ -214,9 +215,9 @@ class SharePartition:
             if batches:
                 runs = window.runs.runs_in(_AVAILABLE, fetch_offset, batches[-1][1])
                 chosen, complete = choose(available_pieces(runs, batches, fetch_offset), limits)
-                total = self._take(chosen, limits, now_ms + limits.lock_duration_ms, entries)
+                total = self._take(chosen, limits, now_ms + limits.group.lock_duration_ms, entries)
         if not complete and covered_end > window.end_offset:
-            deadline_ms = now_ms + limits.lock_duration_ms
+            deadline_ms = now_ms + limits.group.lock_duration_ms
             new: list[AcquiredRecords] = []
             complete = self._take_new(limits, deadline_ms, batches, covered_end, limits.max_records - total, new)
             entries += new
@@ -230,7 +231,7 @@ class SharePartition:
         for first, last, delivery_count, _ in joined(chosen):
             start, stop = runs.slice_of(first, last)
             for run in runs.runs(start, stop):
-                state = next_state(run.state, Event.ACQUIRE, delivery_count, limits.delivery_count_limit)
+                state = next_state(run.state, Event.ACQUIRE, delivery_count, limits.group.delivery_count_limit)
                 assert state is not None, f"{run} is not Available"
                 window.move(run, state)
                 run.delivery_count = delivery_count + 1
@@ -254,7 +255,7 @@ class SharePartition:
         entries: list[AcquiredRecords],
     ) -> bool:
         """Acquires batches beyond the end offset, which moves over them; returns whether the fetch is complete."""
-        room = min(max_records, limits.max_record_locks - self.window)
+        room = min(max_records, limits.group.max_record_locks - self.window)
         batch_size = NEVER if limits.record_limit else limits.batch_size
         position = run_first = entry_first = self.end_offset
         for base, last in batches:
@@ -373,18 +374,14 @@ class SharePartition:
         owner: Owner,
         now_ms: int,
         batches: Sequence[AcknowledgementBatch],
+        limits: GroupLimits,
         *,
-        delivery_count_limit: int,
-        lock_duration_ms: int,
         renew_allowed: bool = False,
-        renew_enabled: bool = True,
         delivered_fetch_number: int = 0,
-        dead_letters: bool = False,
     ) -> int:
         """Applies acknowledgements as pending changes; returns the id of the write to wait for, or NO_WRITE.
 
-        `renew_allowed` says that the request has IsRenewAck, `renew_enabled` is share.renew.acknowledge.enable.
-        Offsets that were removed from the log are ignored.
+        `renew_allowed` says that the request has IsRenewAck. Offsets that were removed from the log are ignored.
 
         Raises KafkaError, and changes nothing. INVALID_REQUEST: malformed batches, or offsets beyond the end offset
         while anything is in flight. INVALID_RECORD_STATE: a record is not held by `owner`, was acquired by a fetch
@@ -396,7 +393,7 @@ class SharePartition:
         previous_last = -1
         for batch in batches:
             self._check_held(batch, owner, delivered_fetch_number, now_ms, previous_last)
-            if not renew_enabled and AcknowledgeType.RENEW in batch.acknowledge_types:
+            if not limits.renew_enabled and AcknowledgeType.RENEW in batch.acknowledge_types:
                 text = "RENEW is not enabled for the group (share.renew.acknowledge.enable)"
                 raise refused(batch, ErrorCode.INVALID_RECORD_STATE, text)
             previous_last = batch.last_offset
@@ -414,9 +411,9 @@ class SharePartition:
                     end, acknowledge_type = next(following)
                     event = EVENT_OF_ACKNOWLEDGEMENT[acknowledge_type]
                 if event is Event.RENEW:
-                    self._renew(run, now_ms + lock_duration_ms)
+                    self._renew(run, now_ms + limits.lock_duration_ms)
                 else:
-                    write_id = self._end_delivery(run, event, delivery_count_limit, dead_letters)
+                    write_id = self._end_delivery(run, event, limits)
             runs.coalesce(start, stop)
         return write_id
 
@@ -449,9 +446,7 @@ class SharePartition:
         self.facts.note(run, Event.RENEW, run.state)
         self._tidy_locks()
 
-    def release(
-        self, is_released: Callable[[Owner], bool], delivery_count_limit: int, dead_letters: bool = False
-    ) -> int:
+    def release(self, is_released: Callable[[Owner], bool], limits: GroupLimits) -> int:
         """Ends the locks of all owners for whom `is_released` is true; returns the id of the write, or NO_WRITE.
 
         The deliveries count. A record whose acknowledgement waits for its write keeps that acknowledgement; if the
@@ -465,13 +460,13 @@ class SharePartition:
                 if run.owner is None or not is_released(run.owner):
                     continue
                 if run.write_id == NO_WRITE:
-                    write_id = self._end_delivery(run, Event.SESSION_END, delivery_count_limit, dead_letters)
+                    write_id = self._end_delivery(run, Event.SESSION_END, limits)
                     self._changes.ended = self._changes.ended.and_also(session_ended=run.length)
                 run.lock_deadline_ms = 0
             runs.coalesce_over(first, last)
         return write_id
 
-    def expire(self, now_ms: int, delivery_count_limit: int, dead_letters: bool = False) -> int:
+    def expire(self, now_ms: int, limits: GroupLimits) -> int:
         """Ends the locks whose deadline is `now_ms` or earlier; returns the id of the write, or NO_WRITE."""
         write_id = NO_WRITE
         runs = self._window.runs
@@ -479,17 +474,17 @@ class SharePartition:
             is_touched = False
             for run in runs.overlapping(first, last):
                 if run.state is _ACQUIRED and run.write_id == NO_WRITE and run.lock_deadline_ms <= now_ms:
-                    write_id = self._end_delivery(run, Event.LOCK_TIMEOUT, delivery_count_limit, dead_letters)
+                    write_id = self._end_delivery(run, Event.LOCK_TIMEOUT, limits)
                     self._changes.ended = self._changes.ended.and_also(timed_out=run.length)
                     is_touched = True
             if is_touched:
                 runs.coalesce_over(first, last)
         return write_id
 
-    def _end_delivery(self, run: Run, event: Event, delivery_count_limit: int, dead_letters: bool) -> int:
-        below_limit, at_limit = OUTCOMES[dead_letters][event]
+    def _end_delivery(self, run: Run, event: Event, limits: GroupLimits) -> int:
+        below_limit, at_limit = OUTCOMES[limits.dead_letters][event]
         target = below_limit
-        if run.delivery_count >= delivery_count_limit and at_limit is not below_limit:
+        if run.delivery_count >= limits.delivery_count_limit and at_limit is not below_limit:
             target = at_limit
             self._changes.ended = self._changes.ended.and_also(limit_exceeded=run.length)
         if target is _ARCHIVING:
@@ -511,13 +506,13 @@ class SharePartition:
 
     # Dead letters
 
-    def archiving(self, limit: int, *, delivery_count_limit: int) -> list[ArchivingRun]:
+    def archiving(self, limit: int, limits: GroupLimits) -> list[ArchivingRun]:
         """The first `limit` runs whose dead letters are due, in the order of offsets.
 
         A run is listed until `dead_letters_done` covers it. The reason of a run that was stored before a restart is
         lost: a record at the delivery count limit is then assumed to have exceeded it.
         """
-        return archiving_runs(self._window, limit, delivery_count_limit)
+        return archiving_runs(self._window, limit, limits)
 
     def dead_letters_done(self, first_offset: int, last_offset: int) -> int:
         """Makes Archived the pending state of first..last, whose dead letters are stored or were given up.

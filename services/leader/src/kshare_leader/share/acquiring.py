@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
+from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.ports import StoredBatch, TopicLog
@@ -19,7 +20,10 @@ from kshare_leader.share.limits import FRUITLESS_READS_LIMIT, READ_CHUNK_BYTES
 from kshare_leader.share.log_slices import read_slice, readable_end
 
 _NOTHING = FetchLimits(
-    owner=Owner(""), max_records=1, batch_size=1, lock_duration_ms=0, max_record_locks=1, delivery_count_limit=1
+    owner=Owner(""),
+    max_records=1,
+    batch_size=1,
+    group=GroupLimits(lock_duration_ms=0, max_record_locks=1, delivery_count_limit=1),
 )
 """Limits of an acquisition from a part of the log that has no batches: it only archives."""
 
@@ -51,7 +55,7 @@ def take_records(
     bytes_left = max_bytes
     fruitless_reads = 0
     while limits.max_records > 0:
-        position = machine.next_fetch(cursor, limits.max_record_locks)
+        position = machine.next_fetch(cursor, limits.group)
         if position is None:
             return False
         read_bytes = max(1, min(READ_CHUNK_BYTES, bytes_left))
@@ -97,8 +101,7 @@ def archive_slice(machine: SharePartition, log: TopicLog, settings: GroupSetting
 
     Returns whether the slice had neither a record for the group nor the readable end. Raises StorageFailure.
     """
-    max_record_locks = settings.max_record_locks
-    position = machine.next_fetch(machine.start_offset, max_record_locks)
+    position = machine.next_fetch(machine.start_offset, settings.limits)
     if position is None:
         return False
     part = read_slice(log, position.offset, READ_CHUNK_BYTES, read_committed=settings.read_committed)
@@ -113,7 +116,7 @@ def archive_slice(machine: SharePartition, log: TopicLog, settings: GroupSetting
             return False
         stop = part.covered_end if batch is None else batch.base_offset
         machine.acquire(_NOTHING, 0, position.offset, (), stop)
-        position = machine.next_fetch(stop, max_record_locks)
+        position = machine.next_fetch(stop, settings.limits)
     return position is not None
 
 
@@ -123,7 +126,7 @@ def readable_bytes(machine: SharePartition, log: TopicLog, settings: GroupSettin
     An estimate like Kafka's (DelayedShareFetch.isMinBytesSatisfied): Acquired records in between count too.
     Raises StorageFailure.
     """
-    position = machine.next_fetch(machine.start_offset, settings.max_record_locks)
+    position = machine.next_fetch(machine.start_offset, settings.limits)
     if position is None:
         return 0
     part = read_slice(log, position.offset, max_bytes, read_committed=settings.read_committed)

@@ -145,7 +145,9 @@ class SharePartitionDirectory:
     def _begin_history(self, key: SharePartitionKey, leader_epoch: int) -> PartitionHistory:
         if self._history is None:
             return SILENT
-        return self._history.begin(key, leader_epoch, lambda: self._settings.of(key.group_id).delivery_count_limit)
+        return self._history.begin(
+            key, leader_epoch, lambda: self._settings.of(key.group_id).limits.delivery_count_limit
+        )
 
     @property
     def served(self) -> Mapping[SharePartitionKey, ServedPartition]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.configs.group import effective_group_config
+from kshare_leader.machine.group_limits import GroupLimits
 from kshare_rpc.catalog import CatalogView
 
 _NO_TEXTS: Mapping[str, str] = {}
@@ -16,11 +17,8 @@ _NO_TEXTS: Mapping[str, str] = {}
 class GroupSettings:
     """Values of the group configs (`share.…`) under Kafka's names."""
 
-    lock_duration_ms: int
-    delivery_count_limit: int
-    max_record_locks: int
+    limits: GroupLimits
     auto_offset_reset: str
-    renew_enabled: bool
     read_committed: bool
     dead_letter_topic: str
     """errors.deadletterqueue.topic.name; empty: records that are given up are archived at once."""
@@ -57,13 +55,18 @@ class GroupSettingsSource:
         except InvalidConfig as problem:  # the coordinator refuses such values, so this is another version's catalog
             self._report(f"group {group_id!r} has a config that this leader cannot use, so it gets defaults: {problem}")
             values = effective_group_config(self._configs, _NO_TEXTS)
-        return GroupSettings(
+        dead_letter_topic = values.text("errors.deadletterqueue.topic.name")
+        limits = GroupLimits(
             lock_duration_ms=values.integer("share.record.lock.duration.ms"),
             delivery_count_limit=values.integer("share.delivery.count.limit"),
             max_record_locks=values.integer("share.partition.max.record.locks"),
-            auto_offset_reset=values.text("share.auto.offset.reset"),
             renew_enabled=values.boolean("share.renew.acknowledge.enable"),
+            dead_letters=bool(dead_letter_topic),
+        )
+        return GroupSettings(
+            limits=limits,
+            auto_offset_reset=values.text("share.auto.offset.reset"),
             read_committed=values.text("share.isolation.level") == "read_committed",
-            dead_letter_topic=values.text("errors.deadletterqueue.topic.name"),
+            dead_letter_topic=dead_letter_topic,
             copy_dead_letters=values.boolean("errors.deadletterqueue.copy.record.enable"),
         )

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from kshare_core.contained_bugs import report_contained_bug
@@ -43,6 +44,7 @@ from kshare_leader.dead_letters.service import DeadLetters, DeadLetterSettings
 from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
+from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, ArchivingRun, SharePartition
 from kshare_leader.machine.state_write import StateWrite
@@ -385,14 +387,14 @@ class ServedPartition:
             return False
         settings = self.settings
         end_offset = readable_end(self.log, read_committed=settings.read_committed)
-        return self.machine.has_deliverable(end_offset, settings.max_record_locks)
+        return self.machine.has_deliverable(end_offset, settings.limits)
 
     @property
     def is_acquirable(self) -> bool:
         """Whether a fetch may look for records; it may find none."""
         if self.machine is None or self.is_lagging:
             return False
-        return self.machine.can_acquire(self.settings.max_record_locks)
+        return self.machine.can_acquire(self.settings.limits)
 
     def readable_bytes(self, max_bytes: int) -> int:
         """An estimate of the bytes that a fetch could acquire now, at most about `max_bytes`; raises StorageFailure."""
@@ -485,17 +487,13 @@ class ServedPartition:
         if self.machine is None:
             text = f"nothing of share-partition {self.key} is acquired; it is being loaded"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
-        settings = self.settings
         write_id = self.machine.acknowledge(
             owner,
             now_ms,
             batches,
-            delivery_count_limit=settings.delivery_count_limit,
-            lock_duration_ms=settings.lock_duration_ms,
+            self._limits,
             renew_allowed=is_renew_ack,
-            renew_enabled=settings.renew_enabled,
             delivered_fetch_number=delivered_fetch_number,
-            dead_letters=self._sends_dead_letters,
         )
         self.counts.note_acknowledged(batches, is_stored=write_id != NO_WRITE)
         self._after_change()
@@ -508,7 +506,7 @@ class ServedPartition:
             del self._members[owner]
         if self.machine is None:
             return None
-        write_id = self.machine.release(is_released, self.settings.delivery_count_limit, self._sends_dead_letters)
+        write_id = self.machine.release(is_released, self._limits)
         self._after_change()
         stored = self._stored(write_id)
         self.unload_if_unused()
@@ -561,8 +559,11 @@ class ServedPartition:
     # Dead letters
 
     @property
-    def _sends_dead_letters(self) -> bool:
-        return self._dead_letters is not None and bool(self.settings.dead_letter_topic)
+    def _limits(self) -> GroupLimits:
+        """The group's limits; without `dead_letters` no record is ever Archiving."""
+        limits = self.settings.limits
+        is_possible = self._dead_letters is not None or not limits.dead_letters
+        return limits if is_possible else replace(limits, dead_letters=False)
 
     @property
     def dead_letter_settings(self) -> DeadLetterSettings:
@@ -583,7 +584,7 @@ class ServedPartition:
         """The first `limit` runs whose dead letters are due."""
         if self.machine is None:
             return []
-        return self.machine.archiving(limit, delivery_count_limit=self.settings.delivery_count_limit)
+        return self.machine.archiving(limit, self._limits)
 
     def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
         """Archives runs whose dead letters are stored in topic `stored_in`, or were given up (empty)."""
@@ -693,5 +694,5 @@ class ServedPartition:
     def _expire(self) -> None:
         self._timer = None
         if self.machine is not None:
-            self.machine.expire(self._now_ms(), self.settings.delivery_count_limit, self._sends_dead_letters)
+            self.machine.expire(self._now_ms(), self._limits)
             self._after_change()
