@@ -1,4 +1,4 @@
-"""Rules about the source itself that no linter knows: length of files and of functions, and a word for each module.
+"""Rules about the source itself that no linter knows: sizes of files, functions and folders, and a docstring each.
 
 .venv/bin/python tests/support/tidy.py
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
+FOLDER_FILES_MAX = 20
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -39,6 +40,19 @@ def problems_of(path: Path) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: {node.name} has {length} lines; at most {FUNCTION_LINES_MAX}"
 
 
+def full_folders() -> Iterator[str]:
+    """Folders of product code with more files than a reader takes in; the gateway has one handler for each API."""
+    for folder in sorted({path.parent for root in ("libs", "services") for path in (ROOT / root).rglob("src/**/*.py")}):
+        name = folder.relative_to(ROOT)
+        files = list(folder.glob("*.py"))
+        if (
+            len(files) > FOLDER_FILES_MAX
+            and "generated" not in name.parts
+            and "kshare_gateway/handlers" not in str(name)
+        ):
+            yield f"{name}: {len(files)} files; a folder has at most {FOLDER_FILES_MAX}"
+
+
 def untyped_handlers() -> Iterator[str]:
     """Handlers of the gateway that name `Any`: a misspelt field of a message would pass."""
     for path in sorted((ROOT / "services/gateway/src/kshare_gateway/handlers").rglob("*.py")):
@@ -49,7 +63,7 @@ def untyped_handlers() -> Iterator[str]:
 
 def main() -> int:
     found = [problem for path in python_files() for problem in problems_of(path)]
-    found += untyped_handlers()
+    found += [*full_folders(), *untyped_handlers()]
     for problem in found:
         sys.stderr.write(problem + "\n")
     return 1 if found else 0

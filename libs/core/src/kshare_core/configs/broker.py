@@ -19,27 +19,19 @@ BROKER_CONFIGS: ConfigTable = {
     )
 }
 
-BOUNDED_GROUP_CONFIGS = (
-    "group.share.delivery.count.limit",
-    "group.share.partition.max.record.locks",
-    "group.share.record.lock.duration.ms",
-    "group.share.session.timeout.ms",
-    "group.share.heartbeat.interval.ms",
-    "group.share.assignment.interval.ms",
-    "group.consumer.session.timeout.ms",
-    "group.consumer.heartbeat.interval.ms",
-    "group.consumer.assignment.interval.ms",
-    "group.streams.session.timeout.ms",
-    "group.streams.heartbeat.interval.ms",
-    "group.streams.assignment.interval.ms",
-)
-"""Broker configs with companion `min` and `max` configs, which bound the values of a group."""
-
 
 def bound_names(name: str) -> tuple[str, str]:
-    """The broker configs with the minimum and the maximum of one of BOUNDED_GROUP_CONFIGS."""
+    """The names that broker configs with a minimum and a maximum for `name` have: group.<type>.min.… and .max.…"""
     group, kind, rest = name.split(".", 2)
     return f"{group}.{kind}.min.{rest}", f"{group}.{kind}.max.{rest}"
+
+
+def _is_bounded(name: str) -> bool:
+    return name.startswith("group.") and name.count(".") > 1 and BROKER_CONFIGS.keys() >= set(bound_names(name))
+
+
+BOUNDED_GROUP_CONFIGS = tuple(name for name in BROKER_CONFIGS if _is_bounded(name))
+"""Broker configs with companion `min` and `max` configs, which bound the values of a group."""
 
 
 _AT_LEAST = (
