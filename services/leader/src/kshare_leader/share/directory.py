@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
+from kshare_core.log_fields import about
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.history.partition_history import SILENT, PartitionHistory
@@ -24,8 +26,10 @@ from kshare_leader.share.limits import (
     PROBLEMS_LIMIT,
     WAITING_FETCHES_LIMIT,
 )
-from kshare_leader.share.served_partition import ServedPartition, Waiter
+from kshare_leader.share.loading import StateLoader
+from kshare_leader.share.served_partition import ServedPartition
 from kshare_leader.share.state_store import ShareStateStore
+from kshare_leader.share.waiting_fetches import Waiter
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2
 
@@ -123,18 +127,24 @@ class SharePartitionDirectory:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         if self._stopped:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader is stopping")
-        served = ServedPartition(
+        settings = partial(self._settings.of, key.group_id)
+        loader = StateLoader(
             key=key,
             leader_epoch=leader_epoch,
             log=log,
             store=self._store,
             catalog=self._catalog,
-            settings=self._settings.of,
+            settings=settings,
             wall_now_ms=self._wall_now_ms,
-            on_dropped=self._forget,
-            report=self._report,
-            dead_letters=self._dead_letters,
+            report=about(key, self._report),
             counts=self.measures.of_share_partition(key, log.high_watermark),
+        )
+        served = ServedPartition(
+            loader=loader,
+            store=self._store,
+            settings=settings,
+            on_dropped=self._forget,
+            dead_letters=self._dead_letters,
             history=self._begin_history(key, leader_epoch),
         )
         self._served[key] = served

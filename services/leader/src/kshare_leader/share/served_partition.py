@@ -1,9 +1,7 @@
-"""A share-partition that this leader serves: the machine, its log, its timer, its writes and its waiting fetches.
+"""A share-partition that this leader serves: the machine, its log and its timer.
 
-A new share-partition loads itself. It reads its state and truncates it where it has records that the log does not have.
-If there is no stored start offset, it finds one by the newest configs of the group, for which this leader may have to
-wait (`current_catalog`). All of this is stored before any record is delivered (`start_offset`). Then it serves until it
-is dropped.
+This is the façade. `loading` reads the state, or finds a start offset, which is stored before any record is delivered;
+`waiting_fetches` has the fetches that wait for records, `state_writing` the writes of the state and who waits for them.
 
 A share-partition is dropped when:
 - a write is fenced, or its outcome is unknown;
@@ -11,10 +9,6 @@ A share-partition is dropped when:
 - the last session that fetched here ended (so that an administrator's changes to an empty group take effect);
 - it was idle for a while.
 A dropped share-partition never serves again. The next request makes a new one, which reads the state again.
-
-A state write that is in flight when the share-partition is dropped may still become durable. Its acknowledgements are
-answered when its outcome is known, and the new share-partition reads the state after that (`state_store`).
-Acknowledgements whose write was not sent had no effect and are answered at once.
 
 A fetch does not cross long stretches of the log without a record for the group (aborted transactions, markers,
 compaction). The scan crosses them, one slice per turn of the event loop, until it finds a record or the log ends.
@@ -31,12 +25,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
-from kshare_core.identifiers import SharePartitionKey
-from kshare_core.log_fields import about
 from kshare_core.states import AcknowledgeType, RecordState
 from kshare_leader.dead_letters.letters import OffsetRun
 from kshare_leader.dead_letters.limits import ARCHIVING_RUNS_LIMIT
@@ -47,146 +37,99 @@ from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, ArchivingRun, SharePartition
-from kshare_leader.machine.state_write import StateWrite
-from kshare_leader.measures import Progress, ShareCounts
-from kshare_leader.ports import TopicLog
 from kshare_leader.share.acquiring import Taken, archive_slice, readable_bytes, take_records
-from kshare_leader.share.current_catalog import CurrentCatalog
 from kshare_leader.share.group_settings import GroupSettings
-from kshare_leader.share.limits import (
-    FAILED_WRITE_PAUSE_MS,
-    IDLE_UNLOAD_MS,
-    RETRY_INTERVAL_MAX_MS,
-    SLOW_LOAD_MS,
-)
+from kshare_leader.share.limits import IDLE_UNLOAD_MS, SLOW_LOAD_MS
+from kshare_leader.share.loading import StateLoader
 from kshare_leader.share.log_slices import readable_end
-from kshare_leader.share.pending_writes import PendingWrites, Stored
-from kshare_leader.share.start_offset import (
-    NOT_TRUNCATED,
-    SharePartitionState,
-    diverging_offset,
-    find_start_offset,
-    state_end_offset,
-    truncated,
-)
-from kshare_leader.share.state_store import Outcome, ShareStateStore, WriteEnd
+from kshare_leader.share.pending_writes import Stored
+from kshare_leader.share.start_offset import NOT_TRUNCATED
+from kshare_leader.share.state_store import ShareStateStore
+from kshare_leader.share.state_writing import StateWriting
+from kshare_leader.share.waiting_fetches import Waiter, WaitingFetches
 
 _RELEASE = bytes([AcknowledgeType.RELEASE])
 
 
-class Waiter(Protocol):
-    """A fetch that waits for records of one or more share-partitions."""
-
-    @property
-    def owner(self) -> Owner: ...
-    @property
-    def fetch_number(self) -> int: ...
-
-    def wake(self) -> None:
-        """Tries to acquire; called repeatedly until the fetch removes itself from the list."""
-        ...
-
-    def end(self) -> None:
-        """Ends the wait without records."""
-        ...
-
-
 class ServedPartition:
-    """See the module docstring. Everything except loading is synchronous, on the event loop."""
+    """See the module docstring. Everything except loading is synchronous, on the event loop.
+
+    `settings` returns those of its group in the newest catalog.
+    """
 
     __slots__ = (
-        "_catalog",
         "_dead_letters",
-        "_ending",
         "_history",
-        "_initial",
         "_loading",
         "_loop",
         "_made_at_ms",
         "_members",
-        "_no_expiry_before_ms",
         "_on_dropped",
         "_remove_listener",
-        "_report",
         "_reset",
         "_scan_handle",
         "_settings",
-        "_store",
         "_timer",
         "_used_at_ms",
-        "_waiters",
-        "_wake_handle",
-        "_wall_now_ms",
-        "_write_in_flight",
-        "_write_problem",
-        "_writes",
+        "_waiting",
+        "_writing",
         "counts",
         "error",
         "key",
         "leader_epoch",
         "log",
         "machine",
-        "state_epoch",
         "truncation",
     )
 
     def __init__(
         self,
         *,
-        key: SharePartitionKey,
-        leader_epoch: int,
-        log: TopicLog,
+        loader: StateLoader,
         store: ShareStateStore,
-        catalog: CurrentCatalog,
-        settings: Callable[[str], GroupSettings],
-        wall_now_ms: Callable[[], int],
+        settings: Callable[[], GroupSettings],
         on_dropped: Callable[[ServedPartition], None],
-        report: Callable[[str], None],
-        counts: ShareCounts,
         dead_letters: DeadLetters | None = None,
         history: PartitionHistory = SILENT,
     ) -> None:
-        self.key = key
-        self.counts = counts
-        self.leader_epoch = leader_epoch
-        self.state_epoch = -1
-        self.log = log
+        self.key = loader.key
+        self.counts = loader.counts
+        self.leader_epoch = loader.leader_epoch
+        self.log = loader.log
         self.error: KafkaError | None = None
         """Why it was dropped."""
         self.machine: SharePartition | None = None
         """None while loading, and after it was dropped."""
-        self._store = store
-        self._catalog = catalog
+        self.truncation = NOT_TRUNCATED
+        """The newest truncation of the state."""
         self._settings = settings
-        """The settings of a group id in the newest catalog."""
-        self._wall_now_ms = wall_now_ms
         self._on_dropped = on_dropped
-        self._report = about(key, report)
         self._dead_letters = dead_letters
         self._history = history
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[Waiter, None] = {}
+        self._waiting = WaitingFetches(may_wake=lambda: self.is_dropped or self.has_deliverable())
+        self._writing = StateWriting(
+            key=self.key,
+            leader_epoch=self.leader_epoch,
+            log=self.log,
+            store=store,
+            counts=self.counts,
+            history=history,
+            dead_letters=dead_letters,
+            now_ms=self._now_ms,
+            on_started=self._serve,
+            on_ended=self._write_ended,
+            on_lost=self.drop,
+        )
         self._members: dict[Owner, None] = {}
         """Owners whose sessions fetched here and have not ended."""
-        self._writes = PendingWrites()
-        self._write_in_flight = NO_WRITE
-        """The id of the write that was sent and has not ended."""
-        self._ending: SharePartition | None = None
-        """The machine of a dropped share-partition until its write in flight has ended."""
         self._timer: asyncio.TimerHandle | None = None
-        self._no_expiry_before_ms = 0
-        self._wake_handle: asyncio.Handle | None = None
         self._scan_handle: asyncio.Handle | None = None
-        self._initial: SharePartition | None = None
-        """The machine while its start offset is being stored."""
         self._reset = ""
         """The share.auto.offset.reset that gave the start offset."""
-        self.truncation = NOT_TRUNCATED
-        """The newest truncation of the state."""
-        self._write_problem: str | None = None
         self._made_at_ms = self._used_at_ms = self._now_ms()
-        self._remove_listener = log.add_listener(self._schedule_wake)
-        self._loading: asyncio.Task[None] | None = self._loop.create_task(self._load(), name=f"load {key}")
+        self._remove_listener = self.log.add_listener(self._waiting.schedule_wake)
+        self._loading: asyncio.Task[None] | None = self._loop.create_task(self._load(loader), name=f"load {self.key}")
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -201,7 +144,8 @@ class ServedPartition:
 
     @property
     def settings(self) -> GroupSettings:
-        return self._settings(self.key.group_id)
+        """The settings of its group in the newest catalog."""
+        return self._settings()
 
     @property
     def is_idle(self) -> bool:
@@ -211,7 +155,7 @@ class ServedPartition:
     @property
     def _is_at_rest(self) -> bool:
         """Whether no fetch or acknowledgement waits, and no record is Acquired, Archiving or being stored."""
-        if self._waiters or self._writes:
+        if self._waiting or self._writing.is_awaited:
             return False
         machine = self.machine
         if machine is None:
@@ -226,13 +170,13 @@ class ServedPartition:
     @property
     def is_lagging(self) -> bool:
         """Whether its state writes lag so much that no records should be acquired."""
-        return self._writes.is_lagging(self._now_ms())
+        return self._writing.is_lagging
 
     @property
     def problem(self) -> str | None:
         """Why it cannot store or load its state; None if it can."""
-        if self._write_problem is not None:
-            return f"share-partition {self.key} cannot store its state: {self._write_problem}"
+        if self._writing.problem is not None:
+            return f"share-partition {self.key} cannot store its state: {self._writing.problem}"
         waiting_ms = self._now_ms() - self._made_at_ms
         if self.is_loading and waiting_ms >= SLOW_LOAD_MS:
             return f"share-partition {self.key} has been loading its state for {waiting_ms} ms"
@@ -240,78 +184,31 @@ class ServedPartition:
 
     # Loading and dropping
 
-    async def _load(self) -> None:
+    async def _load(self, loader: StateLoader) -> None:
         try:
-            state = await self._read_state()
-            if state.start_offset >= 0:
-                machine = SharePartition(start_offset=state.start_offset, state_batches=state.state_batches)
-                self._serve(machine)
-                return
-            await self._catalog.catch_up(self.key)
-            self._reset = self.settings.auto_offset_reset
-            start = await find_start_offset(self._reset, self.log, self._wall_now_ms())
+            loaded = await loader.load()
         except KafkaError as error:
-            # A client may ask for thousands of share-partitions that its group never initialized; it is told each time.
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._report(f"share-partition {self.key} cannot be loaded: {error}")
             self.drop(error)
             return
-        except StorageFailure as failure:
-            self._report(f"share-partition {self.key} cannot find its start offset: {failure}")
-            self.drop(KafkaError(failure.code, str(failure)))
-            return
-        except Exception as bug:
-            report_contained_bug(f"share-partition {self.key} failed unexpectedly while it was loaded", bug)
-            self.drop(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(bug)))
-            return
-        self._initial = SharePartition(start_offset=start, start_is_stored=False)
-        self._store.schedule(self)
-
-    async def _read_state(self) -> SharePartitionState:
-        """Reads the stored state, and truncates it first if it has records that the log does not have.
-
-        The state is read again after a truncation, so that this leader serves the share coordinator's state.
-        Raises KafkaError and StorageFailure.
-        """
-        cuts = 0
-        while True:
-            state = await self._store.read(self.key, self.leader_epoch)
-            self.state_epoch = state.state_epoch
-            self.truncation = state.truncation
-            offset = diverging_offset(state, self.log)
-            if offset is None:
-                return state
-            if cuts:  # the share coordinator reported a truncation that did not happen
-                self._report(f"the state of share-partition {self.key} was not cut at offset {offset}, trying again")
-                await asyncio.sleep(RETRY_INTERVAL_MAX_MS / 1000)
-            await self._store.truncate(self, truncated(state, offset))
-            if not cuts:
-                self._report_truncation(state, offset)
-            cuts += 1
-
-    def _report_truncation(self, state: SharePartitionState, offset: int) -> None:
-        state_end, log_end = state_end_offset(state), self.log.high_watermark
-        why = "the log ends there" if offset == log_end else "the log has other records from there on"
-        self.counts.note_truncated(state_end - offset)
-        self._report(
-            f"the state of share-partition {self.key} was cut at offset {offset}: {why}. The state had start offset "
-            f"{state.start_offset} and knew offsets up to {state_end - 1}; the log of partition "
-            f"{self.key.partition} has offsets {self.log.log_start_offset} to {log_end - 1}. What was acknowledged at "
-            f"offset {offset} or later was of records that are lost, or an administrator set a start offset beyond the "
-            "log's end. All records that are in the log from there on will be delivered"
-        )
+        self._writing.state_epoch = loaded.state_epoch
+        self.truncation = loaded.truncation
+        self._reset = loaded.reset
+        if loaded.reset:
+            self._writing.store_start_offset(loaded.machine)
+        else:
+            self._serve(loaded.machine)
 
     @property
-    def leader_epochs(self) -> bytes:
-        """The log's leader epoch history."""
-        return self.log.encoded_leader_epochs()
+    def state_epoch(self) -> int:
+        return self._writing.state_epoch
 
-    def _serve(self, machine: SharePartition, reset: str = "") -> None:
+    def _serve(self, machine: SharePartition) -> None:
         self.machine = machine
-        self._history.loaded(machine, self.state_epoch, reset, self.truncation.leader_epoch)
+        self._writing.serve(machine)
+        self._history.loaded(machine, self.state_epoch, self._reset, self.truncation.leader_epoch)
         self._loading = None
         self._after_change()
-        self._schedule_wake()
+        self._waiting.schedule_wake()
 
     def drop(self, error: KafkaError) -> None:
         """Stops serving permanently. Waiting fetches, and acknowledgements whose write was not sent, get `error`.
@@ -321,16 +218,9 @@ class ServedPartition:
         if self.error is not None:
             return
         was_at_rest = self.is_at_rest
-        machine = self.machine
         self.error = error
-        self.machine = self._initial = None
-        self._writes.fail_unsent(error, self._write_in_flight)
-        if machine is None:
-            self.counts.note_dropped(None)
-        elif self._write_in_flight == NO_WRITE:
-            self._end(machine, error)
-        else:
-            self._ending = machine
+        self.machine = None
+        self._writing.drop(error)
         self._remove_listener()
         if self._loading is not None and self._loading is not asyncio.current_task():
             self._loading.cancel()
@@ -341,45 +231,24 @@ class ServedPartition:
         self._on_dropped(self)
         if self._dead_letters is not None:
             self._dead_letters.dropped(self, was_at_rest=was_at_rest)
-        self._schedule_wake()
-
-    def _end(self, machine: SharePartition, error: KafkaError) -> None:
-        """Ends a dropped share-partition that has no write in flight any more."""
-        self.counts.note_dropped(Progress(machine.start_offset, machine.delivery_complete_count))
-        self._history.changed(machine, self._now_ms)
-        self._history.unloaded(error.code.name)
+        self._waiting.schedule_wake()
 
     # Waiting fetches
 
     def add_waiter(self, waiter: Waiter) -> None:
-        self._waiters[waiter] = None
+        self._waiting.add(waiter)
 
     def remove_waiter(self, waiter: Waiter) -> None:
-        self._waiters.pop(waiter, None)
+        self._waiting.remove(waiter)
         self._used_at_ms = self._now_ms()
 
     def settings_changed(self) -> None:
         """Handles changed group configs: more records may be deliverable than before."""
-        self._schedule_wake()
-
-    def _schedule_wake(self) -> None:
-        if self._wake_handle is None and self._waiters:
-            self._wake_handle = self._loop.call_soon(self._wake)
+        self._waiting.schedule_wake()
 
     def serve_waiting(self) -> None:
         """Serves the waiting fetches first; a new fetch calls this before it acquires records."""
-        if self._wake_handle is not None:
-            self._wake_handle.cancel()
-            self._wake()
-
-    def _wake(self) -> None:
-        """Wakes the waiting fetches, the longest waiting first, while there are deliverable records."""
-        self._wake_handle = None
-        for waiter in list(self._waiters):
-            if not (self.is_dropped or self.has_deliverable()):
-                return
-            if waiter in self._waiters:
-                waiter.wake()
+        self._waiting.wake_now()
 
     def has_deliverable(self) -> bool:
         """Whether a fetch should try to acquire records now."""
@@ -436,7 +305,7 @@ class ServedPartition:
         finally:
             self._after_change()
             if self.machine.start_offset != start_offset:
-                self._schedule_wake()
+                self._waiting.schedule_wake()
         self.counts.note_acquired(taken.records)
         self._history.acquired(limits, taken.records, taken.batches)
         return taken
@@ -464,7 +333,7 @@ class ServedPartition:
             self._schedule_scan()
         else:
             self._after_change()
-            self._schedule_wake()
+            self._waiting.schedule_wake()
 
     def undo(self, owner: Owner, records: Sequence[AcquiredRecords]) -> None:
         """Releases records whose response will not be sent."""
@@ -472,7 +341,7 @@ class ServedPartition:
             self.machine.undo_acquire(owner, records)
             self.counts.note_taken_back(records)
             self._after_change()
-            self._schedule_wake()
+            self._waiting.schedule_wake()
 
     def acknowledge(
         self,
@@ -497,18 +366,18 @@ class ServedPartition:
         )
         self.counts.note_acknowledged(batches, is_stored=write_id != NO_WRITE)
         self._after_change()
-        return self._stored(write_id)
+        return self._writing.wait_for(write_id)
 
     def release(self, is_released: Callable[[Owner], bool]) -> Stored | None:
         """Ends the sessions of some owners: their waits and their locks. None if none of them had a lock."""
-        self._end_waits(lambda waiter: is_released(waiter.owner))
+        self._waiting.end(lambda waiter: is_released(waiter.owner))
         for owner in [owner for owner in self._members if is_released(owner)]:
             del self._members[owner]
         if self.machine is None:
             return None
         write_id = self.machine.release(is_released, self._limits)
         self._after_change()
-        stored = self._stored(write_id)
+        stored = self._writing.wait_for(write_id)
         self.unload_if_unused()
         return stored
 
@@ -516,10 +385,10 @@ class ServedPartition:
         """Releases a session whose last fetch had this number, but not the records of the owner's newer session."""
         machine = self.machine
         held = [] if machine is None else [run for run in machine.runs() if run.owner == owner]
-        newer = any(waiter.owner == owner and waiter.fetch_number > last_fetch_number for waiter in self._waiters)
+        newer = self._waiting.has_newer(owner, last_fetch_number)
         if machine is None or not (newer or any(run.fetch_number > last_fetch_number for run in held)):
             return self.release(owner.__eq__)
-        self._end_waits(lambda waiter: waiter.owner == owner and waiter.fetch_number <= last_fetch_number)
+        self._waiting.end(lambda waiter: waiter.owner == owner and waiter.fetch_number <= last_fetch_number)
         now_ms = self._now_ms()
         batches = [
             AcknowledgementBatch(run.first_offset, run.last_offset, _RELEASE)
@@ -535,7 +404,7 @@ class ServedPartition:
 
         Ends those of the fetches that still wait.
         """
-        self._end_waits(lambda waiter: waiter.owner == owner and waiter.fetch_number in fetch_numbers)
+        self._waiting.end(lambda waiter: waiter.owner == owner and waiter.fetch_number in fetch_numbers)
         if self.machine is not None:
             lost = [
                 AcquiredRecords(run.first_offset, run.last_offset, run.delivery_count)
@@ -544,17 +413,10 @@ class ServedPartition:
             ]
             self.undo(owner, lost)
 
-    def _end_waits(self, is_ended: Callable[[Waiter], bool]) -> None:
-        for waiter in [waiter for waiter in self._waiters if is_ended(waiter)]:
-            waiter.end()
-
     def unload_if_unused(self) -> None:
         """Unloads the share-partition if no session that fetched here is left (Kafka: onGroupEmpty)."""
         if self.machine is not None and not self._members and self._is_at_rest:
             self.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no member of the group uses {self.key}"))
-
-    def _stored(self, write_id: int) -> Stored | None:
-        return None if write_id == NO_WRITE else self._writes.wait_for(write_id)
 
     # Dead letters
 
@@ -578,7 +440,7 @@ class ServedPartition:
     @property
     def no_dead_letters_before_ms(self) -> int:
         """The loop time in milliseconds at which to continue after a refused write."""
-        return self._no_expiry_before_ms
+        return self._writing.paused_until_ms
 
     def archiving(self, limit: int) -> list[ArchivingRun]:
         """The first `limit` runs whose dead letters are due."""
@@ -595,96 +457,28 @@ class ServedPartition:
                 self.machine.dead_letters_done(first, last)
             self._after_change()
 
-    # Writing, and the timer
+    # Changes, and the timer
 
     def _after_change(self) -> None:
         machine = self.machine
         if machine is None:
             return
         self._history.changed(machine, self._now_ms)
-        if machine.wants_write:
-            self._store.schedule(self)
+        self._writing.changed()
         if machine.archiving_count and self._dead_letters is not None:
             self._dead_letters.wake(self)
         self._set_timer(machine.next_deadline_ms)
 
-    def next_write(self) -> StateWrite | None:
-        machine = self._initial or self.machine
-        write = None if machine is None else machine.next_write()
-        if write is None:
-            return None
-        self._write_in_flight = write.write_id
-        if self._initial is not None:
-            return write
-        self._writes.began(self._now_ms())
-        self.counts.write_began()
-        return write if self._prepare_archiving(write) else None
-
-    def _prepare_archiving(self, write: StateWrite) -> bool:
-        """Whether the write may be sent; one with Archiving batches needs a note on the leader's own disk first."""
-        if self._dead_letters is None or all(batch.state is not RecordState.ARCHIVING for batch in write.state_batches):
-            return True
-        try:
-            self._dead_letters.before_archiving(self.key)
-        except StorageFailure as failure:
-            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            self.write_ended(write, WriteEnd(Outcome.REFUSED, error))
-            return False
-        return True
-
-    def write_ended(self, write: StateWrite, end: WriteEnd) -> None:
-        self._write_in_flight = NO_WRITE
-        if self.error is not None:
-            self._last_write_ended(write, end, self.error)
-            return
-        if end.outcome in (Outcome.FENCED, Outcome.UNKNOWN):
-            assert end.error is not None
-            self.drop(end.error)
-            return
-        if self._initial is not None:
-            self._initial_write_ended(self._initial, write, end)
-            return
-        assert self.machine is not None
-        if end.outcome is Outcome.DURABLE:
-            self._became_durable(self.machine, write)
-        else:
-            self.counts.write_ended(None)
-            self.machine.write_failed(write.write_id)
-            self._no_expiry_before_ms = self._now_ms() + FAILED_WRITE_PAUSE_MS
-        self._write_problem = None if end.error is None else str(end.error)
-        self._writes.ended(write.write_id, end.error)
+    def _write_ended(self) -> None:
         self._after_change()
-        self._schedule_wake()
+        self._waiting.schedule_wake()
         self.unload_if_unused()
-
-    def _became_durable(self, machine: SharePartition, write: StateWrite) -> None:
-        self.counts.write_ended(machine.write_succeeded(write.write_id))
-        self._history.changed(machine, self._now_ms)
-        self._history.start_offset_moved(machine.durable_start_offset, self.log.log_start_offset)
-
-    def _last_write_ended(self, write: StateWrite, end: WriteEnd, dropped_for: KafkaError) -> None:
-        """Ends the write that was in flight when the share-partition was dropped."""
-        machine, self._ending = self._ending, None
-        if machine is None:  # it carried only the start offset
-            return
-        if end.outcome is Outcome.DURABLE:
-            self._became_durable(machine, write)
-        self._end(machine, dropped_for)
-        self._writes.ended(write.write_id, end.error)
-
-    def _initial_write_ended(self, machine: SharePartition, write: StateWrite, end: WriteEnd) -> None:
-        if end.error is not None:
-            self.drop(end.error)
-            return
-        machine.write_succeeded(write.write_id)
-        self._initial = None
-        self._serve(machine, self._reset)
 
     def _set_timer(self, deadline_ms: int) -> None:
         """Sets the timer for a deadline. An earlier timer is kept: it finds nothing due and sets the next one."""
         if deadline_ms == NEVER:
             return
-        when = (max(deadline_ms, self._no_expiry_before_ms) + 1) / 1000
+        when = (max(deadline_ms, self._writing.paused_until_ms) + 1) / 1000
         if self._timer is not None:
             if self._timer.when() <= when:
                 return

@@ -75,6 +75,16 @@ class WriteEnd(NamedTuple):
     error: KafkaError | None = None
 
 
+class StateOwner(NamedTuple):
+    """A share-partition in one leader epoch, as far as its state is loaded."""
+
+    key: SharePartitionKey
+    state_epoch: int
+    leader_epoch: int
+    leader_epochs: bytes
+    """The log's leader epoch history, ending with `leader_epoch`."""
+
+
 class WriteSource(Protocol):
     """A share-partition with changes to store."""
 
@@ -189,12 +199,12 @@ class ShareStateStore:
             await asyncio.shield(before.wait())
         return await self._ask(key, "read", lambda address: self._read_once(address, key, leader_epoch))
 
-    async def truncate(self, source: WriteSource, cut: TruncatedState) -> None:
+    async def truncate(self, owner: StateOwner, cut: TruncatedState) -> None:
         """Durably replaces the stored state by the truncated one; waits and raises as `read`.
 
         The request is idempotent: a second one of the same leader epoch changes nothing.
         """
-        await self._ask(source.key, "truncated", lambda address: self._truncate_once(address, source, cut))
+        await self._ask(owner.key, "truncated", lambda address: self._truncate_once(address, owner, cut))
 
     async def _ask(self, key: SharePartitionKey, what: str, once: Callable[[str], Awaitable[Answer]]) -> Answer:
         """Calls `once` with the address of the state's share coordinator, with retries; returns its result."""
@@ -230,18 +240,18 @@ class ShareStateStore:
                 return _state_of(result)
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{address} answered without share-partition {key}")
 
-    async def _truncate_once(self, address: str, source: WriteSource, cut: TruncatedState) -> None:
-        key = source.key
+    async def _truncate_once(self, address: str, owner: StateOwner, cut: TruncatedState) -> None:
+        key = owner.key
         request = messages.TruncateShareGroupStateRequest(group_id=key.group_id)
         partition = request.partitions.add(
             topic_id=key.topic_id,
             partition=key.partition,
-            state_epoch=source.state_epoch,
-            leader_epoch=source.leader_epoch,
+            state_epoch=owner.state_epoch,
+            leader_epoch=owner.leader_epoch,
             offset=cut.offset,
             start_offset=cut.start_offset,
             delivery_complete_count=cut.delivery_complete_count,
-            leader_epochs=source.leader_epochs,
+            leader_epochs=owner.leader_epochs,
         )
         for first, last, state, delivery_count in cut.state_batches:
             partition.state_batches.add(
