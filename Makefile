@@ -50,7 +50,7 @@ test-pipeline-image: setup
 
 # The tests of franz-go, a client in Go, on kshare; needs Go. make test-franz-go GO_TEST="-test.run Share -test.v"
 test-franz-go: setup
-	PYTHONPATH=tests GO_TEST="$(GO_TEST)" $(BIN)/python -m support.franz_go
+	PYTHONPATH=tests GO_TEST="$(GO_TEST)" $(BIN)/python -m support.clients.franz_go
 
 # The chart on a real Kubernetes: the one of KUBECONFIG, or one node that ../shared/kubernetes brings up (12 minutes to
 # build at the first time, within whichever test comes first).
@@ -65,9 +65,9 @@ check: setup
 	$(BIN)/python libs/wire/generate_messages.py --check
 	$(BIN)/mypy libs/*/src services/*/src tests protos/generate.py libs/wire/generate_messages.py
 	$(BIN)/lint-imports
-	$(BIN)/python tests/support/registrations.py
-	$(BIN)/python tests/support/tidy.py
-	$(BIN)/python tests/support/references.py
+	$(BIN)/python tests/support/house/registrations.py
+	$(BIN)/python tests/support/house/tidy.py
+	$(BIN)/python tests/support/house/references.py
 
 # Speed as a ratio against Apache Kafka 4.3.1 in the same run; needs Java 17 and Maven.
 bench: setup
@@ -103,7 +103,7 @@ bench-heartbeats: setup
 
 # The share-partition machine against its naive model, 100,000 steps.
 model-slow: setup
-	$(BIN)/python -m pytest --hypothesis-profile slow tests/model/share_partition
+	$(BIN)/python -m pytest --hypothesis-profile slow tests/model/leader/share
 
 # Many seeds of the simulation: make simulate SIMULATE="--seeds 1000"
 simulate: setup

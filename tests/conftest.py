@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 from hypothesis import settings
 
-from support.turns import forget, turn
+from support.environment.turns import forget, turn
 
 # The processes that tests start keep their compiled code, as a user's do: without it half a second of each start is
 # compiling.

@@ -20,8 +20,8 @@ from benchmarks.paced import paced, paced_beside_busy_clients
 from benchmarks.processor_time import machine_ticks, processor_ms, stolen_share
 from benchmarks.rounds import Samples, measure
 from benchmarks.scenarios import SCENARIOS, Scenario, Sizes
-from support.apache_kafka import ApacheKafka
-from support.kshare_cluster import KshareCluster
+from support.clusters.kshare_cluster import KshareCluster
+from support.kafka.apache_kafka import ApacheKafka
 
 KAFKA = "Apache Kafka 4.3.1"
 

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks.processor_time import processor_ms
 from benchmarks.scenarios import SCENARIOS, Sizes
-from support.kshare_cluster import KshareCluster
+from support.clusters.kshare_cluster import KshareCluster
 
 ROUNDS = 10
 WARM_UP_RECORDS = 20_000

@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from support.apache_kafka import ApacheKafka
-from support.first_record import of_joining_members, of_new_groups
-from support.kshare_cluster import KshareCluster
+from support.clients.first_record import of_joining_members, of_new_groups
+from support.clusters.kshare_cluster import KshareCluster
+from support.kafka.apache_kafka import ApacheKafka
 
 TIMES = 10
 TARGET_S = 0.3

@@ -25,7 +25,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import CREATE_TOPICS, DESCRIBE_NODES, SHARE_GROUP_HEARTBEAT
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import Channel
-from support.role_processes import running
+from support.clusters.role_processes import running
 
 GROUPS = (10, 30, 100, 300, 1_000)
 MEMBERS = 10

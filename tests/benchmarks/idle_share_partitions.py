@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.idle_share_partitions import measure
-from support.share_service import run
+from support.leader.share.idle_share_partitions import measure
+from support.leader.share.service import run
 
 GROUPS, PARTITIONS = 100, 100
 

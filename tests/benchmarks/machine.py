@@ -18,7 +18,7 @@ from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
-from support.group_limits import group_limits
+from support.leader.share.group_limits import group_limits
 
 ACCEPT, REJECT = bytes([AcknowledgeType.ACCEPT]), bytes([AcknowledgeType.REJECT])
 MEMBERS = [Owner(f"member-{number}", 1, "gateway") for number in range(2)]

@@ -21,7 +21,7 @@ from pathlib import Path
 from confluent_kafka import Producer, ShareConsumer
 
 from benchmarks.scenarios import PARTITIONS, SCENARIO_TIMEOUT_S, Sizes, fresh_name, percentile
-from support.administration import create_topic, read_from_earliest
+from support.clients.administration import create_topic, read_from_earliest
 
 RECORDS_PER_S = 500
 RECORD_BYTES = 200

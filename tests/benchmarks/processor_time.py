@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.kshare_cluster import children_of
+from support.clusters.kshare_cluster import children_of
 
 
 def processor_ms(pid: int) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 
-from support.administration import create_topic, read_from_earliest
+from support.clients.administration import create_topic, read_from_earliest
 
 RECORD = b"x" * 1000
 PARTITIONS = 3

@@ -46,8 +46,8 @@ from kshare_share_coordinator.machine.share_group_offset import Record
 from kshare_share_coordinator.machine.state_batches import StateBatch
 from kshare_share_coordinator.state_store import StateStore
 from kshare_share_coordinator.state_topic import StateTopicIndex
-from support.many_states import NOW_MS, STATE_PARTITIONS, many_keys, write_states
-from support.role_processes import RoleProcess
+from support.clusters.role_processes import RoleProcess
+from support.share_coordinator.many_states import NOW_MS, STATE_PARTITIONS, many_keys, write_states
 
 SIZES = (1, 100, 1_000, 10_000, 100_000)
 FLAT = 1.5

@@ -24,10 +24,10 @@ from rich.table import Table
 
 from kshare_pipeline.data_source import register
 from kshare_pipeline.session import spark_session
-from support.administration import create_topic, read_from_earliest
-from support.apache_kafka import ApacheKafka
-from support.java import spark_kafka_jars
-from support.kshare_cluster import KshareCluster
+from support.clients.administration import create_topic, read_from_earliest
+from support.clusters.kshare_cluster import KshareCluster
+from support.kafka.apache_kafka import ApacheKafka
+from support.kafka.java import spark_kafka_jars
 
 PARTITIONS = 16
 RECORD = b"x" * 1000

@@ -29,8 +29,8 @@ from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import CallFailed, CallTimeout, Channel, ChannelUnavailable, Handler, Network, Server, Service
 from kshare_servicekit.rpc_tls import exchange_tls
-from support.certificates import Authority
-from support.machine_stalls import MachineStalls
+from support.environment.certificates import Authority
+from support.environment.machine_stalls import MachineStalls
 
 TIMEOUT_MS = 10_000
 ADDRESS = "127.0.0.1:0"

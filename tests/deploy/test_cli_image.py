@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from support.delivery import Reader, new_group, new_topic, produce, values_of, wait_for
-from support.docker import docker, docker_environment, image
-from support.free_ports import free_port
+from support.clients.delivery import Reader, new_group, new_topic, produce, values_of, wait_for
+from support.environment.docker import docker, docker_environment, image
+from support.environment.free_ports import free_port
 
 pytestmark = pytest.mark.timeout(1_200)
 

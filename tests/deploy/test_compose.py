@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from support.administration import create_topic, read_from_earliest
-from support.compose_stack import Stack, running_stack
-from support.delivery import RELEASE, Reader, new_group, new_topic, produce, values_of, wait_for
-from support.docker import docker
-from support.prometheus import PrometheusAnswers
-from support.rolling_load import RollingLoad
-from support.workload import WorkerPool, WorkerTask, produce_numbered
+from support.clients.administration import create_topic, read_from_earliest
+from support.clients.delivery import RELEASE, Reader, new_group, new_topic, produce, values_of, wait_for
+from support.clients.rolling_load import RollingLoad
+from support.clients.workload import WorkerPool, WorkerTask, produce_numbered
+from support.clusters.compose_stack import Stack, running_stack
+from support.environment.docker import docker
+from support.environment.prometheus import PrometheusAnswers
 
 PARTITIONS = 12
 STEP = 600

@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from support.compose_stack import running_stack
-from support.delivery import wait_for
-from support.docker import debian_image
-from support.prometheus import PrometheusAnswers
-from support.rolling_load import RollingLoad
+from support.clients.delivery import wait_for
+from support.clients.rolling_load import RollingLoad
+from support.clusters.compose_stack import running_stack
+from support.environment.docker import debian_image
+from support.environment.prometheus import PrometheusAnswers
 
 PARTITIONS = 6
 LONGEST_PAUSE_S = 5.0

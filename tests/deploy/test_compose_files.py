@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.docker import docker, docker_environment
+from support.environment.docker import docker, docker_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway", "pipeline")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from support.compose_stack import Stack, running_stack
-from support.delivery import Reader, new_group, new_topic, produce, wait_for
-from support.docker import docker, image
-from support.prometheus import PrometheusAnswers
+from support.clients.delivery import Reader, new_group, new_topic, produce, wait_for
+from support.clusters.compose_stack import Stack, running_stack
+from support.environment.docker import docker, image
+from support.environment.prometheus import PrometheusAnswers
 
 pytestmark = [pytest.mark.large_image, pytest.mark.timeout(1_800)]
 

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.administration import read_from_earliest
-from support.certificates import Authority
-from support.compose_stack import running_stack
+from support.clients.administration import read_from_earliest
+from support.clusters.compose_stack import running_stack
+from support.environment.certificates import Authority
 
 pytestmark = pytest.mark.timeout(1_200)
 

@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from support.administration import alter_group
-from support.delivery import ACCEPT, REJECT, RELEASE, Reader, new_topic, produce, wait_for
-from support.kshare_cluster import KshareCluster
-from support.prometheus import Prometheus, binary
+from support.clients.administration import alter_group
+from support.clients.delivery import ACCEPT, REJECT, RELEASE, Reader, new_topic, produce, wait_for
+from support.clusters.kshare_cluster import KshareCluster
+from support.environment.prometheus import Prometheus, binary
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "helm/kshare/files/alerts.yaml"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.kshare_cluster import KshareCluster
+from support.clusters.kshare_cluster import KshareCluster
 
 
 @pytest.fixture(scope="module")

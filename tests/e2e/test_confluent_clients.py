@@ -27,10 +27,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from support.administration import create_topic, read_from_earliest
-from support.delivery import wait_for
-from support.kshare_cluster import KshareCluster
-from support.state_of_group import start_offsets
+from support.clients.administration import create_topic, read_from_earliest
+from support.clients.delivery import wait_for
+from support.clients.state_of_group import start_offsets
+from support.clusters.kshare_cluster import KshareCluster
 
 TIMEOUT_S = 30
 

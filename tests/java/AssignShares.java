@@ -19,7 +19,7 @@ import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
 import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
 
 /**
- * Kafka's own SimpleAssignor, asked line by line (tests/e2e/test_assignor_like_kafka.py).
+ * Kafka's own SimpleAssignor, asked line by line (tests/e2e/share/test_assignor_like_kafka.py).
  *
  * A question is {"topics": {ID: COUNT}, "members": {NAME: {"topics": [ID], "previous": {ID: [PARTITION]}}}}, its answer
  * {NAME: {ID: [PARTITION]}}. Ids are numbers.

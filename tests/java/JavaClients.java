@@ -32,7 +32,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Apache Kafka's own clients, driven by a test one step at a time (tests/support/java_clients.py).
+ * Apache Kafka's own clients, driven by a test one step at a time (tests/support/kafka/java_clients.py).
  *
  * Each line of standard input is a step, a JSON object whose field "do" names it; each line of standard output is its
  * result. A step that throws answers {"error": CLASS, "message": TEXT}. Keys, values and headers are base64 or null.

@@ -14,7 +14,7 @@ import java.util.Map;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Runs Kafka's command-line tools one after the other in one Java process (tests/support/kafka_tools.py).
+ * Runs Kafka's command-line tools one after the other in one Java process (tests/support/kafka/tools.py).
  *
  * Each line of standard input is a run: {"tool": CLASS, "arguments": [...], "typed": TEXT, "seconds": N}; each line of
  * standard output is what came of it: {"exit": CODE, "output": TEXT, "errors": TEXT}. The class's own main is called,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from support.kubernetes import cache
+from support.clusters.kubernetes import cache
 
 _HAS_HELM = shutil.which("helm") is not None or (cache() / "bin" / "helm").exists()
 

@@ -16,12 +16,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from support.administration import create_topic, read_from_earliest
-from support.certificates import Authority
-from support.delivery import wait_for
-from support.kubernetes import CHART, RELEASE, Kubernetes, kubernetes
-from support.rolling_load import RollingLoad
-from support.workload import WorkerPool, WorkerTask, produce_numbered
+from support.clients.administration import create_topic, read_from_earliest
+from support.clients.delivery import wait_for
+from support.clients.rolling_load import RollingLoad
+from support.clients.workload import WorkerPool, WorkerTask, produce_numbered
+from support.clusters.kubernetes import CHART, RELEASE, Kubernetes, kubernetes
+from support.environment.certificates import Authority
 
 PORT = 30_092
 PARTITIONS = 12

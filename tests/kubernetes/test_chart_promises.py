@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.kubernetes import CHART, helm_environment, run
-from support.prometheus import binary
+from support.clusters.kubernetes import CHART, helm_environment, run
+from support.environment.prometheus import binary
 
 
 def rendered(*values: str, template: str = "", release: str = "queues", namespace: str = "default") -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.kubernetes import CHART, helm_environment, run
+from support.clusters.kubernetes import CHART, helm_environment, run
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 VALUES = {"defaults": None, **{path.stem: path for path in sorted((CHART / "ci").glob("*.yaml"))}}

@@ -19,7 +19,7 @@ from support.simulation.history import (
     ProduceSent,
     StateWritten,
 )
-from support.simulation.kafka import ReadRecord
+from support.simulation.kafka_clients.protocol import ReadRecord
 
 ACCEPT, RELEASE = 1, 2
 INVALID_RECORD_STATE = 121

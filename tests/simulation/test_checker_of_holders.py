@@ -22,8 +22,8 @@ from support.simulation.history import (
     StateWriteUnconfirmed,
     StateWritten,
 )
-from support.simulation.holder_rules import HolderRules
-from support.simulation.stored_state_rules import StoredStateRules
+from support.simulation.rules.holders import HolderRules
+from support.simulation.rules.stored_states import StoredStateRules
 
 LOCK_S = 10.0
 LEADER = "leader-1#1"

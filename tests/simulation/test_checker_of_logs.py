@@ -24,7 +24,7 @@ from support.simulation.history import (
     TransactionEndConfirmed,
     TransactionEndSent,
 )
-from support.simulation.kafka import ReadRecord
+from support.simulation.kafka_clients.protocol import ReadRecord
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 LIMIT = 3

@@ -16,10 +16,10 @@ from google.protobuf.message import Message
 from kshare_core.states import AcknowledgeType, RecordState
 from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import Method
-from support.simulation.admin import Admin
 from support.simulation.cluster import Cluster, Shape
 from support.simulation.connections import ConnectionLost
 from support.simulation.history import StateWritten
+from support.simulation.kafka_clients.admin import Admin
 from support.simulation.loop import VirtualLoop
 from support.simulation.mutations import Call, Mutation, WrapCall
 from support.simulation.network import in_no_host

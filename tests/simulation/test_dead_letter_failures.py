@@ -15,9 +15,9 @@ import pytest
 from kshare_core.states import AcknowledgeType
 from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS
 from kshare_runtime.store_mending import CHECK_INTERVAL_S
-from support.simulation.admin import Admin
 from support.simulation.cluster import Cluster, Shape
 from support.simulation.history import StateLoaded, StateWritten
+from support.simulation.kafka_clients.admin import Admin
 from support.simulation.loop import VirtualLoop
 from support.simulation.scripted import ScriptedConsumer, produce
 

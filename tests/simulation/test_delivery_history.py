@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kshare_core.delivery_history import EventType
-from support.simulation.delivery_history_rules import HistoryRun, problems_of
 from support.simulation.plan import draw_plan
+from support.simulation.rules.delivery_history import HistoryRun, problems_of
 from support.simulation.scenario import SeedRun
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from kshare_rpc.generated.methods import WATCH_CATALOG
 from kshare_rpc.network import Method, Payload
-from support.simulation.admin import Admin
 from support.simulation.cluster import COORDINATOR, Cluster, Shape
 from support.simulation.history import StateWritten
+from support.simulation.kafka_clients.admin import Admin
 from support.simulation.loop import VirtualLoop
 from support.simulation.mutations import Call, Mutation
 from support.simulation.scripted import ScriptedConsumer, produce

@@ -14,12 +14,12 @@ from itertools import islice
 
 import pytest
 
-from support.simulation.clients import ClusterClient
 from support.simulation.connections import ConnectionLost
 from support.simulation.evidence import Evidence, Expectations, Violation
 from support.simulation.faults import Fault
-from support.simulation.log_loss_rules import confirmed_ends_stay, records_of_the_log_end_as_themselves
+from support.simulation.kafka_clients.session import ClusterClient
 from support.simulation.plan import Plan, draw_plan
+from support.simulation.rules.log_losses import confirmed_ends_stay, records_of_the_log_end_as_themselves
 from support.simulation.scenario import TOPIC, SeedRun
 from support.simulation.scripted import produce_to
 

@@ -1,10 +1,10 @@
-"""Seeded histories of three coordinators on one etcd; see `support.several_coordinators_history`."""
+"""Seeded histories of three coordinators on one etcd; see `support.coordinator.several_coordinators_history`."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.several_coordinators_history import SeveralCoordinatorsHistory
+from support.coordinator.several_coordinators_history import SeveralCoordinatorsHistory
 
 
 @pytest.mark.parametrize("seed", [*range(12), 93])

@@ -41,10 +41,10 @@ from kshare_rpc.generated.methods import (
     SHARE_GROUP_HEARTBEAT,
 )
 from kshare_rpc.network import Method
-from support.simulation.admin import Admin
-from support.simulation.clients import ClusterClient, TopicMetadata
 from support.simulation.cluster import COORDINATOR, Cluster, Shape
 from support.simulation.connections import ConnectionLost
+from support.simulation.kafka_clients.admin import Admin
+from support.simulation.kafka_clients.session import ClusterClient, TopicMetadata
 from support.simulation.loop import VirtualLoop
 from support.simulation.network import in_no_host
 from support.simulation.scripted import ScriptedConsumer, produce

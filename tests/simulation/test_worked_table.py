@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from kshare_core.states import AcknowledgeType, RecordState
-from support.simulation.admin import Admin
 from support.simulation.cluster import Cluster, Shape
 from support.simulation.history import StateWritten
+from support.simulation.kafka_clients.admin import Admin
 from support.simulation.loop import VirtualLoop
 from support.simulation.scripted import ScriptedConsumer, produce
 

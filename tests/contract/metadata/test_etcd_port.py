@@ -23,7 +23,7 @@ from kshare_coordinator.metadata.etcd.port import (
     end_of_prefix,
     read_range,
 )
-from support.etcd_backends import Backend, Play, allowed_s, play_on, until
+from support.metadata.etcd_backends import Backend, Play, allowed_s, play_on, until
 
 
 @pytest.fixture(params=["etcd", "memory"])

@@ -17,7 +17,7 @@ from kshare_coordinator.metadata.etcd.grpc_etcd import GrpcEtcd, changes_of, err
 from kshare_coordinator.metadata.etcd.port import EtcdCompacted, EtcdError, EtcdRefused, EtcdUnavailable, Put, Removal
 from kshare_coordinator.metadata.etcd.settings import EtcdSettings
 from kshare_rpc.generated.etcd import rpc_pb2 as pb
-from support.etcd_backends import allowed_s, real_etcd
+from support.metadata.etcd_backends import allowed_s, real_etcd
 
 NOBODY = "127.0.0.1:1"
 TIME_LIMIT_MS = 500

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from support.delivery import running_system
-from support.kafka_tools import ToolPair
+from support.clients.delivery import running_system
+from support.kafka.tools import ToolPair
 
 SETTINGS = {"share_coordinator_state_topic_min_isr": "1", "group_initial_rebalance_delay_ms": "0"}
 EARLIEST = "share.auto.offset.reset=earliest"

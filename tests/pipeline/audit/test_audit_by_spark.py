@@ -22,9 +22,9 @@ from kshare_pipeline.audit.job import DeliveryCountLimits, audit_table, collect
 from kshare_pipeline.audit.sources import Stretch, from_lines, from_tables
 from kshare_pipeline.kafka import topics
 from kshare_pipeline.tables.layout import Layout
-from support.free_ports import free_port
-from support.kshare_cluster import KshareCluster
-from support.spark import shared_spark
+from support.clusters.kshare_cluster import KshareCluster
+from support.environment.free_ports import free_port
+from support.pipeline.spark import shared_spark
 
 DAY_MS = 86_400_000
 GROUPS = [f"workers-{number}" for number in range(12)]

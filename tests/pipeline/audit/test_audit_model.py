@@ -13,7 +13,7 @@ from kshare_pipeline.audit import share_partition as audited
 from kshare_pipeline.audit.direct import audit_events
 from kshare_pipeline.audit.events import HistoryEvent, SharePartitionId
 from kshare_pipeline.audit.findings import SharePartitionAudit
-from support.naive_delivery_audit import audit_offsets
+from support.pipeline.naive_audit import audit_offsets
 
 PLACE = SharePartitionId("g", "id", 0, "t")
 LIMIT = 3

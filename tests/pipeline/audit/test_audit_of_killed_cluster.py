@@ -1,6 +1,6 @@
 """`kshare audit` reads the topic of a real cluster whose leader was killed under load.
 
-The kill tests (tests/e2e/test_kill.py) audit their histories in memory; here Spark reads the topic.
+The kill tests (tests/e2e/failures/test_kill.py) audit their histories in memory; here Spark reads the topic.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from kshare.main import app
-from support.administration import create_topic, read_from_earliest
-from support.delivery_history import HISTORY_ON
-from support.kshare_cluster import KshareCluster
-from support.sound_history import assert_history_is_sound
-from support.spark import shared_spark
-from support.state_of_group import wait_until_drained
-from support.workload import WorkerPool, WorkerTask, produce_numbered
+from support.clients.administration import create_topic, read_from_earliest
+from support.clients.delivery_history import HISTORY_ON, assert_history_is_sound
+from support.clients.state_of_group import wait_until_drained
+from support.clients.workload import WorkerPool, WorkerTask, produce_numbered
+from support.clusters.kshare_cluster import KshareCluster
+from support.pipeline.spark import shared_spark
 
 RECORDS = 2_000
 PARTITIONS = 2

@@ -10,7 +10,7 @@ from kshare_pipeline.audit.events import HistoryEvent, SharePartitionId
 from kshare_pipeline.audit.findings import FINDINGS_LIMIT, SharePartitionAudit
 from kshare_pipeline.audit.offset_runs import ENDED_RUNS_KEPT
 from kshare_pipeline.audit.share_partition import SharePartitionAuditor
-from support.told_history import faults_of, unproven_of
+from support.pipeline.told_history import faults_of, unproven_of
 
 PLACE = SharePartitionId("g", "id", 0, "t")
 

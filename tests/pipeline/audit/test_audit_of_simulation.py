@@ -16,11 +16,11 @@ import pytest
 from kshare_core.delivery_history import HISTORY_TOPIC, HistoryRecord, decode_history_record
 from kshare_pipeline.audit.direct import audit_records
 from kshare_pipeline.audit.findings import Finding, Severity, SharePartitionAudit
-from support.simulation.admin import Admin
-from support.simulation.delivery_history_rules import ON, PUBLISHED_WITHIN_S, HistoryRun
+from support.simulation.kafka_clients.admin import Admin
 from support.simulation.moving_partitions import MovingRun, moving_plan
 from support.simulation.mutations import BROKEN_RULES
 from support.simulation.plan import draw_plan
+from support.simulation.rules.delivery_history import ON, PUBLISHED_WITHIN_S, HistoryRun
 from support.simulation.scenario import Account
 
 DEFAULT_SEEDS = (2, 3, 4, 6)

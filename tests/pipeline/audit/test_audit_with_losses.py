@@ -11,9 +11,9 @@ import pytest
 
 from kshare_core.delivery_history import HistoryRecord
 from kshare_pipeline.audit.direct import audit_records
-from support.simulation.delivery_history_rules import HistoryRun
+from support.pipeline.told_history import split_by_place
 from support.simulation.plan import draw_plan
-from support.told_history import split_by_place
+from support.simulation.rules.delivery_history import HistoryRun
 
 SEEDS = (3, 5, 8)
 """With reloads, with records that are given up at their limit, and with crashes of leaders."""

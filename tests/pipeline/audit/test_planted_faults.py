@@ -12,9 +12,9 @@ import pytest
 from kshare_core.delivery_history import DeliveryEvent, EventType, HistoryRecord
 from kshare_pipeline.audit.direct import audit_records
 from kshare_pipeline.audit.findings import Rule
-from support.simulation.delivery_history_rules import HistoryRun
+from support.pipeline.told_history import ToldHistory, faults_of, split_by_place, unproven_of
 from support.simulation.plan import draw_plan
-from support.told_history import ToldHistory, faults_of, split_by_place, unproven_of
+from support.simulation.rules.delivery_history import HistoryRun
 
 Expected = dict[str, list[int]]
 CALM_SEED, SEED_WITH_FAULTS = 5, 8

@@ -23,10 +23,10 @@ from kshare_pipeline.kafka.range_reader import OffsetRange, OffsetsLost, RangeRe
 from kshare_pipeline.kafka.topics import KafkaUnavailable, Partition, UnknownTopic, end_offsets, offsets_at
 from kshare_pipeline.log_source import LogDataSource
 from kshare_pipeline.log_source.data_source import LogStreamReader
-from support.administration import create_topic
-from support.delivery import SETTINGS, new_topic, produce
-from support.kshare_cluster import KshareCluster
-from support.plain_records import wait_for_markers
+from support.clients.administration import create_topic
+from support.clients.delivery import SETTINGS, new_topic, produce
+from support.clusters.kshare_cluster import KshareCluster
+from support.pipeline.plain_records import wait_for_markers
 
 TIMEOUT_S = 30.0
 

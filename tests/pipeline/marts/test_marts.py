@@ -1,4 +1,4 @@
-"""The marts by value, against a history whose figures were computed by hand (`support.delivery_histories`)."""
+"""The marts by value, against a history whose figures were computed by hand (`support.pipeline.delivery_histories`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 
 from kshare_core.delivery_history import EventType
 from kshare_pipeline.marts.definitions import MARTS
-from support.delivery_histories import Leader, event, orders_history, write_records
-from support.history_tables import Pipeline
-from support.spark import shared_spark
+from support.pipeline.delivery_histories import Leader, Pipeline, event, orders_history, write_records
+from support.pipeline.spark import shared_spark
 
 DAY, NEXT_DAY = date(2026, 11, 20), date(2026, 11, 21)
 TEN = datetime(2026, 11, 20, 10, tzinfo=UTC)

@@ -18,11 +18,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from kshare_pipeline.redrive.originals import IS_GONE
 from kshare_pipeline.redrive.request import BadRequest, RedriveRequest, Selection
 from kshare_pipeline.redrive.spark import CANDIDATES, from_arrow, redrive_with_spark, to_arrow
-from support.administration import create_topic
-from support.delivery import SETTINGS, new_topic, produce
-from support.kshare_cluster import KshareCluster
-from support.plain_records import Letter, committed_records, write_letters
-from support.spark import shared_spark
+from support.clients.administration import create_topic
+from support.clients.delivery import SETTINGS, new_topic, produce
+from support.clusters.kshare_cluster import KshareCluster
+from support.pipeline.plain_records import Letter, committed_records, write_letters
+from support.pipeline.spark import shared_spark
 
 
 @pytest.fixture(scope="module")

@@ -35,11 +35,11 @@ from kshare_pipeline.redrive.request import (
     Selection,
 )
 from kshare_pipeline.redrive.sources import NO_SUCH_OFFSET
-from support.administration import alter_group, create_topic
-from support.delivery import ACCEPT, REJECT, SETTINGS, Reader, new_group, new_topic, produce
-from support.delivery_history import HISTORY_ON, wait_for_events
-from support.kshare_cluster import KshareCluster
-from support.plain_records import Headers, Letter, committed_records, write_letters
+from support.clients.administration import alter_group, create_topic
+from support.clients.delivery import ACCEPT, REJECT, SETTINGS, Reader, new_group, new_topic, produce
+from support.clients.delivery_history import HISTORY_ON, wait_for_events
+from support.clusters.kshare_cluster import KshareCluster
+from support.pipeline.plain_records import Headers, Letter, committed_records, write_letters
 
 ENABLED = {"errors_deadletterqueue_group_enable": "true"}
 # Some records here are of 1970, older than any retention.

@@ -20,7 +20,7 @@ from kshare_pipeline.report.__main__ import main
 from kshare_pipeline.report.charts import nice_top
 from kshare_pipeline.report.figures import MART_NAMES, interval_of, read_figures
 from kshare_pipeline.tables.layout import Layout
-from support.chromium import Element, opened, screenshot
+from support.environment.chromium import Element, opened, screenshot
 
 DAY = date(2026, 11, 20)
 TEN = datetime(2026, 11, 20, 10, tzinfo=UTC)

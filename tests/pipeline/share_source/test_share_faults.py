@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from support.delivery import SETTINGS, Reader, new_group, new_topic, wait_for
-from support.kshare_cluster import KshareCluster, command_line
-from support.share_query import QuerySettings
-from support.workload import Account, WorkerPool, WorkerTask, produce_numbered
+from support.clients.delivery import SETTINGS, Reader, new_group, new_topic, wait_for
+from support.clients.workload import Account, WorkerPool, WorkerTask, produce_numbered
+from support.clusters.kshare_cluster import KshareCluster, command_line
+from support.pipeline.share_query import QuerySettings
 
 PARTITIONS = 2
 FIRST_RECORDS = 1000
@@ -41,7 +41,7 @@ class Life:
         self.settings = settings
         self.log = settings.file("log")
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-        command = [sys.executable, "-m", "support.share_query", settings.to_json()]
+        command = [sys.executable, "-m", "support.pipeline.share_query", settings.to_json()]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True

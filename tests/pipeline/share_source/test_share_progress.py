@@ -23,8 +23,8 @@ from kshare_pipeline.share_source.offset import ShareOffset
 from kshare_pipeline.share_source.options import read_options
 from kshare_pipeline.share_source.reading import DataLoss, close_connections, read_runs
 from kshare_pipeline.share_source.stream_reader import Progress
-from support.delivery import ACCEPT, RELEASE, SETTINGS, Reader, new_group, new_topic, produce, wait_for
-from support.kshare_cluster import KshareCluster
+from support.clients.delivery import ACCEPT, RELEASE, SETTINGS, Reader, new_group, new_topic, produce, wait_for
+from support.clusters.kshare_cluster import KshareCluster
 
 LOCK_S = 4
 SHORT_LOCK = {"record_lock_duration_ms": str(LOCK_S * 1000)}

@@ -11,9 +11,9 @@ from pyspark.errors.exceptions.captured import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from kshare_pipeline.share_source.taking import take
-from support.delivery import SETTINGS, Reader, new_group, new_topic, produce, wait_for
-from support.kshare_cluster import KshareCluster
-from support.spark import shared_spark
+from support.clients.delivery import SETTINGS, Reader, new_group, new_topic, produce, wait_for
+from support.clusters.kshare_cluster import KshareCluster
+from support.pipeline.spark import shared_spark
 
 QUERY_TIMEOUT_S = 90
 

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 from kshare_pipeline.kafka.properties import InvalidOption
 from kshare_pipeline.sink import DeliveryFailed, KshareBatchWriter, KshareStreamWriter, StoredRecords
 from kshare_pipeline.sink.columns import InvalidColumns
-from support.delivery import SETTINGS, new_topic
-from support.kshare_cluster import KshareCluster
-from support.plain_records import committed_records
+from support.clients.delivery import SETTINGS, new_topic
+from support.clusters.kshare_cluster import KshareCluster
+from support.pipeline.plain_records import committed_records
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 ARROW_HEADERS: Any = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

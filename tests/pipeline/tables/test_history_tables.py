@@ -13,9 +13,8 @@ import pytest
 from kshare_core.delivery_history import EventType, decode_history_record
 from kshare_pipeline.tables.parquet import ParquetTable
 from kshare_pipeline.tables.upkeep import keep_up
-from support.delivery_histories import BEGIN, Leader, at, event, orders_history, write_records
-from support.history_tables import Pipeline
-from support.spark import shared_spark
+from support.pipeline.delivery_histories import BEGIN, Leader, Pipeline, at, event, orders_history, write_records
+from support.pipeline.spark import shared_spark
 
 DAY, NEXT_DAY = date(2026, 11, 20), date(2026, 11, 21)
 

@@ -20,12 +20,12 @@ import pytest
 from kshare_pipeline.report.figures import Figures, NoMarts, read_figures, total, totals_by
 from kshare_pipeline.tables.layout import Layout
 from kshare_pipeline.tables.parse import EVENT_KEY
-from support.administration import create_topic, read_from_earliest
-from support.delivery import ACCEPT, REJECT, RELEASE, SETTINGS, Reader, produce, wait_for
-from support.delivery_history import HISTORY_ON
-from support.free_ports import free_port
-from support.kshare_cluster import KshareCluster
-from support.scraped import Scraped
+from support.clients.administration import create_topic, read_from_earliest
+from support.clients.delivery import ACCEPT, REJECT, RELEASE, SETTINGS, Reader, produce, wait_for
+from support.clients.delivery_history import HISTORY_ON
+from support.clusters.kshare_cluster import KshareCluster
+from support.environment.free_ports import free_port
+from support.servicekit.scraped import Scraped
 
 PARTITIONS = 2
 TIMEOUT_S = 180

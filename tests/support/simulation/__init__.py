@@ -1,9 +1,10 @@
 """The whole system under a virtual clock, an in-memory network and seeded faults; no sockets, threads or real time.
 
 Read first: `loop` (virtual time, and what a crash is), then `network` (calls between roles), `connections` (Kafka bytes
-between a client and a gateway), `hosts` (a machine that runs one node), `cluster` (all four roles), `clients`
-(`producer`, `transactional_producer`, `member`, `admin`), `faults` (what goes wrong, and when), `history` (what
-happened), `evidence` and `checker` (whether it was allowed), `plan` and `scenario` (one seed from start to end).
+between a client and a gateway), `hosts` (a machine that runs one node), `cluster` (all four roles), `kafka_clients`
+(`session`, `producer`, `transactional_producer`, `member`, `admin`), `faults` (which faults occur, and when), `history`
+(the recorded events), `evidence`, `checker` and `rules` (whether they were allowed), `plan` and `scenario` (one seed
+from start to end).
 
     python -m support.simulation --seeds 200 --processes 2      many seeds; failing ones are printed
     python -m support.simulation --seed 17 --trace              one seed again, with all that happened

@@ -3,9 +3,9 @@
 Clients' knowledge is what counts: an acknowledgement is confirmed when its answer has arrived, a delivery may have
 happened at any time between its request and its answer. Every rule is only applied where the history proves a breach.
 
-Here are the rules of delivery; `holder_rules` has those of acquisition, `stored_state_rules` those of the share
-coordinators, `log_rules` those of the logs, `transaction_rules` those of transactions,
-`dead_letter_rules` those of dead letters.
+Here are the rules of delivery; `rules.holders` has those of acquisition, `rules.stored_states` those of the share
+coordinators, `rules.logs` those of the logs, `rules.transactions` those of transactions,
+`rules.dead_letters` those of dead letters.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from itertools import islice
 
 from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType
-from support.simulation.acknowledgement_rules import errors_took_no_effect
-from support.simulation.dead_letter_rules import dead_letters_are_what_was_given_up
 from support.simulation.evidence import NEVER, Evidence, Expectations, RecordKey, Sent, Violation
 from support.simulation.history import Acquired, Delivered, History, StateWritten, describe
-from support.simulation.holder_rules import HolderRules
-from support.simulation.log_rules import delivered_what_was_produced, nothing_deleted_comes_back, produced_exactly_once
-from support.simulation.stored_state_rules import StoredStateRules
-from support.simulation.transaction_rules import committed_groups_get_committed_records, transactions_are_atomic
+from support.simulation.rules.acknowledgements import errors_took_no_effect
+from support.simulation.rules.dead_letters import dead_letters_are_what_was_given_up
+from support.simulation.rules.holders import HolderRules
+from support.simulation.rules.logs import delivered_what_was_produced, nothing_deleted_comes_back, produced_exactly_once
+from support.simulation.rules.stored_states import StoredStateRules
+from support.simulation.rules.transactions import committed_groups_get_committed_records, transactions_are_atomic
 
 __all__ = ["Checker", "Expectations", "RecordKey", "Violation"]
 
@@ -166,7 +166,7 @@ class Checker:
                     yield Violation("state went back", text, [describe(before), describe(event)])
 
     def _calm_runs_have_no_errors(self) -> Iterator[Violation]:
-        """Without faults no acknowledgement fails but for INVALID_RECORD_STATE, which `holder_rules` judges."""
+        """Without faults no acknowledgement fails but for INVALID_RECORD_STATE, which `rules.holders` judges."""
         if not self._evidence.expected.calm:
             return
         for key, all_sent in self._evidence.sent.items():

@@ -19,10 +19,10 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
-from support.simulation.clients import ClusterClient
 from support.simulation.connections import ClientListeners
 from support.simulation.history import History
 from support.simulation.hosts import BuildNode, Node, SimulatedHost
+from support.simulation.kafka_clients.session import ClusterClient
 from support.simulation.loop import VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedFabric

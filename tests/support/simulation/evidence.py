@@ -23,7 +23,7 @@ from support.simulation.history import (
     StateWritten,
     describe,
 )
-from support.simulation.kafka import ReadRecord
+from support.simulation.kafka_clients.protocol import ReadRecord
 
 EXCERPT_LINES = 60
 

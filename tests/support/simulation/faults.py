@@ -2,7 +2,7 @@
 
 A fault begins at `at` and ends `duration` later; faults overlap. Each begin and end is a FaultEvent in the history.
 
-Two faults are not drawn, but chosen by tests whose rules know records by their values (`log_loss_rules`): `disk-lost`
+Two faults are not drawn, but chosen by tests whose rules know records by their values (`rules.log_losses`): `disk-lost`
 (the host dies, and comes back with an empty disk) and `disk-older` (its disk is copied at the begin, and at the end it
 dies and comes back with the copy).
 """

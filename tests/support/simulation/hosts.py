@@ -14,7 +14,7 @@ from kshare_runtime.ports import Environment
 from support.simulation.connections import ClientListeners
 from support.simulation.loop import Incarnation, VirtualLoop
 from support.simulation.network import SimulatedFabric, SimulatedNetwork, in_no_host
-from support.simulation.unexpected import is_expected
+from support.simulation.rules.unexpected import is_expected
 
 EPOCH_MS = 1_767_225_600_000
 """Wall time at virtual time zero: 2026-01-01."""

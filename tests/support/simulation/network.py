@@ -33,7 +33,7 @@ from kshare_rpc.network import (
 )
 from support.simulation.history import History, Note
 from support.simulation.loop import Incarnation, VirtualLoop
-from support.simulation.unexpected import is_expected
+from support.simulation.rules.unexpected import is_expected
 
 Tap = Callable[[str, str, Method[Any, Any], Message, "Message | None", float], None]
 """Called with source host, target host, method, request, answer and the time of sending: with the answer None when the

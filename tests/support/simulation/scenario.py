@@ -16,22 +16,22 @@ from dataclasses import dataclass, field, replace
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
 from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE_SUMMARY
 from kshare_rpc.network import CallFailed
-from support.simulation.admin import LATEST, Admin
 from support.simulation.checker import Checker, Expectations, Violation
-from support.simulation.clients import TopicMetadata
 from support.simulation.cluster import OBSERVER, RPC_PORT, Cluster
 from support.simulation.evidence import DeadLetter, RecordKey
 from support.simulation.faults import Fault, FaultInjector, draw_faults
 from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
-from support.simulation.kafka import ReadRecord
+from support.simulation.kafka_clients.admin import LATEST, Admin
+from support.simulation.kafka_clients.member import Behaviour, ShareMember
+from support.simulation.kafka_clients.producer import Producer
+from support.simulation.kafka_clients.protocol import ReadRecord
+from support.simulation.kafka_clients.session import TopicMetadata
+from support.simulation.kafka_clients.transactional_producer import TransactionalProducer
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
-from support.simulation.member import Behaviour, ShareMember
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
 from support.simulation.plan import Plan, dead_letter_topic, draw_plan
-from support.simulation.producer import Producer
-from support.simulation.transactional_producer import TransactionalProducer
-from support.simulation.unexpected import watched_logs
+from support.simulation.rules.unexpected import watched_logs
 
 TOPIC = "orders"
 TIME_LIMIT_S = 1_200.0

@@ -15,10 +15,10 @@ from kio.schema.share_fetch.v2 import response as fetch_response
 from kio.schema.share_group_heartbeat.v1 import request as heartbeat_request
 from kio.schema.share_group_heartbeat.v1 import response as heartbeat_response
 
-from support.simulation.clients import ClusterClient, TopicMetadata
 from support.simulation.history import Run
 from support.simulation.hosts import EPOCH_MS
-from support.simulation.kafka import build_batch, milliseconds
+from support.simulation.kafka_clients.protocol import build_batch, milliseconds
+from support.simulation.kafka_clients.session import ClusterClient, TopicMetadata
 
 RECORD_LIMIT = 1
 """ShareAcquireMode: exactly as many records as max_records allows."""

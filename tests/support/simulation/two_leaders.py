@@ -28,12 +28,12 @@ from kshare_rpc.generated.methods import (
 )
 from kshare_rpc.network import Method
 from kshare_runtime.memory_store import MemoryStore
-from support.record_building import build_batch
 from support.simulation.cluster import COORDINATOR, OBSERVER, RPC_PORT, Shape
 from support.simulation.hosts import SimulatedHost
 from support.simulation.loop import Incarnation, VirtualLoop
 from support.simulation.moving_partitions import PagedCluster
 from support.simulation.network import SimulatedNetwork
+from support.wire.record_building import build_batch
 
 TOPIC = "orders"
 TIMEOUT_MS = 2_000

@@ -16,7 +16,7 @@ from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import COORDINATOR, DESCRIBE_NODES
 from kshare_rpc.network import Service
-from support.grpc_serving import grpc_serving
+from support.servicekit.grpc_serving import grpc_serving
 
 NODES = [
     pb.DescribeNodesResponse.DescribedNode(

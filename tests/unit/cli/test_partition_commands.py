@@ -20,7 +20,7 @@ from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import COORDINATOR, DESCRIBE_PARTITIONS, DRAIN_LEADER, MOVE_PARTITIONS
 from kshare_rpc.network import Method, Service
-from support.grpc_serving import grpc_serving
+from support.servicekit.grpc_serving import grpc_serving
 
 METHODS: dict[str, Method[Any, Any]] = {
     "DescribePartitions": DESCRIBE_PARTITIONS,

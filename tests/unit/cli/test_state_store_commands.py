@@ -22,8 +22,8 @@ from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import ReadState, TruncateState
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.state_store import StateStore
-from support.damaged_files import content_of_files, scratch_directory
-from support.many_states import build_store, many_keys
+from support.runtime.damaged_files import content_of_files, scratch_directory
+from support.share_coordinator.many_states import build_store, many_keys
 
 SHARE_PARTITIONS = 250
 

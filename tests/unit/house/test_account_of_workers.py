@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.workload import Account, PolledBatch
+from support.clients.workload import Account, PolledBatch
 
 
 def batch(worker: int, polled_at: float, count: int, *, accepted: bool = True, confirmed: bool = True) -> PolledBatch:

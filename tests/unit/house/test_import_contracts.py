@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support import tidy
+from support.house import tidy
 
 CONFIG = tidy.ROOT / "pyproject.toml"
 MACHINE = "kshare_coordinator/machine"

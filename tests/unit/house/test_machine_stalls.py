@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.machine_stalls import Moment, credit_s
+from support.environment.machine_stalls import Moment, credit_s
 
 BOUND_S = 100.0
 

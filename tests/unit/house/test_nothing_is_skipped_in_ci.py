@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from support import prepare
-from support.unavailable import unavailable
+from support.environment import prepare
+from support.environment.unavailable import unavailable
 
 TESTS = Path(__file__).resolve().parents[2]
-MAY_SKIP = {"support/unavailable.py", "support/kubernetes.py", "support/prepare.py"}
+MAY_SKIP = {"support/environment/unavailable.py", "support/clusters/kubernetes.py", "support/environment/prepare.py"}
 """`unavailable` itself, what `make test` does not run, and what catches a skip. Others call `unavailable`."""
 
 
@@ -57,4 +57,4 @@ def test_no_other_test_skips() -> None:
 
 def test_ci_says_that_it_is_ci() -> None:
     script = (TESTS.parent / ".ci" / "run").read_text()
-    assert script.index("export CI=true") < script.index("support.prepare") < script.index("make test")
+    assert script.index("export CI=true") < script.index("support.environment.prepare") < script.index("make test")

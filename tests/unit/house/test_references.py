@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support import references
-from support.references import Repository, link_problems_of, problems_of
+from support.house import references
+from support.house.references import Repository, link_problems_of, problems_of
 
 FILES = frozenset(
     {
@@ -16,7 +16,7 @@ FILES = frozenset(
         "docs/logs.md",
         "libs/core/src/kshare_core/errors.py",
         "services/leader/src/kshare_leader/log/retention.py",
-        "tests/e2e/test_share_fetch_like_kafka.py",
+        "tests/e2e/share/test_fetch_like_kafka.py",
     }
 )
 DOCUMENTS = {"README.md": "# kshare\n", "docs/logs.md": "# Logs\n## 2. Retention\n### A log that lost records\n"}

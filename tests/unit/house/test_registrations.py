@@ -7,7 +7,7 @@ import pytest
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import Method
-from support.registrations import rpcs_without_handler
+from support.house.registrations import rpcs_without_handler
 
 
 def test_every_rpc_has_a_handler(monkeypatch: pytest.MonkeyPatch) -> None:

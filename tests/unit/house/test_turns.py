@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from support import turns
+from support.environment import turns
 
 RUN = "of-test-turns"
 TAKER = """
 import sys
-from support.turns import turn
+from support.environment.turns import turn
 with turn(quiet=sys.argv[1] == "quiet"):
     print("began", flush=True)
     sys.stdin.readline()
@@ -35,7 +35,7 @@ def run() -> Iterator[None]:
 
 @contextmanager
 def taker(kind: str) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, turns.RUN: RUN, "PYTHONPATH": str(Path(turns.__file__).parents[1])}
+    environment = {**os.environ, turns.RUN: RUN, "PYTHONPATH": str(Path(turns.__file__).parents[2])}
     process = subprocess.Popen(
         [sys.executable, "-c", TAKER, kind], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

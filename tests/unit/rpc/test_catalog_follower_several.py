@@ -14,7 +14,7 @@ from kshare_rpc.catalog_follower import (
     CatalogFollower,
 )
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from support.scripted_coordinators import ME, ScriptedCoordinators, address_of, all_owned_by, group_in, play, until
+from support.rpc.scripted_coordinators import ME, ScriptedCoordinators, address_of, all_owned_by, group_in, play, until
 from support.simulation.loop import VirtualLoop
 
 

@@ -22,7 +22,14 @@ from kshare_rpc.coordinator_calls import (
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import CallNotStarted, CallTimeout, ChannelUnavailable, Method
-from support.scripted_coordinators import GROUP_PARTITIONS, ScriptedCoordinators, all_owned_by, group_in, play, until
+from support.rpc.scripted_coordinators import (
+    GROUP_PARTITIONS,
+    ScriptedCoordinators,
+    all_owned_by,
+    group_in,
+    play,
+    until,
+)
 
 FIRST, SECOND = group_in(0), group_in(1)
 """With two owners in turn: node 1's and node 2's."""

@@ -24,7 +24,7 @@ from kshare_rpc.generated.kshare.v1.common_pb2 import Frame, FrameHeader
 from kshare_rpc.generated.methods import PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, ChannelUnavailable, Handler, Server, Service
-from support.machine_stalls import MachineStalls
+from support.environment.machine_stalls import MachineStalls
 
 TIMEOUT_MS = 10_000
 

@@ -18,7 +18,7 @@ from kshare_runtime.confirmed_writes import FILE_NAME, ConfirmedWrites
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 from kshare_runtime.store_files import DamagedFile, examine
-from support.damaged_files import (
+from support.runtime.damaged_files import (
     FAMILIES,
     Content,
     content_of_files,

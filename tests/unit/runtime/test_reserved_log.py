@@ -14,7 +14,14 @@ from kshare_runtime.ports import Write
 from kshare_runtime.reserved_log import RESERVED_BYTES
 from kshare_runtime.rocks_store import RocksStore
 from kshare_runtime.store_files import BLOCK_BYTES, examine, read_log
-from support.damaged_files import content_of_files, files_no_larger_than, flipped, newest_log, note_up_to, written_bytes
+from support.runtime.damaged_files import (
+    content_of_files,
+    files_no_larger_than,
+    flipped,
+    newest_log,
+    note_up_to,
+    written_bytes,
+)
 
 COUNT = 20
 SMALL, LARGE = 100, 3 * BLOCK_BYTES

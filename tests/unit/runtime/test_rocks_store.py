@@ -13,7 +13,7 @@ from kshare_runtime.clock import SystemClock, system_environment
 from kshare_runtime.confirmed_writes import FILE_NAME
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
-from support.damaged_files import files_no_larger_than, newest_log, note_up_to, written_bytes
+from support.runtime.damaged_files import files_no_larger_than, newest_log, note_up_to, written_bytes
 
 
 def copy_of_a_running_store(directory: Path, count: int) -> Path:

@@ -14,7 +14,7 @@ from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 from kshare_runtime.store_files import without_writes_after
 from kshare_runtime.store_mending import StoreMending
-from support.damaged_files import files_no_larger_than, newest_log
+from support.runtime.damaged_files import files_no_larger_than, newest_log
 from support.simulation.loop import VirtualLoop
 
 LIMIT_BYTES = 64 * 1024

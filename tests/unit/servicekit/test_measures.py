@@ -14,7 +14,7 @@ from kshare_rpc.call_statistics import CallStatistics
 from kshare_servicekit.capped_series import CappedSeries, Entry
 from kshare_servicekit.measures import Chapter, Readings, counter, describe, gauge, histogram
 from kshare_servicekit.metrics import Metrics
-from support.scraped import Scraped, scraped
+from support.servicekit.scraped import Scraped, scraped
 
 CALLS = counter("things_done", "Things that were done.", "kind")
 HEIGHT = gauge("height_bytes", "How high.")

@@ -7,7 +7,7 @@ import asyncio
 from kshare_servicekit import metrics
 from kshare_servicekit.measures import Readings, counter, gauge
 from kshare_servicekit.metrics import Metrics
-from support.scraped import scraped
+from support.servicekit.scraped import scraped
 
 CALLS = counter("calls", "Calls.", "method")
 RUNS = gauge("runs", "Runs of offsets.")

@@ -21,7 +21,7 @@ from kshare_runtime.rocks_store import RocksStore
 from kshare_servicekit.process import write_ready_file
 from kshare_servicekit.properties import parse_properties
 
-EXAMPLE = Path(__file__).parents[2] / "support" / "example_role.py"
+EXAMPLE = Path(__file__).parents[2] / "support/servicekit/example_role.py"
 TIMEOUT_S = 20
 
 

@@ -12,7 +12,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kshare_core.health_services import CLUSTER, LIVENESS
-from support.free_ports import free_port
+from support.environment.free_ports import free_port
 
 NOBODY = "127.0.0.1:1"
 TIMEOUT_S = 30.0

@@ -9,8 +9,8 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import INITIALIZE_SHARE_GROUP_STATE, LIST_STATE_SUMMARIES
 from kshare_runtime.memory_store import MemoryDisk
+from support.share_coordinator.single import TIMEOUT_MS, TOPIC_ID, SingleShareCoordinator
 from support.simulation.loop import VirtualLoop
-from support.single_share_coordinator import TIMEOUT_MS, TOPIC_ID, SingleShareCoordinator
 
 PARTITIONS = 900
 LEADER = 3

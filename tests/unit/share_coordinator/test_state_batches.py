@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kshare_share_coordinator.machine.state_batches import StateBatch, combine_state_batches, is_canonical
-from support.share_coordinator_shell import batches
+from support.share_coordinator.shell import batches
 
 Run = tuple[int, int, int, int]
 

@@ -13,7 +13,7 @@ from kshare_share_coordinator.records import SHARE_SNAPSHOT, SHARE_UPDATE, decod
 from kshare_share_coordinator.state_store import family_of
 from kshare_share_coordinator.state_topic import BATCH_BYTES_LIMIT, OFFSETS_SCANNED_AT_ONCE, is_state_topic_key
 from kshare_wire.record_batches import read_header
-from support.share_coordinator_shell import (
+from support.share_coordinator.shell import (
     KEY,
     NOW_MS,
     STATE_PARTITION_COUNT,
@@ -23,8 +23,7 @@ from support.share_coordinator_shell import (
     initialize,
     write,
 )
-from support.state_topic_replay import replayed
-from support.state_topic_shell import StateTopicShell, read_state_partition
+from support.share_coordinator.state_topic import StateTopicShell, read_state_partition, replayed
 
 FAMILY = family_of(state_partition_of(KEY, STATE_PARTITION_COUNT))
 NEIGHBOUR = next(

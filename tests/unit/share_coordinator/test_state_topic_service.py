@@ -14,7 +14,7 @@ from kshare_share_coordinator.handlers.state_topic import PARTITIONS_PER_REQUEST
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
 from kshare_wire.record_batches import read_headers
 from kshare_wire.record_reading import OpenedRecord, open_records
-from support.share_coordinator_peers import (
+from support.share_coordinator.peers import (
     GROUP,
     SHARE_PARTITIONS,
     TIMEOUT_MS,
@@ -26,7 +26,7 @@ from support.share_coordinator_peers import (
     run_peers,
     until,
 )
-from support.state_topic_replay import replayed
+from support.share_coordinator.state_topic import replayed
 
 STATE_TOPIC_ID = b"any 16 bytes are"
 FIRST = [partition for partition in range(SHARE_PARTITIONS) if place(partition) == 0]

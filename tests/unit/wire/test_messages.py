@@ -47,8 +47,8 @@ from kshare_wire.messages import (
     encode_response_in_slices,
     is_flexible,
 )
-from support.gateway_harness import build
-from support.typed_messages import ALL_REQUESTS, message_of
+from support.gateway.harness import build
+from support.wire.typed_messages import ALL_REQUESTS, message_of
 
 ALL_VERSIONS = [
     (api_key, version)

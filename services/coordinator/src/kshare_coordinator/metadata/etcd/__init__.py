@@ -1,1 +1,4 @@
-"""etcd as the coordinator uses it: `port` says what, `grpc_etcd` does it; tests model it in `support.memory_etcd`."""
+"""etcd as the coordinator uses it: `port` is the interface, `grpc_etcd` implements it.
+
+Tests use the model in `tests/support/metadata/memory_etcd.py`.
+"""

@@ -1,0 +1,224 @@
+"""The `kshare` command against a running cluster: its output, its errors, its demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from support.clusters.kshare_cluster import KshareCluster
+
+KSHARE = str(Path(sys.executable).parent / "kshare")
+LIMIT_S = 120.0
+
+SETTINGS = {"group.share.min.heartbeat.interval.ms": "500", "group.share.heartbeat.interval.ms": "500"}
+
+
+def kshare(
+    *arguments: str, stdin: str | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [KSHARE, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def succeed(*arguments: str, stdin: str | None = None, environment: Mapping[str, str] | None = None) -> str:
+    done = kshare(*arguments, stdin=stdin, environment=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows(output: str) -> list[list[str]]:
+    """The lines of `kshare consume` after the heading: partition, offset, delivery count, key, value."""
+    return [line.split("\t") for line in output.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("single_process", [False, True], ids=["processes", "single-process"])
+def test_topics_produce_consume_and_groups(tmp_path: Path, single_process: bool) -> None:
+    with KshareCluster(tmp_path, SETTINGS, single_process=single_process) as cluster:
+        where = ("--bootstrap", cluster.bootstrap)
+        succeed("topics", "create", "orders", "--partitions", "2", "--config", "max.message.bytes=5000", *where)
+        assert re.search(r"orders\W+2\b", succeed("topics", "list", *where))
+        refused = kshare("topics", "create", "orders", *where)
+        assert refused.returncode == 1 and "TOPIC_ALREADY_EXISTS" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+        consume = ("consume", "orders", "--group", "g", "--timeout", "30", *where)
+        with subprocess.Popen(
+            [KSHARE, *consume, "--release", "--max", "1"], stdout=subprocess.PIPE, text=True
+        ) as first:
+            _wait_for_member(cluster, "g")
+            succeed("produce", "orders", "first", "second", "--key", "k", *where)
+            succeed("produce", "orders", *where, stdin="third\n")
+            (released,) = rows(first.communicate(timeout=LIMIT_S)[0])
+        assert released[2] == "1"
+
+        taken = {row[4]: row for row in rows(succeed(*consume, "--accept", "--max", "3"))}
+        assert sorted(taken) == ["first", "second", "third"]
+        assert [taken[value][3] for value in ("first", "second", "third")] == ["k", "k", ""]
+        again = taken[released[4]]
+        assert again[:2] == released[:2] and int(again[2]) >= 2
+        assert rows(succeed("consume", "orders", "--group", "g", "--timeout", "3", *where)) == []
+
+        assert re.search(r"\bg\W+[Ss]hare\W+Empty", succeed("groups", "list", *where))
+        described = succeed("groups", "describe", "g", *where)
+        assert re.search(r"state +Empty", described) and re.search(r"members +0", described)
+        unknown = kshare("groups", "describe", "nobody", *where)
+        assert unknown.returncode == 1 and "GROUP_ID_NOT_FOUND" in unknown.stderr
+
+        succeed("topics", "delete", "orders", *where)
+        assert "orders" not in succeed("topics", "list", *where)
+        assert kshare("topics", "delete", "orders", *where).returncode == 1
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KshareCluster]:
+    with KshareCluster(tmp_path_factory.mktemp("kshare"), SETTINGS) as running:
+        yield running
+
+
+def test_a_group_from_the_beginning_released_peeked_at_and_reset(cluster: KshareCluster) -> None:
+    where = ("--bootstrap", cluster.bootstrap)
+    succeed("topics", "create", "jobs", *where)
+    succeed("produce", "jobs", "a", "b", "c", *where)
+    consume = ("consume", "jobs", "--group", "workers", *where)
+    late = kshare("consume", "jobs", "--group", "late", "--timeout", "1", *where)
+    assert (
+        late.returncode == 0
+        and rows(late.stdout) == []
+        and "use --from-beginning to begin with the first" in late.stderr
+    )
+
+    released = rows(succeed(*consume, "--from-beginning", "--timeout", "30", "--release"))
+    assert [(row[2], row[4]) for row in released] == [("1", "a"), ("1", "b"), ("1", "c")], "each once, and it ends"
+    for _ in range(2):
+        peeked = rows(succeed("peek", "jobs", "--group", "workers", *where))
+        assert [row[3] for row in peeked] == ["a", "b", "c"]
+    taken = rows(succeed(*consume, "--accept", "--max", "3"))
+    assert [(row[2], row[4]) for row in taken] == [("2", "a"), ("2", "b"), ("2", "c")], "peeking counted nothing"
+    assert rows(succeed("peek", "jobs", "--group", "workers", *where)) == []
+    assert [row[3] for row in rows(succeed("peek", "jobs", "--offset", "1", "--max", "1", *where))] == ["b"]
+
+    again = kshare(*consume, "--from-beginning", "--timeout", "1")
+    assert again.returncode == 0 and "kshare groups reset workers --topic jobs --to-earliest" in again.stderr
+    reset = ("groups", "reset", "workers", "--topic", "jobs", "--to-offset", "2", "--json", *where)
+    offsets = [{"topic": "jobs", "partition": 0, "before": 3, "start_offset": 2}]
+    assert json.loads(succeed(*reset, "--dry-run")) == {"offsets": offsets}
+    assert rows(succeed(*consume, "--timeout", "1")) == [], "a dry run changes nothing"
+    assert json.loads(succeed(*reset)) == {"offsets": offsets}
+    assert [row[4] for row in rows(succeed(*consume, "--max", "1"))] == ["c"]
+
+    succeed("groups", "set", "workers", "share.delivery.count.limit=3", *where)
+    refused = kshare("groups", "set", "workers", "share.delivery.count.limit=1", *where)
+    assert refused.returncode == 1 and "INVALID_CONFIG" in refused.stderr
+    succeed("groups", "delete", "workers", *where)
+    gone = kshare("groups", "delete", "workers", *where)
+    assert gone.returncode == 1 and "GROUP_ID_NOT_FOUND" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["produce", "invioces", "x"], ["consume", "invioces", "--group", "g"], ["peek", "invioces"]]
+)
+def test_a_typo_is_told_and_makes_no_topic(cluster: KshareCluster, command: list[str]) -> None:
+    where = ("--bootstrap", cluster.bootstrap)
+    kshare("topics", "create", "invoices", *where)
+    refused = kshare(*command, *where)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "kshare: topic invioces does not exist; did you mean invoices?\n",
+    )
+    assert "invioces" not in succeed("topics", "list", *where)
+
+
+def test_roles_are_found_through_the_gateway_and_lists_are_whole_in_a_pipe(cluster: KshareCluster) -> None:
+    environment = {"KSHARE_BOOTSTRAP": cluster.bootstrap}
+    long_name = "long-" * 20
+    succeed("topics", "create", long_name, environment=environment)
+    assert long_name in succeed("topics", "list", environment=environment)
+    assert long_name in succeed("partitions", "list", environment=environment)
+    listed = json.loads(succeed("partitions", "list", long_name, "--json", environment=environment))
+    assert [(row["topic"], row["leader_node_id"], row["is_leader_live"]) for row in listed["partitions"]] == [
+        (long_name, 1, True)
+    ]
+    assert len(json.loads(succeed("state", "partitions", "--json", environment=environment))["state_partitions"]) == 50
+    roles = {row["role"] for row in json.loads(succeed("nodes", "--json", environment=environment))["nodes"]}
+    assert roles == {"coordinator", "gateway", "leader", "share-coordinator"}
+    groups = json.loads(succeed("groups", "list", "--json", environment=environment))
+    assert set(groups) == {"groups"}
+
+
+def test_the_first_interrupt_ends_a_consumer_whose_cluster_is_gone(tmp_path: Path) -> None:
+    with KshareCluster(tmp_path) as cluster:
+        succeed("topics", "create", "jobs", "--bootstrap", cluster.bootstrap)
+        consume = [KSHARE, "consume", "jobs", "--group", "g", "--bootstrap", cluster.bootstrap]
+        consumer = subprocess.Popen(consume, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        _wait_for_member(cluster, "g", "jobs")
+    consumer.send_signal(signal.SIGINT)
+    try:
+        consumer.communicate(timeout=10)  # far below librdkafka's own limits
+    finally:
+        consumer.kill()
+
+
+def _wait_for_member(cluster: KshareCluster, group: str, topic: str = "orders") -> None:
+    """Until a member has partitions: a group that starts at the newest record has no place before."""
+    for _ in range(100):
+        done = kshare("groups", "describe", group, "--bootstrap", cluster.bootstrap)
+        if f"{topic}: " in done.stdout:
+            return
+    raise AssertionError(f"no member of {group} has partitions: {done.stdout}{done.stderr}")
+
+
+def test_a_directory_or_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with KshareCluster(tmp_path / "a") as cluster:
+        other = kshare("up", "--data-dir", str(tmp_path / "a" / "data"), "--listen", "127.0.0.1:0")
+        assert other.returncode == 2 and f"in use by another kshare up (pid {cluster.pid})" in other.stderr
+        other = kshare("up", "--data-dir", str(tmp_path / "b"), "--listen", cluster.bootstrap)
+        assert other.returncode == 2 and f"cannot listen on {cluster.bootstrap}" in other.stderr
+
+
+def test_the_demo_accounts_for_every_order() -> None:
+    output = succeed("demo", "--orders", "2000")
+    assert re.search(r"produced\W+2000\b", output)
+    assert re.search(r"lost\W+0\b", output) and re.search(r"accepted twice\W+0\b", output)
+    assert "died while it held" in output
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [KSHARE, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as demo:
+        assert demo.stdout is not None
+        pids: list[int] = []
+        for line in demo.stdout:
+            if "accepted" in line:
+                pids = _descendants(demo.pid)
+                break
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode == 1
+    assert list(tmp_path.iterdir()) == []
+    assert len(pids) >= 9, "kshare up, four roles, a producer and at least three workers"
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *_descendants(int(child))]
+    return found

@@ -1,0 +1,44 @@
+"""kshare's commands about nodes and state on a `kshare up --single-process`: they reach what they call there, too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from support.clients.administration import read_from_earliest
+from support.clusters.kshare_cluster import KshareCluster
+
+TIMEOUT_S = 60.0
+
+
+def kshare(*arguments: str) -> str:
+    command = [str(Path(sys.executable).parent / "kshare"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_commands_on_a_single_process(tmp_path: Path) -> None:
+    with KshareCluster(tmp_path, {"kshare.share.coordinators": "2"}, single_process=True) as cluster:
+        where = ("--data-dir", str(tmp_path / "data"))
+        roles = [line.split("│")[1].strip() for line in kshare("nodes", *where).splitlines() if "│" in line]
+        assert roles == ["coordinator", "gateway", "share-coordinator", "share-coordinator", "leader"]
+        assert kshare("state", "partitions", *where).count(" live ") == 2
+
+        kshare("topics", "create", "orders", "--bootstrap", cluster.bootstrap)
+        kshare("produce", "orders", "a", "b", "--bootstrap", cluster.bootstrap)
+        read_from_earliest(cluster.bootstrap, "workers")
+        consumed = kshare(
+            "consume", "orders", "--group", "workers", "--max", "2", "--timeout", "20", "--bootstrap", cluster.bootstrap
+        )
+        assert [line.split("\t")[4] for line in consumed.splitlines()[1:3]] == ["a", "b"]
+        dumped = json.loads(kshare("state", "dump", "workers", "--json", "--bootstrap", cluster.bootstrap))
+        assert dumped
+
+        drained = kshare("state", "drain", "2", *where)
+        assert "share coordinator 2 is empty and can be stopped" in drained
+        backup = kshare("state", "backup", "copy", *where)
+        assert "copy" in backup
+        kshare("state", "verify", *where)

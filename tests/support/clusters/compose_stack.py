@@ -1,0 +1,158 @@
+"""docker-compose.yml as a project of its own, with clients outside of the containers, for tests.
+
+Compose is driven by testcontainers. The images are built from this working tree. Where the Docker daemon is the tests'
+own, the data of the roles lies in memory (`support.environment.memory_folder`): tests measure pauses in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from testcontainers.compose import DockerCompose
+
+from support.clients.delivery import wait_for
+from support.environment.docker import ROOT, debian_image, docker, has_own_daemon, images
+from support.environment.free_ports import free_port
+from support.environment.memory_folder import memory_folder
+
+START_TIMEOUT_S = 180
+VOLUMES_OF_ROLES = ("coordinator", "share-coordinators", "leaders")
+
+
+class Stack:
+    """The compose project of a test; `bootstraps` are its gateways as seen from outside."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.bootstraps = [f"127.0.0.1:{environment[name]}" for name in ("KSHARE_PORT_1", "KSHARE_PORT_2")]
+
+    def compose(self, *arguments: str, timeout_s: float = START_TIMEOUT_S) -> str:
+        return docker("compose", *arguments, environment=self.environment, timeout_s=timeout_s)
+
+    def containers(self, service: str) -> list[str]:
+        """Their names."""
+        lines = self.compose("ps", "--all", "--format", "json", service).splitlines()
+        return sorted(json.loads(line)["Name"] for line in lines)
+
+    def kill(self, container: str) -> None:
+        """As a crash: the process gets no word of it."""
+        docker("kill", container, environment=self.environment)
+
+    def start(self, container: str) -> None:
+        docker("start", container, environment=self.environment)
+
+    def restart(self, container: str) -> float:
+        """Returns when it is healthy; in how many seconds its process ended and the new one was begun."""
+        began = time.monotonic()
+        docker("restart", "--time", "30", container, environment=self.environment)
+        away_s = time.monotonic() - began
+        self.wait_until_healthy(container)
+        return away_s
+
+    def wait_until_healthy(self, container: str) -> None:
+        """As `up --wait` does: Docker says "starting" until the first health check, 5 s after each start."""
+        health = ("inspect", "--format", "{{.State.Health.Status}}", container)
+        wait_for(
+            lambda: docker(*health, environment=self.environment).strip() == "healthy", f"{container} is healthy", 60
+        )
+
+    def kshare(self, *arguments: str) -> str:
+        return self.compose("run", "--rm", "--no-deps", "-T", "kshare", *arguments)
+
+    def down_and_up(self) -> None:
+        """All containers are removed and made anew; the volumes stay."""
+        self.compose("down", "--timeout", "30")
+        self.compose("up", "--detach", "--wait", "--no-build")
+
+    def cluster_problem(self, container: str) -> str:
+        """What the health check of a gateway's container says; empty where the cluster can serve."""
+        command = ("docker", "exec", container, "python", "-m", "kshare_servicekit.probe", "--cluster")
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
+        )
+        assert (done.returncode == 0) is (done.stderr == ""), done
+        return done.stderr
+
+    def scale(self, service: str, count: int) -> None:
+        """Without touching the other services."""
+        self.compose("up", "--detach", "--wait", "--no-recreate", "--no-build", "--scale", f"{service}={count}")
+
+    def loads(self) -> list[int]:
+        """How many state partitions each share coordinator has, the fewest first."""
+        return sorted(int(row[2]) for row in rows(self.kshare("state", "partitions")) if row[1] in ("live", "draining"))
+
+    def node_ids(self) -> dict[str, int]:
+        """Of the share coordinators, by container."""
+        return {container: self._node_id(container) for container in self.containers("share-coordinator")}
+
+    def _node_id(self, container: str) -> int:
+        variables = docker("exec", container, "cat", "/proc/1/environ", environment=self.environment).split("\0")
+        return int(next(text for text in variables if text.startswith("KSHARE_NODE_ID=")).partition("=")[2])
+
+
+def rows(table: str) -> list[list[str]]:
+    """The cells of the lines of a table that the kshare command printed."""
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if "│" in line]
+
+
+def volumes_in(folder: Path) -> str:
+    """The path of a compose file that puts the volumes of the roles into folders there."""
+    volumes = {}
+    for name in VOLUMES_OF_ROLES:
+        place = folder / name
+        place.mkdir()
+        place.chmod(0o777)  # the roles do not run as root
+        volumes[name] = {"driver_opts": {"type": "none", "o": "bind", "device": str(place)}}
+    file = folder / "volumes.json"
+    file.write_text(json.dumps({"volumes": volumes}))
+    return str(file)
+
+
+@contextmanager
+def running_stack(
+    files: Sequence[str] = ("docker-compose.yml",), variables: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """Started from these files; `variables` are what they take from the environment."""
+    environment, tag = images()
+    with ExitStack() as entered:
+        if has_own_daemon(environment):
+            files = [*files, volumes_in(entered.enter_context(memory_folder()))]
+        yield from _running_stack(files, environment, tag, variables or {})
+
+
+def _running_stack(
+    files: Sequence[str], environment: Mapping[str, str], tag: str, variables: Mapping[str, str]
+) -> Iterator[Stack]:
+    environment = {
+        **environment,
+        **variables,
+        "COMPOSE_FILE": ":".join(files),
+        "COMPOSE_PROJECT_NAME": f"kshare-test-{os.getpid()}",
+        "KSHARE_TAG": tag,
+        "KSHARE_PORT_1": str(free_port()),
+        "KSHARE_PORT_2": str(free_port()),
+        "KSHARE_ADVERTISED_HOST": "127.0.0.1",
+        "PROMETHEUS_IMAGE": debian_image("prometheus"),
+        "PROMETHEUS_PORT": str(free_port()),
+    }
+    before = dict(os.environ)
+    os.environ.update(environment)  # testcontainers hands the process's own on
+    stack = Stack(environment)
+    compose = DockerCompose(str(ROOT), compose_file_name=list(files), pull=False, build=False, wait=True)
+    try:
+        compose.start()
+        yield stack
+    except BaseException:
+        print(stack.compose("logs", "--tail", "40"))
+        raise
+    finally:
+        profiles = [word for name in ("tools", "observability", "pipeline") for word in ("--profile", name)]
+        stack.compose(*profiles, "down", "--volumes", "--timeout", "20")
+        os.environ.clear()
+        os.environ.update(before)

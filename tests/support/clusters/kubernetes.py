@@ -1,0 +1,147 @@
+"""A Kubernetes with helm for tests, and a kshare that is installed on it by the chart.
+
+A current KUBECONFIG is used as it is (the images must be where its nodes find them: KSHARE_TEST_REGISTRY and
+KSHARE_TEST_TAG). Else ../shared/kubernetes brings up a one-node Kubernetes, whose containerd gets the images that
+support.environment.docker builds. Where neither is possible the tests are skipped and say why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.environment.docker import ROOT, TARGETS, docker, images
+from support.environment.installation import alone, user_cache
+
+SHARED = ROOT.parent / "shared" / "kubernetes"
+CHART = ROOT / "helm" / "kshare"
+BUILD_TIMEOUT_S = 3_000
+RELEASE = "queues"
+
+
+def cache() -> Path:
+    return user_cache() / "kshare-k8s"
+
+
+def helm_environment() -> dict[str, str]:
+    """The environment for `helm` alone, which needs no cluster; skips where there is none and none can be built."""
+    environment = dict(os.environ)
+    if not shutil.which("helm"):
+        if not (cache() / "bin" / "helm").exists():
+            _build()
+        environment["PATH"] = f"{cache() / 'bin'}:{environment['PATH']}"
+    return environment
+
+
+def run(*command: str, environment: Mapping[str, str], timeout_s: float = 240, given: str | None = None) -> str:
+    """What it printed; AssertionError where it fails."""
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=dict(environment),
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert result.returncode == 0, f"{' '.join(command)}: {result.stdout[-3000:]}{result.stderr[-3000:]}"
+    return result.stdout
+
+
+def _build() -> None:
+    if not SHARED.exists() or os.geteuid() != 0:
+        pytest.skip("no KUBECONFIG works, and ../shared/kubernetes with root to bring up a node is not here")
+    with alone("kubernetes"):
+        done = subprocess.run(
+            [str(SHARED / "build")], capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        )
+    if done.returncode != 0:
+        pytest.skip(f"../shared/kubernetes/build fails here: {done.stderr.strip()[-500:]}")
+
+
+class Kubernetes:
+    """`node` is an address at which NodePorts answer."""
+
+    def __init__(self, environment: dict[str, str], node: str, registry: str, tag: str, storage_class: str) -> None:
+        self.environment = environment
+        self.node = node
+        self.values = {
+            "image": {"registry": registry, "tag": tag, "pullPolicy": "IfNotPresent"},
+            **{
+                role: {"storage": {"size": "1Gi", "className": storage_class}}
+                for role in ("coordinator", "shareCoordinator", "leader")
+            },
+        }
+
+    def kubectl(self, *arguments: str, timeout_s: float = 240, given: str | None = None) -> str:
+        return run("kubectl", *arguments, environment=self.environment, timeout_s=timeout_s, given=given)
+
+    def helm(self, *arguments: str, timeout_s: float = 300, given: str | None = None) -> str:
+        return run("helm", *arguments, environment=self.environment, timeout_s=timeout_s, given=given)
+
+    def get(self, *arguments: str) -> Any:
+        return json.loads(self.kubectl("get", *arguments, "--output", "json"))
+
+    def wait_for(self, kind: str, name: str) -> None:
+        """Until all pods of a StatefulSet or Deployment are of its newest revision, and ready."""
+        self.kubectl("rollout", "status", f"{kind}/{name}", "--timeout", "180s")
+
+    def describe_trouble(self) -> str:
+        """What a person would look at first."""
+        pods = self.kubectl("get", "pods", "--output", "wide")
+        return pods + self.kubectl("get", "events", "--sort-by", ".lastTimestamp")[-3000:]
+
+
+def _reachable(environment: Mapping[str, str]) -> bool:
+    if not environment.get("KUBECONFIG") or not shutil.which("kubectl", path=environment["PATH"]):
+        return False
+    command = ["kubectl", "get", "nodes", "--request-timeout", "10s"]
+    return subprocess.run(command, env=dict(environment), capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def kubernetes() -> Iterator[Kubernetes]:
+    """The user's cluster, or a node of our own that is taken down afterwards."""
+    environment = helm_environment()
+    if _reachable(environment):
+        registry = environment.get("KSHARE_TEST_REGISTRY")
+        if registry is None:
+            pytest.skip("KUBECONFIG works; KSHARE_TEST_REGISTRY must say where its nodes find the images")
+        (node, *_) = [
+            address["address"]
+            for item in json.loads(run("kubectl", "get", "nodes", "-o", "json", environment=environment))["items"]
+            for address in item["status"]["addresses"]
+            if address["type"] == "InternalIP"
+        ]
+        yield Kubernetes(environment, node, registry, environment.get("KSHARE_TEST_TAG", "test"), "")
+        return
+    _build()
+    environment["PATH"] = f"{cache() / 'bin'}:{environment['PATH']}"
+    environment["KUBECONFIG"] = str(cache() / "run/cfg/admin.kubeconfig")
+    _, tag = images()
+    with alone("kubernetes-node"):  # there can be one on a machine
+        try:
+            run(str(SHARED / "k8snode.sh"), "up", environment=environment)
+            _import_images(environment, tag)
+            yield Kubernetes(environment, "10.250.0.2", "kshare", tag, "local")
+        finally:
+            run(str(SHARED / "k8snode.sh"), "down", environment=environment)
+
+
+def _import_images(environment: Mapping[str, str], tag: str) -> None:
+    docker_environment, _ = images()
+    tar = cache() / "kshare-images.tar"
+    names: Sequence[str] = [f"kshare/{target}:{tag}" for target in TARGETS]
+    docker("save", "--output", str(tar), *names, environment=docker_environment)
+    containerd = str(cache() / "run/containerd.sock")
+    run("ctr", "-a", containerd, "-n", "k8s.io", "images", "import", str(tar), environment=environment)
+    tar.unlink()

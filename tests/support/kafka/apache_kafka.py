@@ -1,0 +1,131 @@
+"""One Apache Kafka 4.3.1 broker on loopback, for benchmarks that compare and tests that ask what Kafka does.
+
+with ApacheKafka(folder) as kafka:
+    kafka.bootstrap  # "127.0.0.1:PORT"
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from support.environment.free_ports import free_port
+from support.kafka.java import kafka_classpath, require_java
+from support.kafka.java_programs import quick_flags
+
+START_TIMEOUT_S = 60.0
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns when something accepts connections; RuntimeError with the log's end when the process ends before."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"Kafka ended with {process.returncode}: {log.read_text()[-3000:]}")
+        with socket.socket() as probe:
+            probe.settimeout(0.2)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"Kafka did not listen on {port} within {START_TIMEOUT_S} s: {log.read_text()[-3000:]}")
+
+
+class ApacheKafka:
+    """A context manager; `settings` are added to server.properties, `flags` to those of Java.
+
+    `quick`: for tests that start many brokers, none of which lives long; it starts in half of the time, and is slower
+    after a while, so it is nothing to measure.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, str] | None = None,
+        *,
+        heap: str = "1g",
+        quick: bool = False,
+        flags: Sequence[str] = (),
+    ) -> None:
+        self._folder = folder
+        self._settings = settings or {}
+        self._heap = heap
+        self._quick = quick
+        self._flags = flags
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.bootstrap = f"127.0.0.1:{self._port}"
+
+    def __enter__(self) -> ApacheKafka:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        properties = self._folder / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        if cluster_id.startswith("-"):
+            cluster_id = "A" + cluster_id[1:]
+        subprocess.run(
+            [*self._java("256m"), "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)],
+            check=True,
+            capture_output=True,
+        )
+        log = self._folder / "kafka.log"
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*self._java(self._heap, *self._flags), "kafka.Kafka", str(properties)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        wait_for_port(self._port, self._process, log)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def _java(self, heap: str, *flags: str) -> list[str]:
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        # The flags of Kafka's own start script.
+        usual = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", f"-Xms{heap}"]
+        chosen = quick_flags() if self._quick else usual
+        return [require_java(), *chosen, f"-Xmx{heap}", *flags, quiet, "-cp", kafka_classpath()]
+
+    def _properties(self) -> dict[str, str]:
+        controller_port = free_port()
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": self._advertised(),
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self._folder / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._settings,
+        }
+
+    def _advertised(self) -> str:
+        return f"PLAINTEXT://127.0.0.1:{self._port}"

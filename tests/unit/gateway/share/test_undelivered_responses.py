@@ -1,0 +1,104 @@
+"""Answers of leaders that the client has not seen yet: their locks run, and acknowledgements are not about them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness
+from support.gateway.scripted_leader import (
+    FakeLeader,
+    acknowledged,
+    delivered,
+    fetched,
+    found,
+    listed,
+    play,
+    play_virtually,
+    share_fetch,
+)
+
+
+async def keep_an_answer(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+    """Leader 1 answers the session's first fetch, and what leader 2 brings then is kept."""
+    future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=60_000)
+    await harness.settle()
+    leaders[1].wake(OTHER_TOPIC_ID, 0)
+    assert delivered(await future) == [0]
+    leaders[2].wake(OTHER_TOPIC_ID, 1)
+    await harness.settle()
+
+
+def test_the_locks_of_kept_records_run() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        await keep_an_answer(harness, leaders, client)
+        await asyncio.sleep(5)
+        answer = await share_fetch(client, 1)
+        assert [entry[4] for entry in found(answer)] == [[(0, 9)]]
+        assert 7.3 <= answer.acquisition_lock_timeout.total_seconds() <= 7.35
+
+    play_virtually(scenario)
+
+
+def test_kept_records_with_little_time_left_are_released_and_fetched_anew() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        await keep_an_answer(harness, leaders, client)
+        await asyncio.sleep(7)
+        leaders[2].ready[(OTHER_TOPIC_ID, 1)] = 1
+        answer = await share_fetch(client, 1)
+        assert [entry[4] for entry in found(answer)] == [[(10, 19)]]
+        assert answer.acquisition_lock_timeout.total_seconds() == 12.345
+        await harness.settle()
+        (release,) = harness.leaders[2].requests("ShareAcknowledge")
+        (batch,) = release.partitions[0].acknowledgement_batches
+        assert (batch.first_offset, batch.last_offset, batch.acknowledge_types) == (0, 9, b"\x02")
+        late, anew = harness.leaders[2].requests("ShareFetch")[-2:]
+        assert late.fetch_number <= release.delivered_fetch_number < anew.fetch_number
+
+    play_virtually(scenario)
+
+
+@pytest.mark.parametrize("by_fetch", [True, False])
+def test_acknowledgements_are_not_about_a_kept_answer(by_fetch: bool) -> None:
+    """The leader would confirm a late ACCEPT of the same member, and the record would be delivered afterwards."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        await keep_an_answer(harness, leaders, client)
+        first, second = harness.leaders[1], harness.leaders[2]
+        late = listed(OTHER_TOPIC_ID, 0, 1, acknowledge=(3, 4, [1]))
+        await (fetched if by_fetch else acknowledged)(client, 1, late)
+        kept_number = second.requests("ShareFetch")[-1].fetch_number
+        assert second.requests("ShareAcknowledge")[0].delivered_fetch_number < kept_number
+        delivered_number = first.requests("ShareFetch")[-1].fetch_number
+        assert first.requests("ShareAcknowledge")[0].delivered_fetch_number >= delivered_number
+        if not by_fetch:
+            assert [entry[1] for entry in found(await fetched(client, 2))] == [1]
+        await acknowledged(client, 2 if by_fetch else 3, late)
+        assert second.requests("ShareAcknowledge")[1].delivered_fetch_number >= kept_number
+
+    play(scenario)
+
+
+def test_acknowledgements_are_not_about_a_fetch_that_still_waits() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        role = harness.leaders[1]
+        await fetched(client, 0, listed(TOPIC_ID, 0))
+        waiting = share_fetch(client, 1, max_wait=5_000)
+        await harness.settle()
+        late = listed(TOPIC_ID, 0, acknowledge=(0, 9, [1]))
+        answer = asyncio.ensure_future(acknowledged(client, 2, late))
+        await harness.settle()
+        assert len(role.requests("ShareAcknowledge")) == 1 and not waiting.done()
+        leaders[1].wake(TOPIC_ID, 0)
+        await answer
+        assert [entry[4] for entry in found(await waiting)] == [[(0, 9)]]
+        numbers = [request.fetch_number for request in role.requests("ShareFetch")]
+        await acknowledged(client, 3, late)
+        early, after = [request.delivered_fetch_number for request in role.requests("ShareAcknowledge")]
+        assert numbers[0] <= early < numbers[1] <= after
+        await fetched(client, 4, late)
+        both = role.requests("ShareFetch")[-1]
+        assert numbers[1] <= both.delivered_fetch_number < both.fetch_number
+
+    play(scenario)

@@ -1,0 +1,202 @@
+"""Damage under a leader's logs: all that was confirmed is served, or it is said what is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.handlers.fetch import FetchHandler
+from kshare_leader.log import keys
+from kshare_leader.log.partition_log import PartitionLog
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.producers import pending_appends
+from kshare_leader.log.tail import TailCache
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.ports import Write
+from kshare_runtime.rocks_store import RocksStore
+from kshare_wire.record_reading import open_records
+from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic
+from support.runtime.damaged_files import written_bytes
+from support.wire.record_building import build_batch, damage
+
+SECOND = TopicPartition(TOPIC, 1)
+BATCHES = 12
+CONFIRMED = [b"%d.%d " % (batch, record) * 20 for batch in range(BATCHES) for record in range(5)]
+PLACES = 12
+"""Places in each file that are damaged."""
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+async def fill(logs: PartitionLogs, batches: range = range(BATCHES)) -> None:
+    for batch in batches:
+        for key in (KEY, SECOND):
+            await logs.append(key, memoryview(build_batch(CONFIRMED[5 * batch : 5 * batch + 5])))
+
+
+def all_values(log: PartitionLog) -> list[bytes | None]:
+    """What a reader gets that goes from batch to batch."""
+    found: list[bytes | None] = []
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        (batch,) = log.read(offset, 1)
+        found.extend([record.value for record in open_records(batch.data)])
+        offset = batch.last_offset + 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a kill -9 leaves of a store with tables and a write-ahead log."""
+    directory = tmp_path_factory.mktemp("stores")
+
+    async def test() -> None:
+        for half in (range(BATCHES // 2), range(BATCHES // 2, BATCHES)):
+            store = RocksStore(directory / "running")  # opening it moves its log into tables
+            logs = open_logs(store)
+            await fill(logs, half)
+            shutil.rmtree(directory / "crashed", ignore_errors=True)
+            shutil.copytree(directory / "running", directory / "crashed")
+            logs.close()
+            store.close()
+
+    run(test())
+    return directory / "crashed"
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    changed = bytearray(data)
+    changed[place] ^= 1 << place % 8
+    return bytes(changed)
+
+
+def cut_off(data: bytes, place: int) -> bytes:
+    return data[:place]
+
+
+def outcome(path: Path) -> str:
+    """Whether the store was refused, or how each partition is served."""
+    try:
+        store = RocksStore(path)
+    except StorageFailure as failure:
+        assert str(path) in str(failure)
+        return "refused"
+    reports: list[str] = []
+    try:
+        logs = open_logs(store, report=reports.append)
+        found = []
+        for key in (KEY, SECOND):
+            log = logs.find(key)
+            if log is None:
+                assert any(f"partition {key.partition} of topic" in problem for problem in logs.problems())
+                found.append("offline")
+                continue
+            try:
+                assert all_values(log) == CONFIRMED, "confirmed records are missing, and nobody was told"
+                found.append("served")
+            except StorageFailure:
+                assert any(log.name in report for report in reports)
+                found.append("damaged")
+        return " ".join(found)
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("how", [flipped, cut_off])
+@pytest.mark.parametrize("pattern", ["*.log", "*.sst", "MANIFEST-*", "CURRENT"])
+def test_wherever_a_file_is_damaged_nothing_is_lost_in_silence(
+    crashed: Path, tmp_path: Path, pattern: str, how: Callable[[bytes, int], bytes]
+) -> None:
+    places = random.Random(pattern)
+    outcomes: dict[str, int] = {}
+    files = [file.name for file in sorted(crashed.glob(pattern)) if file.stat().st_size]
+    assert files
+    for name in files:
+        for number in range(PLACES):
+            path = shutil.copytree(crashed, tmp_path / f"{name}-{number}")
+            data = (path / name).read_bytes()
+            (path / name).write_bytes(how(data, places.randrange(written_bytes(path / name))))
+            found = outcome(path)
+            outcomes[found] = outcomes.get(found, 0) + 1
+            shutil.rmtree(path)
+    assert any(found != "served served" for found in outcomes), "the damage was really there"
+
+
+def test_undamaged_files_are_served_whole(crashed: Path, tmp_path: Path) -> None:
+    assert outcome(shutil.copytree(crashed, tmp_path / "copy")) == "served served"
+
+
+@pytest.mark.parametrize(
+    ("at", "form", "value"),
+    [
+        pytest.param(70, ">B", 0xFF, id="a record"),
+        pytest.param(23, ">i", 400, id="the last offset"),
+        pytest.param(35, ">q", 1, id="the newest time"),
+        pytest.param(0, ">q", 11, id="the base offset"),
+        pytest.param(8, ">i", 100, id="the length"),
+        pytest.param(16, ">B", 1, id="the version"),
+        pytest.param(0, "", -1, id="bytes after its end"),
+    ],
+)
+def test_a_damaged_batch_is_never_served_and_the_rest_is(
+    at: int, form: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What comes after the last row of the active segment is read when the log is opened; here that is nothing.
+    monkeypatch.setattr(pending_appends, "INDEX_INTERVAL_BYTES", 1)
+
+    async def test() -> None:
+        disk = MemoryDisk()
+        logs = open_logs(disk.open_store("leader"))
+        await fill(logs)
+        logs.close()
+        disk.crash()
+        store = disk.open_store("leader")
+        place = keys.long_key(keys.partition_prefix(KEY), 10)
+        stored = store.get(keys.LOG, place)
+        assert stored is not None
+        damaged = stored + b"more" if value < 0 else damage(stored, at, form, value, fix_crc=False)
+        store.write([Write(keys.LOG, place, damaged)])
+        reports: list[str] = []
+        tails = TailCache(partition_limit_bytes=0, node_limit_bytes=0)
+        logs = open_logs(store, topic(), report=reports.append, tails=tails)
+
+        async def fetch(key: TopicPartition, offset: int) -> tuple[int, int]:
+            partition = leader_pb2.FetchRequest.Partition(
+                topic_id=TOPIC,
+                partition=key.partition,
+                current_leader_epoch=-1,
+                fetch_offset=offset,
+                partition_max_bytes=1 << 20,
+            )
+            request = leader_pb2.FetchRequest(max_bytes=1 << 20, partitions=[partition])
+            answer, payload = await FetchHandler(logs)(request, memoryview(b""))
+            (found,) = answer.partitions
+            return found.error_code, sum(len(piece) for piece in payload)
+
+        log = logs.lookup(KEY)
+        before = sum(batch.length for batch in log.read(0, 1 << 20))
+        assert [batch.base_offset for batch in log.read(0, 1 << 20)] == [0, 5]
+        assert await fetch(KEY, 0) == (ErrorCode.NONE, before)
+        assert reports == []
+        for offset in (10, 12, 14):
+            for _ in range(3):
+                assert await fetch(KEY, offset) == (ErrorCode.CORRUPT_MESSAGE, 0)
+        assert 1 <= len(reports) <= 3
+        assert all(log.name in report and "offset 10" in report for report in reports)
+        code, size_bytes = await fetch(KEY, 15)
+        assert (code, size_bytes > 0) == (ErrorCode.NONE, True)
+        assert all_values(logs.lookup(SECOND)) == CONFIRMED
+        assert (await logs.append(KEY, memoryview(build_batch()))).base_offset == 5 * BATCHES
+
+    run(test())

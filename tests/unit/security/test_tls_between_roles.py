@@ -1,0 +1,159 @@
+"""Streams between roles with `kshare.rpc.ssl.*`: who gets in, what is served without encryption, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from kshare_core.configs import InvalidConfig, process_configs
+from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.generated.methods import LIST_GROUPS
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.network import ChannelUnavailable, Service
+from kshare_servicekit.probe import probe
+from kshare_servicekit.rpc_tls import exchange_tls, exchange_tls_of_variables
+from support.environment.certificates import Authority, Issued
+
+AUTHORITY = Authority("roles")
+KEYSTORE, TRUSTSTORE = "kshare.rpc.ssl.keystore.location", "kshare.rpc.ssl.truststore.location"
+
+
+def tls(folder: Path, issued: Issued | None = None, authority: Authority = AUTHORITY, **texts: str) -> ExchangeTls:
+    issued = issued or AUTHORITY.issue("role")
+    folder.mkdir(exist_ok=True)
+    stores = {
+        KEYSTORE: str(issued.write_combined(folder / "role.pem")),
+        TRUSTSTORE: str(authority.write(folder / "ca.pem")),
+    }
+    given = {f"kshare.rpc.ssl.{name.replace('_', '.')}": text for name, text in texts.items()}
+    found = exchange_tls(process_configs({**stores, **given})[0])
+    assert found is not None
+    return found
+
+
+async def groups(request: object, payload: memoryview) -> coordinator_pb2.ListGroupsResponse:
+    return coordinator_pb2.ListGroupsResponse(error_code=7)
+
+
+def served(server_tls: ExchangeTls, scene: Callable[[str, str], Awaitable[None]], listen: str = "127.0.0.1:0") -> None:
+    """Runs a scene with a served coordinator's address and its operations address."""
+
+    async def run() -> None:
+        network = GrpcNetwork(tls=server_tls)
+        server = await network.serve(listen, [Service("Coordinator", {LIST_GROUPS: groups})])
+        assert network.operations_address is not None
+        try:
+            await asyncio.wait_for(scene(server.address, network.operations_address), 30)
+        finally:
+            await server.stop(0)
+
+    asyncio.run(run())
+
+
+async def asked(address: str, client: ExchangeTls | None) -> int:
+    channel = GrpcNetwork(tls=client).connect(address)
+    try:
+        answer, _ = await channel.call(LIST_GROUPS, coordinator_pb2.ListGroupsRequest(), timeout_ms=3_000)
+        return answer.error_code
+    finally:
+        await channel.close()
+
+
+def test_only_who_has_a_certificate_gets_in(tmp_path: Path) -> None:
+    foreign = Authority("foreign")
+
+    async def scene(address: str, operations: str) -> None:
+        assert await asked(address, tls(tmp_path / "other")) == 7
+        for client in (
+            None,
+            tls(tmp_path / "foreign", foreign.issue("role")),
+            tls(tmp_path / "distrustful", authority=foreign),
+        ):
+            with pytest.raises(ChannelUnavailable):
+                await asked(address, client)
+        assert await asked(address, tls(tmp_path / "other")) == 7
+
+    served(tls(tmp_path / "server"), scene)
+
+
+def test_the_certificate_must_have_the_name_unless_that_is_switched_off(tmp_path: Path) -> None:
+
+    async def scene(address: str, operations: str) -> None:
+        elsewhere = f"127.0.0.2:{address.rpartition(':')[2]}"
+        with pytest.raises(ChannelUnavailable):
+            await asked(elsewhere, tls(tmp_path / "strict"))
+        loose = tls(tmp_path / "loose", endpoint_identification_algorithm="")
+        assert await asked(elsewhere, loose) == 7
+        assert await asked(f"127.0.0.3:{address.rpartition(':')[2]}", tls(tmp_path / "strict")) == 7
+
+    served(tls(tmp_path / "server", AUTHORITY.issue("role", "127.0.0.3")), scene, "0.0.0.0:0")
+
+
+def test_the_operations_face_has_health_only(tmp_path: Path) -> None:
+    async def scene(address: str, operations: str) -> None:
+        assert await asyncio.to_thread(probe, operations) is None
+        async with grpc.aio.insecure_channel(operations) as channel:
+            call: Any = channel.unary_unary("/kshare.v1.Coordinator/ListGroups")
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await call(b"")
+            assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+    served(tls(tmp_path / "server"), scene)
+
+
+def test_a_renewed_certificate_is_for_new_connections(tmp_path: Path) -> None:
+    async def scene(address: str, operations: str) -> None:
+        client = tls(tmp_path / "client")
+        channel = GrpcNetwork(tls=client).connect(address)
+        request = coordinator_pb2.ListGroupsRequest()
+        await channel.call(LIST_GROUPS, request, timeout_ms=3_000)
+        (tmp_path / "server" / "role.pem").write_text("nonsense")
+        assert await asked(address, client) == 7, "what cannot be read leaves the former one"
+        renewed = AUTHORITY.issue("role")
+        renewed.write_combined(tmp_path / "server" / "role.pem")
+        context = ssl.create_default_context(cadata=AUTHORITY.pem)
+        context.load_cert_chain(tmp_path / "client" / "role.pem")
+        host, _, port = address.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert shown == ssl.PEM_cert_to_DER_cert(renewed.certificate_pem)
+        writer.close()
+        await channel.call(LIST_GROUPS, request, timeout_ms=3_000)
+        await channel.close()
+
+    served(tls(tmp_path / "server"), scene)
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        ({TRUSTSTORE: "/ca.pem"}, f"{TRUSTSTORE} is given without {KEYSTORE}"),
+        ({KEYSTORE: "/nowhere"}, f"{KEYSTORE}: /nowhere cannot be read"),
+        ({KEYSTORE: "good"}, f"{TRUSTSTORE} is missing"),
+        ({KEYSTORE: "good", TRUSTSTORE: "/gone"}, f"{TRUSTSTORE}: /gone cannot be read"),
+        ({KEYSTORE: "good", "kshare.rpc.ssl.keystore.type": "JKS"}, "kshare.rpc.ssl.keystore.type is JKS"),
+        ({"kshare.rpc.ssl.endpoint.identification.algorithm": "no"}, "Invalid value no"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, texts: dict[str, str], problem: str) -> None:
+    good = str(AUTHORITY.issue("role").write_combined(tmp_path / "good.pem"))
+    with pytest.raises(InvalidConfig, match=problem):
+        exchange_tls(process_configs({name: good if text == "good" else text for name, text in texts.items()})[0])
+
+
+def test_commands_find_the_certificates_by_the_variables_of_the_roles(tmp_path: Path) -> None:
+    assert exchange_tls_of_variables({}) is None
+    keystore = AUTHORITY.issue("role").write_combined(tmp_path / "role.pem")
+    (tmp_path / "public").write_text(f"{TRUSTSTORE}={AUTHORITY.write(tmp_path / 'ca.pem')}\nnum.partitions=3\n")
+    (tmp_path / "secret").write_text(f"{KEYSTORE}={keystore}\n")
+    variables = {"KSHARE_CONFIG": str(tmp_path / "public"), "KSHARE_CONFIG_SECRET": str(tmp_path / "secret")}
+    assert exchange_tls_of_variables(variables) is not None
+    with pytest.raises(OSError):
+        exchange_tls_of_variables({"KSHARE_CONFIG": "/nowhere"})
