@@ -185,8 +185,8 @@ def test_a_group_cannot_be_pointed_at_a_topic_that_may_not_receive(cluster: Ksha
     create_topic(bootstrap, "dlq.not-enabled", 1)
     create_topic(bootstrap, "wrong.prefix", 1, **ENABLED)
     problems = {
-        "dlq.missing": "there is no such topic; create it with",
-        "dlq.not-enabled": "does not take dead letters; set its",
+        "dlq.missing": "the topic does not exist; create it with",
+        "dlq.not-enabled": "does not allow dead letters; set its",
         "wrong.prefix": "must start with 'dlq.'",
     }
     for name, problem in problems.items():

@@ -149,7 +149,7 @@ def test_a_store_that_cannot_be_read_at_all(node: Path) -> None:
         code, text = kshare_state(command, "--data-dir", node)
         assert code == 1 and "MANIFEST-999999, which CURRENT names, is missing" in text
     code, text = kshare_state("verify", "--data-dir", node / "nowhere")
-    assert code == 1 and "there is no store in" in text
+    assert code == 1 and "does not contain a store" in text
 
 
 def test_a_store_that_is_served_needs_its_address(node: Path) -> None:

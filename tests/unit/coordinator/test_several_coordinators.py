@@ -301,7 +301,7 @@ def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_answered_as_if
         request = pb.CreateTopicsRequest(topics=[topic])
         answer = await client.at(f"{active.name}:1", methods.CREATE_TOPICS, request)
         assert (answer.error_code, answer.topics[0].error_code) == (0, E.KAFKA_STORAGE_ERROR)
-        assert "not known" in answer.topics[0].error_message
+        assert "is unknown" in answer.topics[0].error_message
         active.crash()
         await several.settled()
         assert await client.patiently(lambda: client.create_topic("t")) == E.TOPIC_ALREADY_EXISTS

@@ -187,7 +187,7 @@ def test_waits_for_a_coordinator_that_starts_later(monkeypatch: pytest.MonkeyPat
         await following.network.serve("coordinator:1", [following.coordinator.service()])
         await start
         assert following.follower.view.version == 1
-        assert "nobody serves coordinator:1" in following.problems[0]
+        assert "no server listens on coordinator:1" in following.problems[0]
 
     follow(play, monkeypatch)
 
@@ -200,6 +200,6 @@ def test_a_view_that_was_not_taken_is_told_and_asked_for_again(monkeypatch: pyte
         following.coordinator.answers.put_nowait(full_answer(version=2))
         assert await following.follower.wait_for_version(2, timeout_ms=10_000)
         assert following.coordinator.asked_after[:3] == [0, 1, 1]
-        assert following.problems == ["the catalog's next version was not taken: RuntimeError: a bug"]
+        assert following.problems == ["the catalog's next version could not be applied: RuntimeError: a bug"]
 
     follow(play, monkeypatch)

@@ -69,7 +69,7 @@ def test_garbage_is_refused_or_is_what_protobuf_reads(data: bytes) -> None:
     ("data", "text"),
     [
         (b"", "cut off"),
-        (b"\x0d\x05\x00\x00\x00\x12\x04\x08\x01\x10\x02", "header_length says 5 bytes, the header itself 4"),
+        (b"\x0d\x05\x00\x00\x00\x12\x04\x08\x01\x10\x02", "header_length says 5 bytes, but the header has 4"),
         (b"\x0d\x02\x00\x00\x00\x12\x02\x08\x01\x22\x01x", "expected the payload"),
         (b"\x0d\x02\x00\x00\x00\x12\x02\x08\x01\x1a\x03x", "the payload says 3 bytes, but 1 follow"),
         (b"\x0d\x02\x00\x00\x00\x12\x02\x08\x01\x1a\x01xx", "the payload says 1 bytes, but 2 follow"),

@@ -239,7 +239,7 @@ def test_calls_beyond_the_limit_of_a_channel_fail_at_once(monkeypatch: pytest.Mo
             request = leader_pb2.ShareAcknowledgeRequest()
             calls = [channel.call(SHARE_ACKNOWLEDGE, request, timeout_ms=TIMEOUT_MS) for _ in range(3)]
             tasks = [asyncio.ensure_future(call) for call in calls]
-            with pytest.raises(ChannelUnavailable, match=r"2 calls to .* are under way already"):
+            with pytest.raises(ChannelUnavailable, match=r"2 calls to .* are already in flight"):
                 await tasks[2]
             leader.go_on.set()
             await asyncio.gather(*tasks[:2])

@@ -240,7 +240,7 @@ def test_a_checkpoint_is_a_whole_store_and_its_damage_is_found(scratch: Path) ->
 
 
 def test_a_read_only_store_must_be_there(scratch: Path) -> None:
-    with pytest.raises(StorageFailure, match="there is no store in"):
+    with pytest.raises(StorageFailure, match="does not contain a store"):
         RocksStore(scratch / "none", read_only=True)
     assert not (scratch / "none").exists()
 

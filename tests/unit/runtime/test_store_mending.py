@@ -147,7 +147,7 @@ def test_a_store_that_cannot_be_opened_anew_is_tried_again(store: RocksStore) ->
     hidden = current.rename(store.path.parent / "hidden")
     with pytest.raises(StorageFailure, match="CURRENT is missing"):
         store.mend()
-    with pytest.raises(StorageFailure, match="could not be opened anew"):
+    with pytest.raises(StorageFailure, match="could not be reopened"):
         store.get("log", b"1")
     store.sync_confirmed()
     figures = store.figures()
@@ -180,12 +180,12 @@ def test_a_node_looks_every_second_and_says_what_it_sees() -> None:
         with pytest.raises(StorageFailure):
             store.write([Write("log", b"1", b"x")])
         assert mending.problems() == [
-            "the store takes no writes, because one failed: cannot write the store leader: No space left on device"
+            "the store refuses writes because a write failed: cannot write the store leader: No space left on device"
         ]
         await asyncio.sleep(2.5)
         assert not mended and len(said) == 1 and "takes no writes" in said[0]
         await asyncio.sleep(1)
-        assert mended == [3.0] and said[1:] == ["the store was opened anew and takes writes again, after 2.0 s"]
+        assert mended == [3.0] and said[1:] == ["the store was reopened and accepts writes again, after 2.0 s"]
         assert mending.problems() == []
         store.write([Write("log", b"1", b"x")])
         await mending.stop()

@@ -86,8 +86,8 @@ def wrong_stores(folder: Path) -> dict[str, tuple[TlsConfigs, str]]:
         "missing file": (tls(**pem, keystore_location="/nowhere.pem"), "/nowhere.pem cannot be read: No such file"),
         "empty directory": (tls(**pem, keystore_location=str(folder / "empty")), "tls.key cannot be read"),
         "another key": (tls(**pem, keystore_location=str(folder / "mixed.pem")), "does not belong to the first"),
-        "garbage": (tls(**pem, keystore_location=str(folder / "garbage.pem")), "no private key in PEM"),
-        "only a key": (tls(**pem, keystore_location=str(folder / "key.pem")), "no certificates in PEM"),
+        "garbage": (tls(**pem, keystore_location=str(folder / "garbage.pem")), "no valid PEM private key"),
+        "only a key": (tls(**pem, keystore_location=str(folder / "key.pem")), "no valid PEM certificates"),
         "no password": (tls(**pem, keystore_location=encrypted), "encrypted; ssl.key.password is missing"),
         "wrong password": (tls(**pem, keystore_location=encrypted, key_password="x"), "read with ssl.key.password"),
         "no chain": (tls(**pem, keystore_key=SERVER.key_pem()), "ssl.keystore.certificate.chain is missing"),
@@ -108,7 +108,7 @@ def wrong_stores(folder: Path) -> dict[str, tuple[TlsConfigs, str]]:
         ),
         "wrong truststore": (
             tls(**pem, keystore_location=good, truststore_type="PEM", truststore_certificates="none"),
-            "ssl.truststore.certificates has no certificates in PEM",
+            "ssl.truststore.certificates contains no valid PEM certificates",
         ),
         "TLS 1.1": (tls(**pem, keystore_location=good, enabled_protocols="TLSv1.1"), "TLSv1.1; allowed are TLSv1.2"),
         "no version": (tls(**pem, keystore_location=good, enabled_protocols=""), "is empty; allowed are"),
@@ -118,7 +118,7 @@ def wrong_stores(folder: Path) -> dict[str, tuple[TlsConfigs, str]]:
         ),
         "unknown suite": (
             tls(**pem, keystore_location=good, cipher_suites="TLS_X", enabled_protocols="TLSv1.2"),
-            "has TLS_X, which OpenSSL does not know",
+            "has TLS_X, unknown to OpenSSL",
         ),
         "no suite of the version": (
             tls(**pem, keystore_location=good, cipher_suites=ALL_1_3, enabled_protocols="TLSv1.2"),

@@ -60,7 +60,7 @@ def test_the_cluster_is_told_apart_from_the_role() -> None:
 def test_nobody_there() -> None:
     command = [sys.executable, "-m", "kshare_servicekit.probe", "127.0.0.1:1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (result.returncode, result.stderr) == (1, "127.0.0.1:1 does not answer: UNAVAILABLE\n")
+    assert (result.returncode, result.stderr) == (1, "127.0.0.1:1 did not respond: UNAVAILABLE\n")
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_problems_are_logged(tmp_path: Path) -> None:
 def test_problems_are_logged_after_a_bug_in_finding_them(tmp_path: Path) -> None:
     with role("raising", tmp_path) as process:
         line = log_until(process, "not healthy")[-1]
-        assert line["problems"] == ["the problems are not known: RuntimeError: a bug"]
+        assert line["problems"] == ["the node's problems could not be determined: RuntimeError: a bug"]
         assert "example_role.py" in str(line["exception"])
         log_until(process, "healthy again")
 

@@ -147,7 +147,7 @@ def edited(change: Callable[[dict[str, Any]], object], line: int = 1) -> list[st
 @pytest.mark.parametrize(
     ("change", "line", "problem"),
     [
-        (lambda line: line.update(export="?"), 0, "line 1: it is no export"),
+        (lambda line: line.update(export="?"), 0, "line 1: it is not an export"),
         (lambda line: line.update(version=2), 0, "line 1: it has version 2; known is 1"),
         (lambda line: line.update(cluster_id=7), 0, "line 1: the cluster_id is 7"),
         (lambda line: line.update(state_partitions=0), 0, "line 1: state_partitions is 0"),
@@ -163,10 +163,14 @@ def edited(change: Callable[[dict[str, Any]], object], line: int = 1) -> list[st
         (lambda line: line.update(start_offset=-2), 1, "line 2: start_offset is -2"),
         (lambda line: line.update(delivery_complete_count="1"), 1, "line 2: delivery_complete_count is '1'"),
         (lambda line: line.update(state_batches=None), 1, "line 2: state_batches is None"),
-        (lambda line: line.update(state_batches=[[1, 2, 2, 1]]), 1, "line 2: .* is no state batch"),
-        (lambda line: line.update(state_batches=[[1, 2, "Acquired", 1]]), 1, "line 2: .* is no state batch"),
+        (lambda line: line.update(state_batches=[[1, 2, 2, 1]]), 1, "line 2: .* is not a state batch"),
+        (lambda line: line.update(state_batches=[[1, 2, "Acquired", 1]]), 1, "line 2: .* is not a state batch"),
         (lambda line: line.update(state_batches=[[2, 1, "Archived", 1]]), 1, "line 2: the state batch 2-1"),
-        (lambda line: line.update(state_batches=[[1.0, 2, "Archived", 1]]), 1, "line 2: .* a number that is none"),
+        (
+            lambda line: line.update(state_batches=[[1.0, 2, "Archived", 1]]),
+            1,
+            "line 2: .* a value that is not a number",
+        ),
         (
             lambda line: line.update(state_batches=[[3, 4, "Archived", 1], [1, 2, "Archived", 1]]),
             1,
@@ -185,7 +189,7 @@ def test_what_is_wrong_in_a_file_is_named(change: Callable[[dict[str, Any]], obj
 def test_a_file_that_was_cut_off_is_refused(kept: int) -> None:
     lines = exported(filled_with(2))
     assert len(lines) == 4
-    with pytest.raises(BadExport, match=r"was cut off|is not JSON"):
+    with pytest.raises(BadExport, match=r"is truncated|is not JSON"):
         read_export(lines[:kept], NOW_MS)
     with pytest.raises(BadExport):
         read_export([*lines[:kept], lines[kept][: len(lines[kept]) // 2]], NOW_MS)
@@ -193,7 +197,7 @@ def test_a_file_that_was_cut_off_is_refused(kept: int) -> None:
 
 def test_a_share_partition_twice_and_lines_after_the_last_are_refused() -> None:
     lines = exported(filled_with(2))
-    with pytest.raises(BadExport, match=r"line 4: share-partition .* for the second time"):
+    with pytest.raises(BadExport, match=r"line 4: share-partition .* occurs twice"):
         read_export([*lines[:3], lines[1], lines[3]], NOW_MS)
     with pytest.raises(BadExport, match="line 5 follows the last one"):
         read_export([*lines, lines[1]], NOW_MS)
@@ -213,7 +217,7 @@ def test_an_export_of_another_cluster_is_refused(write_count: int, cluster_id: s
 
 
 def test_there_are_only_so_many_state_partitions_to_replace() -> None:
-    with pytest.raises(BadExport, match="there is no state partition 50; there are 50"):
+    with pytest.raises(BadExport, match="state partition 50 does not exist; the export has 50 state partitions"):
         import_all(exported(filled_with(2)), empty_store(), replace=[50])
 
 
@@ -237,7 +241,7 @@ def test_a_share_partition_in_the_wrong_place_is_told() -> None:
     shell.raw_store.write([Write("state-49", key, value) for key, value in shell.raw_store.scan(family, b"", b"\x80")])
     assert family != "state-49"
     problems = [problem for found in verify(shell.store) for problem in found.problems]
-    assert problems == [f"share-partition {keys(1)[0]} lies here, but it belongs elsewhere"]
+    assert problems == [f"share-partition {keys(1)[0]} is stored here but belongs to another state partition"]
 
 
 def test_a_damaged_state_partition_is_restored_from_an_export() -> None:

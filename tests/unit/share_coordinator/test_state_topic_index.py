@@ -273,7 +273,7 @@ def test_a_record_that_is_missing_is_told() -> None:
     one.turn(initialize())
     (record_row,) = [key for key, _ in one.store.scan(FAMILY, b"") if not is_state_topic_key(key)]
     one.store.write([Write(FAMILY, record_row, None)])
-    with pytest.raises(CorruptRecord, match="offset 0 for a record that is missing"):
+    with pytest.raises(CorruptRecord, match="offset 0 of a missing record"):
         read_state_partition(one.index, FAMILY)
 
 

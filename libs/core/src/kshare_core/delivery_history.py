@@ -184,7 +184,7 @@ def decode_history_record(value: bytes) -> HistoryRecord:
         events = tuple(_event(event) for event in found["events"])
         return HistoryRecord(**{name: found[name] for name in RECORD_FIELDS[:-1]}, events=events)
     except (KeyError, TypeError) as problem:
-        raise ValueError(f"no history record: {problem!r} in {value[:200]!r}") from problem
+        raise ValueError(f"not a history record: {problem!r} in {value[:200]!r}") from problem
 
 
 def _event(found: dict[str, Any]) -> DeliveryEvent:

@@ -48,7 +48,7 @@ class WorkSlices:
             self._granting = loop.call_soon(self._grant)
         await future
         if not is_wanted():
-            raise WorkAbandoned("the connection that asked for this was closed")
+            raise WorkAbandoned("the connection of the request was closed")
 
     async def run(self, steps: Generator[None, None, Result], is_wanted: Callable[[], bool] = _is_wanted) -> Result:
         """Runs work that yields after each slice; the first slice runs at once."""

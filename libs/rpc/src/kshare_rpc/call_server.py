@@ -134,7 +134,7 @@ class _ServedCall:
         statistics, address = self._statistics, self._server.address
         if isinstance(error, DecodeError) and self._request is None:
             statistics.failed(MALFORMED)
-            self._answer.failure = f"the request is no {self._method.request_type.__name__}: {error}"
+            self._answer.failure = f"the request is not a valid {self._method.request_type.__name__}: {error}"
         elif isinstance(error, asyncio.CancelledError):
             statistics.failed(STOPPED)
             self._answer.failure = f"{REFUSED_PREFIX}the server at {address} stopped before it could answer"

@@ -136,10 +136,10 @@ class CatalogFollower:
                 DEREGISTER_NODE, request, timeout_ms=DEREGISTER_TIMEOUT_MS
             )
         except CallFailed as failure:
-            self._on_problem(f"the lease could not be given back, it runs out by itself: {failure}")
+            self._on_problem(f"the lease could not be released and will expire: {failure}")
             return
         if answer.error_code:
-            self._on_problem(f"the lease could not be given back, it runs out by itself: {answer.error_message}")
+            self._on_problem(f"the lease could not be released and will expire: {answer.error_message}")
 
     async def _end_following(self) -> None:
         if self._task is not None:
@@ -176,8 +176,8 @@ class CatalogFollower:
                 followed = await self._attempt(self._watch_once)
             except Exception as error:  # a bug in on_view must not end the lease silently; the old view stays
                 if not isinstance(error, StorageFailure):
-                    report_contained_bug("the catalog's next version was not taken", error)
-                self._on_problem(f"the catalog's next version was not taken: {type(error).__name__}: {error}")
+                    report_contained_bug("the catalog's next version could not be applied", error)
+                self._on_problem(f"the catalog's next version could not be applied: {type(error).__name__}: {error}")
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
                 continue
             if not followed:
@@ -245,7 +245,7 @@ class CatalogFollower:
                 return
             former, piece = piece, await self._watch(address, piece)
             if piece is not None and piece.piece == 0:
-                self._on_problem(f"{address} does not know transfer {former.transfer_id} any more; it begins anew")
+                self._on_problem(f"{address} no longer has transfer {former.transfer_id}; restarting the transfer")
                 draft = ViewDraft(self.view)
 
     def _take(self, address: str, new: CatalogView) -> None:
@@ -286,7 +286,7 @@ class CatalogFollower:
             await self._register()
             return None
         if answer.error_code:
-            text = f"{address} answers WatchCatalog with error {answer.error_code}: {answer.error_message}"
+            text = f"{address} refused WatchCatalog with error {answer.error_code}: {answer.error_message}"
             raise _NotAnswered(text, answer.active_coordinator_address)
         self.heard_at = sent_at
         return answer

@@ -31,13 +31,13 @@ def cluster_problems(
     if gone:
         found.append(
             f"{sum(gone.values())} topic partitions have no live leader: {_nodes('leader', gone)}. "
-            "Start it, or give it up: kshare partitions give-up NODE"
+            "Start it, or if it is lost, run kshare partitions give-up NODE"
         )
     gone = _gone(state_partitions_by_owner, live_share_coordinators)
     if gone:
         found.append(
             f"{sum(gone.values())} state partitions have no live owner: {_nodes('share coordinator', gone)}. "
-            "Start it, or give it up: kshare state give-up NODE"
+            "Start it, or if it is lost, run kshare state give-up NODE"
         )
     return found
 
@@ -56,7 +56,7 @@ def _nodes(role: str, gone: Mapping[int, int]) -> str:
 def problems_of_view(view: CatalogView) -> list[str]:
     """The cluster's problems in a role's view of the catalog; it visits every partition, so it is for probes."""
     if not view.version:
-        return ["no catalog yet"]
+        return ["the catalog has not been received yet"]
     return cluster_problems(
         live_leaders=_live(view, coordinator_pb2.ROLE_LEADER),
         partitions_by_leader=Counter(

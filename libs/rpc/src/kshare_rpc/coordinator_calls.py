@@ -202,7 +202,7 @@ class CoordinatorCalls:
             if covered and not missing:
                 return answers
             if not await waiting.may_go_on(self._coordinators):
-                raise NoCoordinator(f"{method.path}: no coordinator answers for group partitions {missing}")
+                raise NoCoordinator(f"{method.path}: no coordinator responds for group partitions {missing}")
 
     def stop_waiting(self) -> None:
         """Ends the retries of `call_active` and `call_owner`, for a node that stops: calls in back-off end soon."""
@@ -265,7 +265,7 @@ class CoordinatorCalls:
         timeout_ms: int,
     ) -> Response:
         if address is None:
-            raise NoCoordinator(f"{method.path}: no live coordinator is known that owns the group")
+            raise NoCoordinator(f"{method.path}: no live coordinator owns the group")
         channel = self._coordinators.channel(address)
         limit = asyncio.timeout(None)
         self._under_way[limit] = (address, find)
@@ -289,13 +289,13 @@ class CoordinatorCalls:
                 address, lambda: self._sole_owner(group_ids), portion.method, request, portion.timeout_ms
             )
         except ChannelUnavailable as failure:
-            text = f"The coordinator gave no answer: {failure}"
+            text = f"The coordinator did not respond: {failure}"
             refused = [
                 portion.refusal_of(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text) for group_id in group_ids
             ]
             return refused, list(group_ids) if _may_go_elsewhere(portion.method, request, failure) else []
         found = {result.group_id: result for result in portion.results_of(answer)}
-        text = "The coordinator's answer does not name the group"
+        text = "The coordinator's response does not contain the group"
         results = [
             found.get(group_id) or portion.refusal_of(group_id, ErrorCode.UNKNOWN_SERVER_ERROR, text)
             for group_id in group_ids

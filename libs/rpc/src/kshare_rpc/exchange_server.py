@@ -90,7 +90,7 @@ class ServerExchange(Http2Exchange):
     def stream_failed(self, stream_id: int, error: FrameError) -> None:
         assert self._transport is not None
         peer = self._transport.get_extra_info("peername")
-        logging.getLogger(__name__).warning("%s sent what is no frame: %s", peer, error)
+        logging.getLogger(__name__).warning("closing a connection, %s sent an invalid frame: %s", peer, error)
         self._end_stream(stream_id, grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def lost(self, reason: str) -> None:
@@ -145,7 +145,7 @@ class ServerExchange(Http2Exchange):
         self._streams[stream_id] = _ServedStream()
         self.open_stream(stream_id)
         if not path.endswith("/Exchange"):
-            text = f"this address serves Exchange streams; {path} is served where health and reflection are"
+            text = f"this address serves only Exchange streams; {path} is served at the operations address"
             self._end_stream(stream_id, grpc.StatusCode.UNIMPLEMENTED, text)
 
     def _start_waiting(self) -> None:

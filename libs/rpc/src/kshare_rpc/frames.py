@@ -56,7 +56,9 @@ def decode_frame(data: bytes | memoryview) -> tuple[FrameHeader, memoryview]:
     try:
         header.ParseFromString(bytes(data[header_at:header_end]))
     except DecodeError as error:
-        raise FrameError(f"the frame's header of {header_end - header_at} bytes is no FrameHeader: {error}") from error
+        raise FrameError(
+            f"the frame's header of {header_end - header_at} bytes is not a FrameHeader: {error}"
+        ) from error
     if header_end == len(data):
         return header, _NO_PAYLOAD
     if data[header_end] != _PAYLOAD_TAG:
@@ -81,7 +83,7 @@ def _header_range(data: bytes | memoryview) -> tuple[int, int]:
     else:
         length, start = _read_varint(data, _HEADER_START.size)
     if length != header_length:
-        raise FrameError(f"header_length says {header_length} bytes, the header itself {length}")
+        raise FrameError(f"header_length says {header_length} bytes, but the header has {length}")
     if start + length > len(data):
         raise FrameError(f"cut off: the header says {length} bytes, but {len(data) - start} follow")
     return start, start + length

@@ -98,17 +98,17 @@ class ClientExchange(Http2Exchange):
                 self.give_up(f"HTTP status {headers[':status']}")
             elif "grpc-status" in headers:
                 text = status_text(headers["grpc-status"], unquote(headers.get("grpc-message", "")))
-                self.give_up("the other side ended it" if headers["grpc-status"] == "0" else text)
+                self.give_up("the peer ended it" if headers["grpc-status"] == "0" else text)
         elif isinstance(event, h2.events.StreamReset):
-            self.give_up(f"the other side reset it ({event.error_code})")
+            self.give_up(f"the peer reset it (error code {event.error_code})")
         elif isinstance(event, h2.events.StreamEnded):
-            self.give_up("the other side ended it")
+            self.give_up("the peer ended it")
 
     def stream_message(self, stream_id: int, message: memoryview) -> None:
         self._on_message(message)
 
     def stream_failed(self, stream_id: int, error: FrameError) -> None:
-        self.give_up(f"the answer is no frame: {error}")
+        self.give_up(f"the response is not a valid frame: {error}")
 
     def lost(self, reason: str) -> None:
         self._on_lost(self, reason)
@@ -161,7 +161,7 @@ class GrpcChannel:
         if self._closed:
             raise ChannelUnavailable(f"the channel to {self._address} is closed")
         if len(self._calls) >= CALLS_PER_CHANNEL_LIMIT:
-            raise ChannelUnavailable(f"{CALLS_PER_CHANNEL_LIMIT} calls to {self._address} are under way already")
+            raise ChannelUnavailable(f"{CALLS_PER_CHANNEL_LIMIT} calls to {self._address} are already in flight")
         correlation_id = next(self._correlation_ids)
         header = FrameHeader(
             correlation_id=correlation_id,
@@ -207,7 +207,7 @@ class GrpcChannel:
     def _time_out(self, correlation_id: int, timeout_ms: int) -> None:
         call = self._calls.pop(correlation_id, None)
         if call is not None and not call.future.done():
-            text = f"{call.method.path} at {self._address} gave no answer in {timeout_ms} ms"
+            text = f"{call.method.path} at {self._address} did not respond within {timeout_ms} ms"
             call.future.set_exception(CallTimeout(text))
 
     async def _connect(self) -> None:
@@ -218,7 +218,7 @@ class GrpcChannel:
             try:
                 await self._reach(exchange)
             except (OSError, TimeoutError) as error:
-                self._fail_all(f"cannot connect to {self._address}: {error or 'no answer in time'}")
+                self._fail_all(f"cannot connect to {self._address}: {error or 'no response in time'}")
                 await asyncio.sleep(RECONNECT_INTERVAL_MS / 1000)
                 continue
             if exchange.is_lost:
@@ -285,7 +285,7 @@ class GrpcChannel:
         try:
             call.future.set_result((call.method.response_type.FromString(header.message), payload))
         except DecodeError as error:
-            text = f"{call.method.path} at {self._address}: the answer is no {call.method.response_type.__name__}"
+            text = f"{call.method.path} at {self._address}: malformed {call.method.response_type.__name__}"
             call.future.set_exception(CallFailed(f"{text}: {error}"))
 
     def _fail_all(self, text: str) -> None:

@@ -239,7 +239,7 @@ class Http2Exchange(asyncio.Protocol):
             high, low, kind, flags, stream_id = _FRAME_HEAD.unpack_from(data, at)
             length = high << 16 | low
             if length > HTTP2_FRAME_BYTES:
-                self.give_up(f"the other side sent a frame of {length} bytes; allowed are {HTTP2_FRAME_BYTES}")
+                self.give_up(f"the peer sent a frame of {length} bytes; at most {HTTP2_FRAME_BYTES} are allowed")
                 return
             stream_id &= _STREAM_ID_MASK
             if kind == _DATA_TYPE and not flags & _END_STREAM_OR_PADDED and stream_id in self._open_streams:
@@ -281,13 +281,13 @@ class Http2Exchange(asyncio.Protocol):
             events = self._h2.receive_data(frame)
         except h2.exceptions.ProtocolError as error:
             self.flush()
-            self.give_up(f"the other side does not speak HTTP/2 as it should: {error}")
+            self.give_up(f"the peer violated HTTP/2: {error}")
             return
         for event in events:
             if isinstance(event, h2.events.DataReceived):
                 self._take_from_h2(event)
             elif isinstance(event, h2.events.ConnectionTerminated):
-                self.give_up(f"the other side said goodbye ({event.error_code})")
+                self.give_up(f"the peer sent GOAWAY ({event.error_code})")
                 return
             elif not isinstance(event, h2.events.PingReceived | h2.events.PingAckReceived):
                 self.stream_event(event)
@@ -482,7 +482,7 @@ class Http2Exchange(asyncio.Protocol):
         if silence_ms >= KEEPALIVE_INTERVAL_MS + KEEPALIVE_TIMEOUT_MS:
             if self._transport is not None:
                 self._transport.abort()
-            self._end(f"no sign of life for {silence_ms / 1000:.0f} s")
+            self._end(f"no data or ping response for {silence_ms / 1000:.0f} s")
             return
         if silence_ms >= KEEPALIVE_TIMEOUT_MS:
             self._h2.ping(_PING)

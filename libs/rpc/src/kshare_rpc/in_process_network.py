@@ -253,7 +253,7 @@ class InProcessChannel:
             raise ChannelUnavailable(f"the channel to {self._address} is closed")
         server = self._network.server(self._address)
         if server is None:
-            raise CallNotStarted(f"{method.path}: nobody serves {self._address}")
+            raise CallNotStarted(f"{method.path}: no server listens on {self._address}")
         path = method.path
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[tuple[Response, memoryview]] = loop.create_future()
@@ -280,7 +280,7 @@ class InProcessChannel:
 
     def _time_out(self, path: str, answer: asyncio.Future[Any], timeout_ms: int) -> None:
         if not answer.done():
-            answer.set_exception(CallTimeout(f"{path} at {self._address} gave no answer in {timeout_ms} ms"))
+            answer.set_exception(CallTimeout(f"{path} at {self._address} did not respond within {timeout_ms} ms"))
 
 
 def _result(answer: Any) -> _Result:

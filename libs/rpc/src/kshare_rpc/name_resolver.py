@@ -56,7 +56,7 @@ class NameResolver:
                     return answer.result()
         finally:
             answer.cancel()
-        raise TimeoutError(f"no answer for the name {host} in {sum(self._asked_again_after_ms)} ms")
+        raise TimeoutError(f"no response of the name server for {host} within {sum(self._asked_again_after_ms)} ms")
 
     def _ask(self, host: str, port: int, answer: asyncio.Future[Sequence[str]]) -> None:
         """Runs one query, in its own thread."""

@@ -142,7 +142,7 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health
             return answer
         looks = [service.cluster_problems for service in self._calls.services if service.cluster_problems is not None]
         if not looks:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "this role does not know the cluster's health")
+            await context.abort(grpc.StatusCode.NOT_FOUND, "this role cannot report the cluster's health")
         problems = [f"{each.name} is not healthy" for each in self._calls.services if not each.healthy()]
         problems += [problem for look in looks for problem in look()]
         if problems:

@@ -80,8 +80,8 @@ class ConfirmedWrites:
         if sequence >= self._sequence:
             return None
         return (
-            f"writes were confirmed up to number {self._sequence}, and only those up to {sequence} are there. Restore "
-            f"the directory from a copy, or remove the file {self._path} to go on without the lost ones"
+            f"writes were confirmed up to number {self._sequence}, but the files end at {sequence}. Restore "
+            f"the directory from a copy, or remove the file {self._path} to continue without the lost ones"
         )
 
     def start(self) -> None:

@@ -316,7 +316,9 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
                 self._admit(command)
             except Exception as refusal:  # the error of admit is the answer
                 has_changed = isinstance(answer, Decision) and answer.records
-                _refuse([future], StorageFailure(f"It was written, and then: {refusal}") if has_changed else refusal)
+                _refuse(
+                    [future], StorageFailure(f"The write succeeded, but then: {refusal}") if has_changed else refusal
+                )
 
     def _fail(self, failure: Exception, futures: Sequence[asyncio.Future[Response]]) -> None:
         error: Exception = failure
@@ -324,7 +326,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             text = str(failure)
             if not isinstance(failure, StorageFailure):
                 text = f"{type(failure).__name__}: {failure}"
-                report_contained_bug("a turn of a state machine failed unexpectedly", failure)
+                report_contained_bug("a turn of a state machine failed with an unexpected error", failure)
             self.storage_failure = text
             error = StorageFailure(text)
         self._stale = True

@@ -75,7 +75,7 @@ class Manifest:
             self.families[edit.family_id] = Family(edit.added_name)
         family = self.families.get(edit.family_id)
         if family is None:
-            raise UnknownEdit(f"it is about family {edit.family_id}, which there is none")
+            raise UnknownEdit(f"it refers to the unknown family {edit.family_id}")
         if edit.is_drop:
             del self.families[edit.family_id]
         family.log_number = max(family.log_number, edit.log_number or 0)

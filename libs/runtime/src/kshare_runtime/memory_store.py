@@ -78,7 +78,7 @@ class MemoryDisk:
         """Opens the store with this name; StorageFailure while it is open."""
         content = self._contents.setdefault(name, _Content())
         if content.opened_by is not None:
-            raise StorageFailure(f"cannot open the store {name}: it is open already")
+            raise StorageFailure(f"cannot open the store {name}: it is already open")
         content.opened_by = MemoryStore(name, self, content)
         return content.opened_by
 
@@ -156,7 +156,7 @@ class MemoryStore:
         self._check_open()
         for family in dict.fromkeys([write.family for write in writes]):
             if not family or family == "default":
-                raise ValueError(f"{family!r} is no name for a family of a store: it must not be empty or 'default'")
+                raise ValueError(f"{family!r} is not a valid family name: it must not be empty or 'default'")
         self._check_writable()
         for family, key, value in writes:
             self._put(family, key, value)

@@ -388,7 +388,7 @@ class RocksStore:
         elif problem is None:
             problem = self._confirmed.problem_of_newest(0)
             if self._read_only:
-                raise StorageFailure(f"there is no store in {self._path}")
+                raise StorageFailure(f"{self._path} does not contain a store")
         if problem is None and self._damaged and not self._isolate_damage:
             family, damage_text = next(iter(self._damaged.items()))
             problem = f"{damage_text} (it belongs to {family})"
@@ -441,7 +441,7 @@ class RocksStore:
     def _create(self, family: str) -> ColumnFamily:
         self._check_open()
         if not family or family == _OWN_FAMILY:
-            raise ValueError(f"{family!r} is no name for a family of a store: it must not be empty or {_OWN_FAMILY!r}")
+            raise ValueError(f"{family!r} is not a valid family name: it must not be empty or {_OWN_FAMILY!r}")
         try:
             self._families[family] = self._database.create_column_family(family, self._options())
         except Exception as error:
@@ -457,7 +457,7 @@ class RocksStore:
 
     def _check_open(self) -> None:
         if not self._open:
-            text = "is closed" if self._is_closed else "could not be opened anew after a failed write"
+            text = "is closed" if self._is_closed else "could not be reopened after a failed write"
             raise StorageFailure(f"the store {self._path} {text}")
 
     def _write_failed(self, error: Exception) -> StorageFailure:
@@ -578,7 +578,7 @@ def _advice(error: str) -> str:
             "with an empty store (all that it held is then lost)"
         )
     if "lock hold" in error or "LOCK" in error:
-        return "Another process has it open: stop that one, or give this one another data directory"
+        return "Another process has it open: stop that process, or use another data directory"
     if "No space" in error:
         return "Free some space on the disk and start again"
     return "Check that the directory exists on a healthy disk and that this user may write there"

@@ -109,7 +109,7 @@ def _manifest_name(directory: Path) -> str | None:
     if not current.exists():
         left = [path.name for path in directory.iterdir() if path.name.startswith("MANIFEST-") or path.suffix == ".sst"]
         if left:
-            raise DamagedFile(f"Corruption: {CURRENT} is missing, although there are files of a store: {left[0]} …")
+            raise DamagedFile(f"Corruption: {CURRENT} is missing, but the directory has files of a store: {left[0]} …")
         return None
     name = current.read_bytes()
     if not name.startswith(b"MANIFEST-") or not name[9:-1].isdigit() or not name.endswith(b"\n"):
@@ -127,7 +127,7 @@ def _read_manifest(path: Path) -> Manifest:
         try:
             manifest.apply(record)
         except (UnknownEdit, IndexError) as error:
-            raise DamagedFile(f"Corruption: {path.name} has an edit at byte {place} that is none: {error}") from None
+            raise DamagedFile(f"Corruption: {path.name} has an invalid edit at byte {place}: {error}") from None
     if not manifest.families:
         raise DamagedFile(f"Corruption: {path.name} has no families")
     return manifest
@@ -169,7 +169,7 @@ def _check_first_log(manifest: Manifest, logs: list[WriteAheadLog], noted_logs: 
     present = {log.number for log in logs}
     for number in noted_logs:
         if number >= manifest.first_live_log and number not in present:
-            raise DamagedFile(f"Corruption: {number:06}.log is missing, although not all of its writes are in tables")
+            raise DamagedFile(f"Corruption: {number:06}.log is missing, but not all of its writes are in tables")
     first = next((log.first_sequence for log in logs if log.first_sequence is not None), None)
     if first is not None and first > manifest.last_sequence + 1:
         raise DamagedFile(
@@ -223,7 +223,7 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes | None]]:
                 continue
             if kind == _CUT_OFF or (kind in (_FULL, _FIRST, _ZEROS)) == (started is not None):
                 if kind != _CUT_OFF and not _is_torn(path, place):
-                    raise _damage(path.name, place, "has a record that does not end, or one that does not begin")
+                    raise _damage(path.name, place, "has an incomplete record")
                 started = place if started is None else started
                 break
             if started is None:

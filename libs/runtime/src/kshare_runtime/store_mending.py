@@ -43,7 +43,7 @@ class StoreMending:
     def problems(self) -> list[str]:
         """The failed write; empty while the store takes writes."""
         failure = None if self._store is None else self._store.write_failure
-        return [] if failure is None else [f"the store takes no writes, because one failed: {failure}"]
+        return [] if failure is None else [f"the store refuses writes because a write failed: {failure}"]
 
     async def _run(self, store: MendableStore) -> None:
         while True:
@@ -55,15 +55,15 @@ class StoreMending:
         now = asyncio.get_running_loop().time()
         if self._refuses_since is None:
             self._refuses_since = now
-            self._report(f"the store takes no writes until it can be opened anew, because one failed: {failure}")
+            self._report(f"the store refuses writes until it is reopened, because a write failed: {failure}")
         try:
             is_mended = store.mend()
         except StorageFailure as problem:
             if str(problem) != self._newest_problem:
                 self._newest_problem = str(problem)
-                self._report(f"the store that takes no writes can be neither read nor opened anew: {problem}")
+                self._report(f"the store that refuses writes can be neither read nor reopened: {problem}")
             return
         if is_mended:
-            self._report(f"the store was opened anew and takes writes again, after {now - self._refuses_since:.1f} s")
+            self._report(f"the store was reopened and accepts writes again, after {now - self._refuses_since:.1f} s")
             self._refuses_since, self._newest_problem = None, ""
             self._on_mended()

@@ -56,7 +56,7 @@ def claimed_directory(volume: Path) -> Path:
             continue
         os.set_inheritable(lock, True)
         return directory
-    raise CannotStart(f"{REPLICA_LIMIT} containers have all directories of {volume}")
+    raise CannotStart(f"{REPLICA_LIMIT} containers already use all directories of {volume}")
 
 
 def completed_environment(
@@ -93,7 +93,7 @@ def _node_id(
         return int(ipaddress.IPv4Address(own_address())) & 0xFFFFFF
     data_dir = environment.get("KSHARE_DATA_DIR")
     if not data_dir:
-        raise CannotStart("KSHARE_NODE_ID is not given, and without KSHARE_DATA_DIR there is no place to keep one")
+        raise CannotStart("KSHARE_NODE_ID is not set, and without KSHARE_DATA_DIR a node id cannot be stored")
     return _kept_node_id(Path(data_dir) / NODE_ID_FILE, draw_node_id)
 
 

@@ -124,7 +124,7 @@ class Metrics:
                 source.read(readings)
             except Exception:  # one failing source must not hide the others
                 self._process.read_failures += 1
-                _logger.exception("metrics could not be read")
+                _logger.exception("reading metrics failed, the response leaves some out")
             for family, rows in readings.rows.items():
                 found.setdefault(family, []).extend([(labels, row) for row in rows])
         return found
@@ -134,7 +134,7 @@ class Metrics:
             await source.prepare()
         except Exception:  # one failing source must not hide the others
             self._process.read_failures += 1
-            _logger.exception("metrics could not be prepared")
+            _logger.exception("preparing metrics failed")
 
     async def _response(self, request_line: bytes) -> bytes:
         method, _, rest = request_line.partition(b" ")

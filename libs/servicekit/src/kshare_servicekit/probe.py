@@ -28,7 +28,7 @@ def probe(address: str, service: str = "") -> str | None:
             request = health_pb2.HealthCheckRequest(service=service)
             answer, call = health_pb2_grpc.HealthStub(channel).Check.with_call(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
-            return f"{address} does not answer: {error.code().name}"
+            return f"{address} did not respond: {error.code().name}"
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return None
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)

@@ -239,7 +239,7 @@ class _Process:
         while os.getppid() == self._settings.parent_pid:
             await asyncio.sleep(PARENT_INTERVAL_MS / 1000)
         self._grace_ms = ORPHAN_GRACE_MS
-        self._ask_to_stop(f"the parent process {self._settings.parent_pid} is gone")
+        self._ask_to_stop(f"the parent process {self._settings.parent_pid} has ended")
 
     async def _watch_problems(self, node: Node) -> None:
         """Logs the node's problems, as the health check reports them, whenever they change."""
@@ -249,7 +249,10 @@ class _Process:
             try:
                 problems = node.problems()
             except Exception as error:  # the next problems are to be logged as well
-                failure, problems = error, [f"the problems are not known: {type(error).__name__}: {error}"]
+                failure, problems = (
+                    error,
+                    [f"the node's problems could not be determined: {type(error).__name__}: {error}"],
+                )
             if problems and problems != known:
                 self._log.warning("not healthy", problems=problems, exc_info=failure)
             elif known and not problems:

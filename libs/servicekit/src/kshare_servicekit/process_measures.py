@@ -13,49 +13,45 @@ from kshare_servicekit.measures import Readings, counter, gauge, histogram
 
 LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
-BUILD_INFO = gauge("build_info", "Always 1; the labels say what runs.", "version", "python")
-HEALTHY = gauge(
-    "node_healthy", "1 while the node can do its work, as the health service says, else 0.", "role", "node_id"
-)
+BUILD_INFO = gauge("build_info", "Always 1; the labels have the versions.", "version", "python")
+HEALTHY = gauge("node_healthy", "1 while the node is healthy by its health service, else 0.", "role", "node_id")
 PROBLEMS = gauge(
-    "node_problems", "How many problems keep the node from its work; the log names them.", "role", "node_id"
+    "node_problems", "Number of problems that make the node unhealthy; the service log lists them.", "role", "node_id"
 )
-LOOP_LAG = histogram("event_loop_lag_seconds", "How late the event loop runs a timer, four times a second.")
-READ_FAILURES = counter("metrics_read_failures", "Scrapes in which some of a node's metrics could not be read: a bug.")
+LOOP_LAG = histogram("event_loop_lag_seconds", "Delay of event loop timers, sampled four times a second.")
+READ_FAILURES = counter("metrics_read_failures", "Scrapes in which some metrics could not be read, which is a bug.")
 CLIENT_DURATION = histogram(
     "rpc_client_call_duration_seconds",
-    "Calls of this process to other roles, until the answer or the failure; some wait for news on purpose.",
+    "Duration of calls to other roles until the response or failure; some are long polls.",
     "service",
     "method",
 )
-CLIENT_UNDER_WAY = gauge(
-    "rpc_client_calls_under_way", "Calls to other roles without an answer yet.", "service", "method"
-)
+CLIENT_UNDER_WAY = gauge("rpc_client_calls_under_way", "Calls to other roles in flight.", "service", "method")
 CLIENT_FAILURES = counter(
     "rpc_client_call_failures",
-    "Calls without an answer, by what is known: CallNotStarted had no effect, of ChannelUnavailable and CallTimeout "
-    "nobody knows, CallFailed was refused or failed there.",
+    "Failed calls by kind: CallNotStarted had no effect, ChannelUnavailable and CallTimeout have an unknown outcome, "
+    "CallFailed was refused or failed at the server.",
     "service",
     "method",
     "kind",
 )
 SERVER_DURATION = histogram(
     "rpc_server_call_duration_seconds",
-    "Calls served for other roles, from the request to its answer; some wait for news on purpose.",
+    "Duration of calls served for other roles, from request to response; some are long polls.",
     "service",
     "method",
 )
-SERVER_UNDER_WAY = gauge("rpc_server_calls_under_way", "Calls that are being served now.", "service", "method")
+SERVER_UNDER_WAY = gauge("rpc_server_calls_under_way", "Calls being served.", "service", "method")
 SERVER_FAILURES = counter(
     "rpc_server_call_failures",
-    "Calls answered with a failure: malformed request, handler that raised, or stopped before there was an answer.",
+    "Calls answered with a failure: a malformed request, an exception in the handler, or a stop before the response.",
     "service",
     "method",
     "kind",
 )
 UNREAD_ANSWERS = gauge(
     "rpc_server_unread_answer_bytes",
-    "Bytes of answers that other roles have not read yet; at a leader kshare.queued.max.bytes limits them.",
+    "Bytes of responses that other roles have not read yet; at a leader kshare.queued.max.bytes limits them.",
 )
 
 FAMILIES = (

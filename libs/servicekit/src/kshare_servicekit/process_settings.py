@@ -49,10 +49,10 @@ class TraceSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="KSHARE_", env_ignore_empty=True, frozen=True)
 
     trace_endpoint: HostAndPort | None = Field(
-        None, description="The OTLP (gRPC) receiver that spans are sent to; nothing is traced when left out."
+        None, description="The OTLP (gRPC) receiver of spans; default: no tracing."
     )
     trace_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.01, description="How many of the traces that begin here are recorded, from 0 to 1."
+        0.01, description="Ratio of new traces that are recorded, from 0 to 1."
     )
 
 
@@ -69,26 +69,30 @@ class ProcessSettings(TraceSettings):
     )
 
     node_id: Annotated[int, Field(ge=0, lt=2**31)] = Field(description="Unique among the nodes of its role.")
-    data_dir: Path = Field(description="The directory of the role's store; made when it is missing.")
-    listen: HostAndPort = Field("127.0.0.1:0", description="Where other roles call it; port 0 takes any free one.")
+    data_dir: Path = Field(description="The directory of the role's store; created if it is missing.")
+    listen: HostAndPort = Field(
+        "127.0.0.1:0", description="The listen address for other roles; port 0 picks a free one."
+    )
     advertised_address: HostAndPort | None = Field(
-        None, description="Where other roles are told to call it, if that is not where it listens."
+        None, description="The address for other roles, if it differs from --listen."
     )
     operations_listen: HostAndPort = Field(
-        "127.0.0.1:0", description="Where it serves health, reflection and unary gRPC; port 0 takes any free one."
+        "127.0.0.1:0", description="The listen address for health, reflection and unary gRPC; port 0 picks a free one."
     )
     coordinator_address: HostsAndPorts | None = Field(
-        None, description="The coordinator's host:port for gRPC; of several coordinators all, with commas between them."
+        None, description="The gRPC addresses (host:port) of all coordinators, separated by commas."
     )
     config: Path | None = Field(None, description="A file of key=value lines under Kafka's and kshare's config names.")
-    config_secret: Path | None = Field(
-        None, description="A second such file, for what may not be in the first; its lines go before those."
+    config_secret: Path | None = Field(None, description="A second such file, for secrets; it overrides the first one.")
+    ready_file: Path | None = Field(
+        None, description="A file written when the role serves, with address=host:port and more lines."
     )
-    ready_file: Path | None = Field(None, description="Written when the role serves: address=host:port and more lines.")
-    log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
-    metrics_listen: HostAndPort | None = Field(None, description="Where /metrics is served; nowhere when left out.")
-    parent_pid: int = Field(0, description="End when this process is no longer the parent; 0: live on without it.")
+    log_format: Literal["console", "json"] = Field("console", description="The format of log lines.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The lowest level that is logged."
+    )
+    metrics_listen: HostAndPort | None = Field(None, description="The listen address of /metrics; default: none.")
+    parent_pid: int = Field(0, description="End when the parent is no longer this process; 0: ignore the parent.")
 
     def properties(self) -> dict[str, str]:
         """The content of the config files, empty without one; SettingsError if one cannot be read."""
@@ -107,14 +111,14 @@ class GatewayProcessSettings(ProcessSettings):
     """The settings of a gateway's process, which stores nothing on disk."""
 
     data_dir: Path = Field(Path(), description="Not used by a gateway.")
-    client_listen: HostAndPort = Field("127.0.0.1:9092", description="Where Kafka clients connect.")
-    advertised_host: str | None = Field(None, description="The host that clients are sent to; client-listen's if none.")
-    advertised_port: Port | None = Field(None, description="The port that clients are sent to; the bound one if none.")
+    client_listen: HostAndPort = Field("127.0.0.1:9092", description="The listen address for Kafka clients.")
+    advertised_host: str | None = Field(None, description="The advertised host; default: client-listen's.")
+    advertised_port: Port | None = Field(None, description="The advertised port; default: the bound port.")
     listeners: str | None = Field(
-        None, description="Kafka's listeners, before those of the config file and client-listen: NAME://HOST:PORT,..."
+        None, description="Kafka's listeners, overriding the config file and client-listen: NAME://HOST:PORT,..."
     )
     advertised_listeners: str | None = Field(
-        None, description="Kafka's advertised.listeners, before those of the config file: NAME://HOST:PORT,..."
+        None, description="Kafka's advertised.listeners, overriding the config file: NAME://HOST:PORT,..."
     )
 
 

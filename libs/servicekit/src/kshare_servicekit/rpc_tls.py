@@ -99,6 +99,9 @@ class _RenewedPair:
     def _renew(self) -> None:
         try:
             if self._tls.renew():
-                _log.info("new certificates between roles, for connections from now on")
+                _log.info("loaded new certificates for connections between roles")
         except InvalidConfig as problem:
-            _log.error("the former certificates between roles are kept", reason=str(problem))
+            _log.error(
+                "keeping the former certificates for connections between roles, the new ones are invalid",
+                reason=str(problem),
+            )

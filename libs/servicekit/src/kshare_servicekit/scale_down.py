@@ -53,7 +53,7 @@ def pod_place(pod_name: str) -> tuple[str, int]:
     """The name of the pod's StatefulSet, and its ordinal."""
     name, dash, ordinal = pod_name.rpartition("-")
     if not dash or not ordinal.isdecimal():
-        raise HookFailed(f"{pod_name!r} is no pod of a StatefulSet: its name does not end in -<ordinal>")
+        raise HookFailed(f"{pod_name!r} is not a pod of a StatefulSet: its name does not end in -<ordinal>")
     return name, int(ordinal)
 
 
@@ -70,7 +70,7 @@ def read_stateful_set(name: str, account: Path = ACCOUNT, server: str | None = N
             found: dict[str, Any] = json.load(answer)
             return found
     except (OSError, KeyError, ValueError) as error:
-        raise HookFailed(f"Kubernetes does not say how many replicas {name} has: {error!r}") from error
+        raise HookFailed(f"cannot read the replicas of {name} from Kubernetes: {error!r}") from error
 
 
 async def drain(role: str, node_id: int, coordinators: Sequence[str], timeout_s: float) -> None:

@@ -15,18 +15,19 @@ class StoreFamilies:
         )
         self.table_bytes = gauge(f"{role}_rocksdb_table_bytes", "Size on disk of the tables of all column families.")
         self.pending_compaction_bytes = gauge(
-            f"{role}_rocksdb_pending_compaction_bytes", "About how much compaction has to rewrite; growing: it lags."
+            f"{role}_rocksdb_pending_compaction_bytes",
+            "Estimated bytes that compaction has to rewrite; growing if it lags behind.",
         )
-        self.block_cache_bytes = gauge(f"{role}_rocksdb_block_cache_bytes", "Memory of the block cache that is in use.")
-        self.compactions = gauge(f"{role}_rocksdb_running_compactions", "Compactions that run now.")
-        self.flushes = gauge(f"{role}_rocksdb_running_flushes", "Flushes of write buffers that run now.")
+        self.block_cache_bytes = gauge(f"{role}_rocksdb_block_cache_bytes", "Used memory of the block cache.")
+        self.compactions = gauge(f"{role}_rocksdb_running_compactions", "Running compactions.")
+        self.flushes = gauge(f"{role}_rocksdb_running_flushes", "Running flushes of write buffers.")
         self.background_errors = gauge(
             f"{role}_rocksdb_background_errors", "Errors of flushes and compactions since the store was opened."
         )
         self.refuses_writes = gauge(
-            f"{role}_store_refuses_writes", "1 after a failed write, until the store was opened anew; else 0."
+            f"{role}_store_refuses_writes", "1 from a failed write until the store is reopened, else 0."
         )
-        self.mended = counter(f"{role}_store_mended", "Times that the store was opened anew after a failed write.")
+        self.mended = counter(f"{role}_store_mended", "Reopenings of the store after a failed write.")
         self.families: tuple[Family, ...] = (
             *(self.memtable_bytes, self.table_bytes, self.pending_compaction_bytes, self.block_cache_bytes),
             *(self.compactions, self.flushes, self.background_errors, self.refuses_writes, self.mended),

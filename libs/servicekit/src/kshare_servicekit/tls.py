@@ -154,7 +154,7 @@ def _load_key_store(context: ssl.SSLContext, configs: TlsConfigs, store: KeyStor
             context.load_cert_chain(certificates, key)
     except ssl.SSLError as error:
         where = "ssl.keystore.location" if configs.text("ssl.keystore.location") else "ssl.keystore.key"
-        raise InvalidConfig(f"{configs.name(where)}: OpenSSL does not take the key or certificates: {error}") from None
+        raise InvalidConfig(f"{configs.name(where)}: OpenSSL refused the key or certificates: {error}") from None
 
 
 def _set_versions_and_suites(context: ssl.SSLContext, configs: TlsConfigs) -> None:
@@ -184,7 +184,7 @@ def _choose_suites(
     known = _openssl_suites()
     unknown = [suite for suite in older if openssl_suite(suite) not in known]
     if unknown:
-        raise InvalidConfig(f"{name} has {','.join(unknown)}, which OpenSSL does not know; known are {','.join(known)}")
+        raise InvalidConfig(f"{name} has {','.join(unknown)}, unknown to OpenSSL; known are {','.join(known)}")
     if older:
         context.set_ciphers(":".join(map(openssl_suite, older)))
     found = [version for version in enabled if (newer if version == TLS_1_3 else older)]

@@ -119,7 +119,7 @@ def read_trust_store(configs: TlsConfigs) -> str | None:
         store = _pkcs12(configs, name, content, "ssl.truststore.password")
         found = [entry.certificate for entry in (store.cert, *store.additional_certs) if entry is not None]
         if not found:
-            raise InvalidConfig(f"{configs.name(name)} has no certificate in it")
+            raise InvalidConfig(f"{configs.name(name)} contains no certificate")
     return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in found)
 
 
@@ -162,7 +162,7 @@ def _stored_key(configs: TlsConfigs) -> tuple[PrivateKeyTypes, list[Certificate]
         return _private_key(configs, name, content), _certificates(configs, name, content)
     store = _pkcs12(configs, name, content, "ssl.keystore.password")
     if store.key is None or store.cert is None:
-        raise InvalidConfig(f"{configs.name(name)}: {path} has no private key with a certificate in it")
+        raise InvalidConfig(f"{configs.name(name)}: {path} contains no private key with a certificate")
     return store.key, [store.cert.certificate, *(entry.certificate for entry in store.additional_certs)]
 
 
@@ -196,7 +196,7 @@ def _read(configs: TlsConfigs, name: str, path: Path) -> bytes:
 
 
 def _certificates(configs: TlsConfigs, name: str, content: bytes) -> list[Certificate]:
-    text = f"{configs.name(name)} has no certificates in PEM that can be read"
+    text = f"{configs.name(name)} contains no valid PEM certificates"
     return _parsed(lambda: load_pem_x509_certificates(content), text)
 
 
@@ -205,7 +205,7 @@ def _private_key(configs: TlsConfigs, name: str, content: bytes) -> PrivateKeyTy
     is_encrypted = b"ENCRYPTED" in content
     if is_encrypted and not password:
         raise InvalidConfig(f"{configs.name(name)}: the private key is encrypted; ssl.key.password is missing")
-    text = f"{configs.name(name)} has no private key in PEM that can be read"
+    text = f"{configs.name(name)} contains no valid PEM private key"
     if is_encrypted:
         text += f" with {configs.name('ssl.key.password')}"
     return _parsed(lambda: load_pem_private_key(content, password if is_encrypted else None), text)
@@ -213,7 +213,7 @@ def _private_key(configs: TlsConfigs, name: str, content: bytes) -> PrivateKeyTy
 
 def _pkcs12(configs: TlsConfigs, name: str, content: bytes, password_name: str) -> pkcs12.PKCS12KeyAndCertificates:
     password = configs.text(password_name).encode() or None
-    text = f"{configs.name(name)} is no PKCS12 store that {configs.name(password_name)} opens"
+    text = f"{configs.name(name)} is not a PKCS12 store that {configs.name(password_name)} can decrypt"
     return _parsed(lambda: pkcs12.load_pkcs12(content, password), text)
 
 

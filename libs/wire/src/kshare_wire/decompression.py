@@ -135,7 +135,7 @@ def _snappy_length(block: memoryview) -> int:
 
 def _lz4(records: memoryview, limit_bytes: int) -> memoryview:
     if records[: len(_LZ4_MAGIC)] != _LZ4_MAGIC:
-        raise CannotDecompress("there is no lz4 frame")
+        raise CannotDecompress("the records contain no lz4 frame")
     length = _records.lz4_frame_length(records)
     if length < 0:
         raise CannotDecompress("the lz4 frame was cut off")

@@ -49,7 +49,7 @@ def _check_address(settings: ProcessSettings) -> None:
     host = settings.listen.rpartition(":")[0].strip("[]")
     if settings.advertised_address is None and host in EVERY_INTERFACE:
         text = (
-            f"--listen is {settings.listen}, which says nothing about where others reach this coordinator; with "
+            f"--listen is {settings.listen}, which is not an address at which others can reach this coordinator; with "
             "kshare.metadata.store=etcd --advertised-address must say it, as in coordinator-1:9100"
         )
         raise SettingsError(text)

@@ -148,12 +148,17 @@ class ClassicGroupCalls:
         try:
             await self._core.submit(commands.ClassicTimerExpired(timer=timer))
         except (KafkaError, StorageFailure) as failure:
-            log.error("group %s: the end of a %s timer was not written: %s", timer.group_id, timer.kind, failure)
+            log.error(
+                "group %s: the expiry of a %s timer could not be written, retrying: %s",
+                timer.group_id,
+                timer.kind,
+                failure,
+            )
             if timer not in self._timers and self._core.keeps_group(timer.group_id):
                 self._timers.set(timer, STORAGE_RETRY_MS)
             return
         if timer.member_id:
-            log.info("group %s: the %s timer of member %s ran out", timer.group_id, timer.kind, timer.member_id)
+            log.info("group %s: the %s timer of member %s expired", timer.group_id, timer.kind, timer.member_id)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -82,8 +82,14 @@ class ConsumerGroupTimers:
         command = ExpireRevocation(group_id=group_id, member_id=member_id, member_epoch=member_epoch)
         try:
             await self._core.submit(command)
-            log.info("group %s: member %s did not give partitions back in its rebalance timeout", group_id, member_id)
+            log.info(
+                "group %s: member %s is removed, it did not revoke its partitions within its rebalance timeout",
+                group_id,
+                member_id,
+            )
         except (KafkaError, StorageFailure) as failure:
-            log.error("group %s: the end of %s could not be written: %s", group_id, member_id, failure)
+            log.error(
+                "group %s: the removal of member %s could not be written, retrying: %s", group_id, member_id, failure
+            )
             if self._core.keeps_group(group_id):
                 self._revocations.set(revocation, STORAGE_RETRY_MS)

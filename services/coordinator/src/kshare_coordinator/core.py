@@ -317,7 +317,7 @@ class Core:
     def _not_coordinator(self, partition: int) -> KafkaError:
         what = "the catalog" if partition == CATALOG else f"group partition {partition}"
         address = None if self._store.owns(partition) else self.owner_address(partition)
-        where = f"the one at {address} has it" if address else "which one has it is not known yet"
+        where = f"the coordinator at {address} has it" if address else "its coordinator is not known yet"
         return KafkaError(ErrorCode.NOT_COORDINATOR, f"This coordinator does not have {what}; {where}")
 
     # The machine and its rows
@@ -358,7 +358,7 @@ class Core:
             with self._measures.append(found):
                 await waiting
         except OwnershipLost as lost:
-            raise StorageFailure(f"It is not known whether it was written: {lost}") from lost
+            raise StorageFailure(f"The outcome of the write is unknown: {lost}") from lost
 
     def _append(self, found: Sequence[AnyRecord]) -> None:
         """Writes to RocksDB, which does not distinguish partitions: all rows go in under CATALOG."""

@@ -168,7 +168,7 @@ class GroupStateKeeper:
                     delay_ms = FIRST_RETRY_MS
                     continue
                 delay_ms = min(delay_ms, self._retry_interval_ms)
-                log.warning("state of group %s is still pending, next try in %d ms: %s", group_id, delay_ms, problem)
+                log.warning("state of group %s is still pending, retrying in %d ms: %s", group_id, delay_ms, problem)
                 if await _is_any_set_within((changed, news), delay_ms):
                     delay_ms = FIRST_RETRY_MS
                 else:
@@ -365,7 +365,7 @@ class GroupStateKeeper:
                 )
                 continue
             log.warning(
-                "group %s takes over state of partition %d with state epoch %d, newer than its own %d",
+                "group %s adopts the stored state of partition %d: its state epoch %d is newer than the group's %d",
                 group_id,
                 result.partition,
                 result.state_epoch,

@@ -32,19 +32,19 @@ from kshare_servicekit.store_measures import StoreFamilies
 GROUPS_PER_TURN = 500
 APPEND_SIZE_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 
-ACTIVE = gauge("coordinator_active", "1 at the coordinator that has the catalog, else 0.")
-GROUP_PARTITIONS = gauge("coordinator_group_partitions", "Group partitions that this coordinator has, of 50.")
+ACTIVE = gauge("coordinator_active", "1 at the active coordinator, which owns the catalog, else 0.")
+GROUP_PARTITIONS = gauge("coordinator_group_partitions", "Group partitions owned by this coordinator, of 50.")
 GROUPS = gauge(
     "coordinator_groups",
-    "Groups of this coordinator by type (share, consumer, classic) and state, as ListGroups says it (Kafka: "
-    "group-count, share-group-count).",
+    "Groups of this coordinator by type (share, consumer, classic) and state, as in ListGroups (Kafka: group-count, "
+    "share-group-count).",
     "type",
     "state",
 )
 MEMBERS = gauge("coordinator_group_members", "Members of this coordinator's groups.", "type")
-OFFSETS = gauge("coordinator_stored_offsets", "Committed offsets that are stored, those of open transactions too.")
+OFFSETS = gauge("coordinator_stored_offsets", "Stored committed offsets, including those of open transactions.")
 COMMANDS = counter(
-    "coordinator_commands", "What the coordinator was asked or what fell due, by command, refused ones too.", "command"
+    "coordinator_commands", "Commands decided, from requests and timers, including refused ones.", "command"
 )
 HEARTBEATS = counter("coordinator_heartbeats", "Heartbeats of members, by type of group.", "type")
 REBALANCES = counter(
@@ -54,40 +54,44 @@ REBALANCES = counter(
 )
 EXPIRATIONS = counter(
     "coordinator_expirations",
-    "What ran out of time: node (its lease), member (its session), revocation (a member that does not give partitions "
-    "back), transaction (transaction.timeout.ms), timers of classic groups (classic_timer).",
+    "Expirations by kind: node (its lease), member (its session), revocation (partitions not revoked in time), "
+    "transaction (transaction.timeout.ms), classic_timer (timers of classic groups).",
     "what",
 )
-COMMITTED_OFFSETS = counter("coordinator_committed_offsets", "Offsets made durable by commits, one for each partition.")
+COMMITTED_OFFSETS = counter("coordinator_committed_offsets", "Offsets made durable by commits; each partition counts.")
 CATALOG_VERSION = gauge("coordinator_catalog_version", "Version of the catalog; it grows with each change.")
 CATALOG_BYTES = gauge(
     "coordinator_catalog_bytes",
-    "Bytes of topics, and of the configs of groups and brokers: what every role has in memory.",
+    "Bytes of the catalog (topics, and configs of groups and brokers), which every role holds in memory.",
 )
 CATALOG_BYTES_LIMIT = gauge(
-    "coordinator_catalog_bytes_limit", "kshare.catalog.max.bytes: what would make the catalog larger is refused."
+    "coordinator_catalog_bytes_limit",
+    "kshare.catalog.max.bytes: requests that would make the catalog larger are refused.",
 )
 NODES = gauge("coordinator_nodes", "Nodes with a lease, by role.", "role")
 TOPICS = gauge("coordinator_topics", "Topics.")
 PARTITIONS = gauge("coordinator_partitions", "Partitions of all topics.")
-MOVING_PARTITIONS = gauge("coordinator_moving_partitions", "Partitions that move to another leader.")
+MOVING_PARTITIONS = gauge("coordinator_moving_partitions", "Partitions being reassigned to another leader.")
 PARTITIONS_WITHOUT_LEADER = gauge(
-    "coordinator_partitions_without_leader", "Partitions whose leader does not live (Kafka: OfflinePartitionsCount)."
+    "coordinator_partitions_without_leader", "Partitions without a live leader (Kafka: OfflinePartitionsCount)."
 )
 STATE_PARTITIONS = gauge("coordinator_state_partitions", "Partitions of __share_group_state.")
 STATE_PARTITIONS_WITHOUT_OWNER = gauge(
     "coordinator_state_partitions_without_owner",
-    "Partitions of __share_group_state whose share coordinator does not live: their groups stand still.",
+    "Partitions of __share_group_state without a live share coordinator: their groups are stalled.",
 )
-MOVING_STATE_PARTITIONS = gauge("coordinator_moving_state_partitions", "Partitions of __share_group_state that move.")
+MOVING_STATE_PARTITIONS = gauge(
+    "coordinator_moving_state_partitions", "Partitions of __share_group_state being reassigned."
+)
 TRANSACTIONS = gauge("coordinator_transactions", "Transactional ids by the state of their newest transaction.", "state")
 TRANSACTIONS_ENDED = counter("coordinator_transactions_ended", "Transactions that ended, by outcome.", "outcome")
 APPEND_SECONDS = histogram(
-    "coordinator_append_duration_seconds", "One durable write of all records of a turn, in seconds; failed ones too."
+    "coordinator_append_duration_seconds",
+    "Duration of one durable write of all records of a turn, in seconds, including failed ones.",
 )
-APPEND_SIZE = histogram("coordinator_append_records", "Records in one durable write: how many share it.")
+APPEND_SIZE = histogram("coordinator_append_records", "Records per durable write.")
 APPEND_FAILURES = counter(
-    "coordinator_append_failures", "Writes that the disk or etcd refused, or whose outcome is not known."
+    "coordinator_append_failures", "Writes that failed on disk or in etcd, or whose outcome is unknown."
 )
 STORE = StoreFamilies("coordinator")
 

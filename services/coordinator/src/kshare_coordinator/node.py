@@ -267,13 +267,13 @@ class CoordinatorNode:
                 await core.submit(self._start_command())
                 break
             except (KafkaError, StorageFailure) as failure:
-                log.error("the catalog could not be begun, it is tried again: %s", failure)
+                log.error("the catalog could not be initialized, retrying: %s", failure)
                 await asyncio.sleep(STORAGE_RETRY_MS / 1000)
         core.open_catalog()
         self._resume_catalog(core.state)
         for work in self._transaction_timeouts(core):
             self._start(work, self._catalog_tasks)
-        log.info("this is the active coordinator now")
+        log.info("this coordinator is now active")
 
     def catalog_lost(self) -> None:
         assert self._markers is not None
@@ -281,7 +281,7 @@ class CoordinatorNode:
             task.cancel()
         self._leases.stop()
         self._markers.forget()
-        log.warning("this is the active coordinator no more")
+        log.warning("this coordinator is no longer active")
 
     def catalog_followed(self, *, nodes: bool) -> None:
         assert self._core is not None
@@ -334,7 +334,7 @@ class CoordinatorNode:
                 await core.submit(command)
                 return True
             except (KafkaError, StorageFailure) as failure:
-                log.error("%s could not be written, it is tried again: %s", type(command).__name__, failure)
+                log.error("%s could not be written, retrying: %s", type(command).__name__, failure)
                 await asyncio.sleep(STORAGE_RETRY_MS / 1000)
         return False
 
@@ -459,11 +459,16 @@ class CoordinatorNode:
         try:
             assert self._core is not None
             if await self._core.submit(command):
-                log.warning("node %d of role %d was not heard for %d ms", command.node_id, command.role, self._lease_ms)
+                log.warning(
+                    "the lease of node %d of role %d expired, it did not heartbeat for %d ms",
+                    command.node_id,
+                    command.role,
+                    self._lease_ms,
+                )
                 for problem in self.cluster_problems():
                     log.warning("the cluster cannot serve everything: %s", problem)
         except (KafkaError, StorageFailure) as failure:
-            log.error("the end of node %d's lease could not be written: %s", command.node_id, failure)
+            log.error("the expiry of node %d's lease could not be written, retrying: %s", command.node_id, failure)
             if self._core is not None and self._core.has_catalog():
                 self._leases.set(((command.role, command.node_id), command.incarnation), STORAGE_RETRY_MS)
 
@@ -474,9 +479,18 @@ class CoordinatorNode:
     async def _expire_member(self, command: commands.ExpireMember) -> None:
         try:
             await self._submit(command)
-            log.info("group %s: member %s was silent for its session timeout", command.group_id, command.member_id)
+            log.info(
+                "group %s: member %s is removed, it did not heartbeat within its session timeout",
+                command.group_id,
+                command.member_id,
+            )
         except (KafkaError, StorageFailure) as failure:
-            log.error("group %s: expiry of %s could not be written: %s", command.group_id, command.member_id, failure)
+            log.error(
+                "group %s: the removal of member %s could not be written, retrying: %s",
+                command.group_id,
+                command.member_id,
+                failure,
+            )
             if self._core is not None and self._core.keeps_group(command.group_id):
                 self._sessions.set((command.group_id, command.member_id), STORAGE_RETRY_MS)
 

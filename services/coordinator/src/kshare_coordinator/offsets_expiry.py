@@ -30,10 +30,10 @@ class OffsetsExpiry:
             try:
                 count = await self._look()
             except (KafkaError, StorageFailure) as failure:
-                log.error("expired offsets could not be taken out: %s", failure)
+                log.error("expired offsets could not be removed, retrying later: %s", failure)
                 continue
             if count:
-                log.info("%d committed offsets are older than their retention time and were taken out", count)
+                log.info("removed %d committed offsets older than their retention time", count)
 
     async def _look(self) -> int:
         state = self._core.state

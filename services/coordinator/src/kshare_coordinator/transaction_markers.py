@@ -199,7 +199,7 @@ class TransactionMarkers:
         ending.failed.update(failed)
         if ending.retry is None and not self._stopped and not ending.is_forgotten:
             log.warning(
-                "transaction %s of producer %d, next try in %d ms: %s",
+                "the markers of transaction %s of producer %d are not complete, retrying in %d ms: %s",
                 ending.transactional_id,
                 ending.producer_id,
                 ending.delay_ms,
@@ -244,7 +244,9 @@ class TransactionMarkers:
             if self._endings.get(ending.transactional_id) is ending:
                 del self._endings[ending.transactional_id]
             return
-        log.error("the end of transaction %s could not be written: %s", ending.transactional_id, failure)
+        log.error(
+            "the completion of transaction %s could not be written, retrying: %s", ending.transactional_id, failure
+        )
         loop = asyncio.get_running_loop()
         ending.retry = loop.call_later(MAXIMUM_RETRY_MS / 1000, self._try_again, ending)
 
@@ -271,7 +273,7 @@ class TransactionMarkers:
         if not problems:
             self._finish(ending)
         elif not (self._stopped or ending.is_forgotten):
-            text = "the end of transaction %s is not told to all of its groups, next try in %d ms: %s"
+            text = "the end of transaction %s has not reached all of its groups, retrying in %d ms: %s"
             log.warning(text, ending.transactional_id, ending.delay_ms, next(iter(problems.values())))
             self._retry_later(ending)
 
@@ -365,7 +367,7 @@ class TransactionMarkers:
                     failed[partition] = None
                     problem = f"leader {address} answered error {code} for partition {_text(partition)}"
                 if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-                    text = "transaction %s: the outcome was not written to %s, which knows a later epoch of producer %d"
+                    text = "transaction %s: no marker was written to %s, which has a later epoch of producer %d"
                     log.error(text, ending.transactional_id, _text(partition), ending.producer_id)
             self._settle(ending, failed, problem)
 

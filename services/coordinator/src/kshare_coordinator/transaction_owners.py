@@ -127,7 +127,7 @@ class TransactionOwners:
             *(self._tell_one(address, metadata, of_one, epoch) for address, of_one in by_address.items() if address),
             return_exceptions=True,
         )
-        problems = dict.fromkeys(unowned, "no live coordinator has it")
+        problems = dict.fromkeys(unowned, "no live coordinator owns it")
         for of_one, answer in zip(by_address.values(), answers, strict=True):
             if isinstance(answer, BaseException):
                 raise answer

@@ -34,7 +34,7 @@ class TransactionTimeouts:
             try:
                 await self._abort()
             except (KafkaError, StorageFailure) as failure:
-                log.error("transactions that timed out could not be aborted: %s", failure)
+                log.error("timed-out transactions could not be aborted, retrying later: %s", failure)
 
     async def _abort(self) -> None:
         """Aborts all timed-out transactions in one turn of the machine, with one write."""
@@ -45,7 +45,7 @@ class TransactionTimeouts:
         aborted = await asyncio.gather(*aborts)
         for transactional_id, was_open in zip(found, aborted, strict=True):
             if was_open:
-                log.info("transaction %s was open longer than its timeout and is aborted", transactional_id)
+                log.info("transaction %s exceeded its timeout and is aborted", transactional_id)
 
     async def expire_transactional_ids(self) -> None:
         while True:
@@ -53,7 +53,7 @@ class TransactionTimeouts:
             try:
                 count = await self._core.submit(ExpireTransactionalIds())
             except (KafkaError, StorageFailure) as failure:
-                log.error("transactional ids that expired could not be removed: %s", failure)
+                log.error("expired transactional ids could not be removed, retrying later: %s", failure)
                 continue
             if count:
-                log.info("%d transactional ids were not used for transactional.id.expiration.ms and are gone", count)
+                log.info("removed %d transactional ids unused for transactional.id.expiration.ms", count)

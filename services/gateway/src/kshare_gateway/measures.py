@@ -19,62 +19,62 @@ from kshare_wire.messages import Response
 
 REQUEST_SECONDS = histogram(
     "gateway_request_duration_seconds",
-    "Requests of clients by API and version, until the answer is made, in seconds; a fetch's wait is in it (Kafka: "
-    "RequestMetrics TotalTimeMs).",
+    "Duration of client requests by API and version until the response is built, in seconds, including a fetch's wait "
+    "(Kafka: RequestMetrics TotalTimeMs).",
     "api",
     "version",
 )
-REQUESTS_UNDER_WAY = gauge("gateway_requests_under_way", "Requests whose answers are not written yet.")
+REQUESTS_UNDER_WAY = gauge("gateway_requests_under_way", "Requests whose responses are not written yet.")
 ERRORS = counter(
     "gateway_errors",
-    "Error codes in answers, by API and Kafka's name of the code; one for each partition that has it (Kafka: "
-    "ErrorsPerSec, without NONE).",
+    "Error codes in responses, by API and Kafka's error name; each partition counts (Kafka: ErrorsPerSec).",
     "api",
     "error",
 )
-CONNECTIONS = gauge("gateway_connections", "Clients' connections that are open.")
-CONNECTIONS_ACCEPTED = counter("gateway_connections_accepted", "Clients' connections that were taken.")
-CONNECTIONS_REFUSED = counter("gateway_connections_refused", "Connections beyond max.connections, or while stopping.")
+CONNECTIONS = gauge("gateway_connections", "Open client connections.")
+CONNECTIONS_ACCEPTED = counter("gateway_connections_accepted", "Accepted client connections.")
+CONNECTIONS_REFUSED = counter(
+    "gateway_connections_refused", "Refused connections: beyond max.connections, or while stopping."
+)
 CONNECTIONS_CLOSED = counter(
     "gateway_connections_closed_by_gateway",
-    "Connections that the gateway closed: idle, or with a request that it could not read; the log says why.",
+    "Connections closed by the gateway: idle, or with a malformed request; the service log has the reason.",
 )
 HANDSHAKES_FAILED = counter(
     "gateway_tls_handshakes_failed",
-    "Connections to TLS listeners that ended before they were encrypted: no TLS, no certificate where one is "
-    "required, too slow, or gone; failed-authentication-total of Kafka.",
+    "Failed TLS handshakes: no TLS, a missing client certificate, a timeout, or a disconnect (Kafka: "
+    "failed-authentication-total).",
 )
 CERTIFICATE_EXPIRY = gauge(
     "gateway_certificate_expiry_timestamp_seconds",
-    "When the first certificate of a TLS listener expires, in seconds since 1970.",
+    "Expiry of a TLS listener's certificate that expires first, in seconds since 1970.",
     "listener",
 )
 BYTES_IN = counter("gateway_received_bytes", "Bytes received from clients.")
-BYTES_OUT = counter("gateway_sent_bytes", "Bytes of answers given to clients' sockets.")
-SHARE_SESSIONS = gauge(
-    "gateway_share_sessions", "Share sessions that are open; group.share.max.share.sessions limits them."
-)
+BYTES_OUT = counter("gateway_sent_bytes", "Bytes of responses written to clients' sockets.")
+SHARE_SESSIONS = gauge("gateway_share_sessions", "Open share sessions; group.share.max.share.sessions limits them.")
 CACHE_BYTES = gauge(
     "gateway_cache_bytes", "Record bytes in the read-ahead cache; kshare.gateway.cache.bytes limits them."
 )
-CACHE_HIT_BYTES = counter("gateway_cache_hit_bytes", "Record bytes of ShareFetch answers that came from the cache.")
-CACHE_MISS_BYTES = counter(
-    "gateway_cache_miss_bytes", "Record bytes of ShareFetch answers that the leader had to send."
-)
-READ_AHEAD_BYTES = counter("gateway_read_ahead_bytes", "Record bytes that were read ahead of clients.")
-READ_AHEAD_FAILURES = counter("gateway_read_ahead_failures", "Reads ahead that got no answer; nothing is lost by them.")
+CACHE_HIT_BYTES = counter("gateway_cache_hit_bytes", "Record bytes of ShareFetch responses served from the cache.")
+CACHE_MISS_BYTES = counter("gateway_cache_miss_bytes", "Record bytes of ShareFetch responses sent by the leader.")
+READ_AHEAD_BYTES = counter("gateway_read_ahead_bytes", "Record bytes fetched by read-ahead.")
+READ_AHEAD_FAILURES = counter("gateway_read_ahead_failures", "Failed read-aheads; they lose no data.")
 MEMORY_BYTES = gauge(
     "gateway_queued_bytes",
-    "Bytes of requests (half-received ones, too) and answers, and what fetches under way may bring.",
+    "Bytes of requests (including half-received ones) and responses, and the most that fetches in flight may return.",
 )
-MEMORY_LIMIT_BYTES = gauge("gateway_queued_limit_bytes", "What kshare.queued.max.bytes allows of gateway_queued_bytes.")
+MEMORY_LIMIT_BYTES = gauge(
+    "gateway_queued_limit_bytes", "The limit of gateway_queued_bytes, from kshare.queued.max.bytes."
+)
 MUTED_CONNECTIONS = gauge(
-    "gateway_muted_connections", "Connections that are not read, because they hold more than is left of the budget."
+    "gateway_muted_connections", "Connections not being read, because they hold more memory than is left."
 )
-FETCHES_WITHOUT_ROOM = gauge("gateway_fetches_waiting_for_room", "Fetches that wait until there is room for an answer.")
+FETCHES_WITHOUT_ROOM = gauge("gateway_fetches_waiting_for_room", "Fetches waiting for memory for their response.")
 SLOW_CONNECTIONS_CLOSED = counter(
     "gateway_slow_connections_closed",
-    "Connections that held memory without progress while others waited (kshare.gateway.stalled.connection.ms).",
+    "Connections closed because they held memory without progress while others waited "
+    "(kshare.gateway.stalled.connection.ms).",
 )
 
 FAMILIES = (

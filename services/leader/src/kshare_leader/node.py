@@ -192,9 +192,9 @@ class LeaderNode:
         problems += self._mending.problems()
         if not self._has_lease():
             why = f": {self._catalog_problem}" if self._catalog_problem else ""
-            problems.append(f"the lease ran out, nothing is served until the coordinator answers{why}")
+            problems.append(f"the lease has expired; nothing is served until the coordinator responds{why}")
         elif not self._follower.view.version:
-            problems.append("no catalog yet")
+            problems.append("the catalog has not been received yet")
         return problems
 
     def _new_dead_letters(self, store: KeyValueStore) -> DeadLetters:
@@ -320,5 +320,5 @@ class LeaderNode:
 
     def _note_catalog_problem(self, text: str) -> None:
         if text != self._catalog_problem:
-            _logger.warning("the coordinator does not serve this leader: %s", text)
+            _logger.warning("calls to the coordinator fail: %s", text)
         self._catalog_problem = text

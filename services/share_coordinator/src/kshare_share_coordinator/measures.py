@@ -25,7 +25,7 @@ APPEND_SIZE_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 
 OPERATIONS = counter(
     "share_coordinator_operations",
-    "Operations on single share-partitions that were answered, by operation (initialize, read, write, delete, "
+    "Completed operations on single share-partitions, by operation (initialize, read, write, delete, "
     "read_summary) and Kafka's error code; a write with NONE is durable.",
     "operation",
     "error",
@@ -35,23 +35,23 @@ RECORDS = counter(
 )
 APPEND_SECONDS = histogram(
     "share_coordinator_state_append_duration_seconds",
-    "One atomic write of all records of a turn, with its fsync, in seconds; failed ones too.",
+    "Duration of one atomic write of all records of a turn, with its fsync, in seconds, including failed ones.",
 )
 APPEND_SIZE = histogram(
-    "share_coordinator_state_append_records", "State records in one atomic write: how many share one fsync."
+    "share_coordinator_state_append_records", "State records per atomic write, which share one fsync."
 )
 APPEND_BYTES = counter("share_coordinator_state_append_bytes", "Keys and values of durable state writes, in bytes.")
-APPEND_FAILURES = counter("share_coordinator_state_append_failures", "State writes that the disk refused.")
+APPEND_FAILURES = counter("share_coordinator_state_append_failures", "State writes that failed on disk.")
 LOAD_SECONDS = histogram(
     "share_coordinator_state_load_duration_seconds",
-    "Loads of one share-partition's state from disk into memory, in seconds; failed ones too.",
+    "Duration of loading one share-partition's state from disk, in seconds, including failed loads.",
 )
 LOAD_FAILURES = counter(
-    "share_coordinator_state_load_failures", "Loads that the disk refused, or that found a record that cannot be read."
+    "share_coordinator_state_load_failures", "Loads that failed on disk, or because of a corrupt record."
 )
 DAMAGED = gauge(
     "share_coordinator_damaged_families",
-    "State partitions and other column families whose files are damaged; nothing of them is served.",
+    "State partitions and other column families with damaged files; they are not served.",
 )
 CORRUPT = gauge("share_coordinator_corrupt_share_partitions", "Share-partitions known to have a corrupt state record.")
 STORE = StoreFamilies("share_coordinator")

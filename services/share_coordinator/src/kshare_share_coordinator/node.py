@@ -193,7 +193,10 @@ class ShareCoordinatorNode:
         if self._runner.storage_failure is not None:
             problems.append(f"the newest write failed: {self._runner.storage_failure}")
         if not self._follower.view.version:
-            problems.append("no catalog yet" + (f": {self._catalog_problem}" if self._catalog_problem else ""))
+            problems.append(
+                "the catalog has not been received yet"
+                + (f": {self._catalog_problem}" if self._catalog_problem else "")
+            )
         return problems
 
     def _service(

@@ -93,7 +93,9 @@ class Ownership:
 
     def _refusal_of_everything(self) -> Result | None:
         if not self._lease.view.version:
-            return Result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the share coordinator has no catalog yet")
+            return Result(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the share coordinator has not received the catalog yet"
+            )
         problem = self.identity_problem()
         if problem:
             return Result(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem)
@@ -116,14 +118,16 @@ class Ownership:
         heard_at = self._lease.heard_at
         if heard_at is not None and self._now() < heard_at + self._lease.lease_ms / 1000:
             return None
-        text = f"share coordinator {self.node_id} has not heard the coordinator for {self._lease.lease_ms} ms"
+        text = (
+            f"share coordinator {self.node_id} has had no response from the coordinator for {self._lease.lease_ms} ms"
+        )
         return Result(ErrorCode.NOT_COORDINATOR, text)
 
     def identity_problem(self) -> str | None:
         """Why the catalog does not match the states in the store; None if it does."""
         view = self._lease.view
         if not view.version:
-            return "the share coordinator has no catalog yet"
+            return "the share coordinator has not received the catalog yet"
         if 0 < self._count == view.state_partition_count and self._cluster_id == view.cluster_id:
             return None
         self._identity_problem = self._adoption_problem(view)
@@ -150,7 +154,7 @@ class Ownership:
             return self._cluster_problem(view.cluster_id) or self._count_problem(count)
         except StorageFailure as failure:
             self.is_disk_refusing = True
-            return f"whose states the store has cannot be read or written: {failure}"
+            return f"the store's cluster id cannot be read or written: {failure}"
 
     def _cluster_problem(self, cluster_id: str) -> str | None:
         if not cluster_id:

@@ -299,7 +299,7 @@ def _records_of(
         elif len(suffix) == _UPDATE_SUFFIX.size:
             records.append(decode_update(key, _UPDATE_SUFFIX.unpack(suffix)[1], value))
         else:
-            raise CorruptRecord(f"share-partition {key} has a stored key that is none: {stored_key.hex()}")
+            raise CorruptRecord(f"share-partition {key} has a stored key that cannot be decoded: {stored_key.hex()}")
     if records and not isinstance(records[0], ShareSnapshot):
         raise CorruptRecord(f"share-partition {key} has ShareUpdates without a ShareSnapshot")
     return records

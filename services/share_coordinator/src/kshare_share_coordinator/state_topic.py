@@ -293,7 +293,7 @@ class StateTopicIndex:
             return None
         content = self._store.get(family, entry.record_key)
         if content is None:
-            raise CorruptRecord(f"{family} has an offset {entry.offset} for a record that is missing")
+            raise CorruptRecord(f"{family} has an offset {entry.offset} of a missing record")
         return content
 
 

@@ -19,9 +19,9 @@ LOGGERS = ("kshare", "asyncio")
 """The first part of the names of the loggers that are watched."""
 
 
-MOVE_GIVEN_UP = "%s; this node gives the move up"
+MOVE_GIVEN_UP = "%s; asking the coordinator to cancel the move"
 """A leader's word that it takes a move back, which it does under any fault that lasts."""
-ASKS_TO_BE_DRAINED = "%s; this node asks to be drained until it is started again"
+ASKS_TO_BE_DRAINED = "%s; requesting a drain of this node, in effect until its restart"
 """A share coordinator's word that its disk refuses what moves there."""
 
 

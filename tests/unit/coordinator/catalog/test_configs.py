@@ -157,9 +157,9 @@ DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
     [
         ("dlq.enabled", None),
         ("", None),
-        ("dlq.missing", "there is no such topic; create it with errors.deadletterqueue.group.enable=true first"),
-        ("dlq.plain", "does not take dead letters; set its errors.deadletterqueue.group.enable=true first"),
-        ("enabled", "it must start with 'dlq.', as errors.deadletterqueue.topic.name.prefix of the brokers says"),
+        ("dlq.missing", "the topic does not exist; create it with errors.deadletterqueue.group.enable=true first"),
+        ("dlq.plain", "does not allow dead letters; set its errors.deadletterqueue.group.enable=true first"),
+        ("enabled", "it must start with 'dlq.' (errors.deadletterqueue.topic.name.prefix of the brokers)"),
         ("__internal", "must not start with __"),
         ("__share_group_state", "must not start with __"),
         ("with space", "with space"),

@@ -149,7 +149,7 @@ def test_offsets_are_taken_out_when_their_time_is_over(caplog: pytest.LogCapture
 
     with caplog.at_level(logging.INFO, "kshare_coordinator.offsets_expiry"):
         run_virtually(main)
-    assert [record.getMessage()[:21] for record in caplog.records] == ["1 committed offsets a"] * 2
+    assert [record.getMessage()[:21] for record in caplog.records] == ["removed 1 committed o"] * 2
 
 
 def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:

@@ -49,7 +49,7 @@ INTERNAL = topic(b"__internal.00000", configs=ENABLED)
 @pytest.mark.parametrize(
     ("catalog", "name", "broker", "reason"),
     [
-        (view(), "", AUTO_CREATE, "has no errors.deadletterqueue.topic.name"),
+        (view(), "", AUTO_CREATE, "no longer has errors.deadletterqueue.topic.name"),
         (view(INTERNAL), "__internal.00000", AUTO_CREATE, "must not start with __"),
         (view(WITHOUT), NAME, AUTO_CREATE, "does not have errors.deadletterqueue.group.enable=true"),
         (view(), NAME, {}, "does not exist"),

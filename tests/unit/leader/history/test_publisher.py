@@ -299,7 +299,7 @@ def test_a_leader_that_stops_does_not_wait_for_long() -> None:
         began = asyncio.get_running_loop().time()
         await cluster.publisher.stop()
         assert asyncio.get_running_loop().time() - began <= STOP_TIMEOUT_MS / 1000 + 0.01
-        assert any("lost at the end" in text for text in cluster.reports)
+        assert any("because this leader stops" in text for text in cluster.reports)
 
     scenario(test)
 

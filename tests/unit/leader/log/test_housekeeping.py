@@ -195,7 +195,7 @@ def test_a_log_that_cannot_be_opened_is_left_alone_and_the_others_are_not() -> N
         assert house.values(SECOND) == [b"2", b"3"]
         assert len(house.log().segments) == 4
         (report,) = house.reports
-        assert "is not compacted any more" in report and house.log().name in report
+        assert "will no longer be compacted" in report and house.log().name in report
 
     run(test)
 

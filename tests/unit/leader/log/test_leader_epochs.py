@@ -92,7 +92,7 @@ def test_epochs_below_the_start_of_the_log_are_removed() -> None:
 def test_a_log_is_not_led_in_an_epoch_before_that_of_its_batches() -> None:
     store = MemoryDisk().open_store("leader")
     append(opened(store, 6), store)
-    with pytest.raises(StorageFailure, match="leader epoch 5 is to lead it, and it has batches of leader epoch 6"):
+    with pytest.raises(StorageFailure, match="leader epoch 5 is older than leader epoch 6 of its newest batches"):
         opened(store, 5)
 
 

@@ -185,7 +185,7 @@ def test_a_log_that_lost_records_does_not_open(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(3):
         log.append([b"a", b"b"])
     log.store.delete_range(keys.LOG, keys.long_key(PREFIX, 4), keys.long_key(PREFIX, 5))
-    with pytest.raises(StorageFailure, match="no records at offsets 4 to 5, which were stored"):
+    with pytest.raises(StorageFailure, match="has lost the records at offsets 4 to 5"):
         log.restart()
 
 

@@ -162,7 +162,7 @@ SERVED_VIEWS = {
     "nothing moves": moving_view(is_moving=False),
     "another leader": moving_view(leader=TARGET),
     "no such topic": view_of(),
-    "no catalog yet": CatalogView(),
+    "the catalog has not been received yet": CatalogView(),
 }
 
 
@@ -250,7 +250,7 @@ def test_bytes_that_changed_on_the_way() -> None:
         ((A,), keys.LOG, True, Place(keys.LOG, b"a"), "after 61"),
         ((A,), keys.LOG, True, Place(keys.PRODUCERS, b""), "family 'log'"),
         ((A,), keys.META, True, None, "family 'meta'"),
-        ((), keys.LOG, False, None, "more follow"),
+        ((), keys.LOG, False, None, "announced more"),
     ],
 )
 def test_pages_that_cannot_be(

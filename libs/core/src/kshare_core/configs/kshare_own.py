@@ -14,21 +14,21 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         10_000,
         low=1_000,
         high=600_000,
-        text="How long a node may serve after the coordinator last heard from it.",
+        text="Duration of a node's lease, which each heartbeat to the coordinator renews.",
     ),
     integer(
         "kshare.share.coordinators",
         1,
         low=1,
         high=50,
-        text="How many share coordinators `kshare up` runs; drain those that shall go before there are fewer.",
+        text="How many share coordinators `kshare up` runs; drain nodes before lowering it.",
     ),
     integer(
         "kshare.leaders",
         1,
         low=1,
         high=50,
-        text="How many leaders `kshare up` runs; drain those that shall go before there are fewer.",
+        text="How many leaders `kshare up` runs; drain nodes before lowering it.",
     ),
     integer(
         "kshare.coordinators",
@@ -42,7 +42,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         64 * 1024 * 1024,
         low=0,
         high=MAX_LONG,
-        text="Record bytes that a gateway keeps or reads ahead; 0 turns the cache off.",
+        text="Size of a gateway's cache for records, including read-ahead; 0 disables it.",
     ),
     long(
         "kshare.queued.max.bytes",
@@ -66,7 +66,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         256 * 1024 * 1024,
         low=0,
         high=MAX_LONG,
-        text="Newest record bytes of all logs that a leader keeps in memory; the rest is read from disk.",
+        text="Newest record bytes of all logs that a leader caches in memory; older ones are read from disk.",
     ),
     long(
         "kshare.max.decompressed.batch.bytes",
@@ -98,14 +98,14 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         100_000,
         low=1,
         high=MAX_INT,
-        text="Partitions of all topics together; more are refused with POLICY_VIOLATION.",
+        text="Maximum partitions of all topics together; more are refused with POLICY_VIOLATION.",
     ),
     integer(
         "kshare.max.groups",
         100_000,
         low=1,
         high=MAX_INT,
-        text="Groups of all kinds together; more are refused with GROUP_MAX_SIZE_REACHED.",
+        text="Maximum groups of all types together; more are refused with GROUP_MAX_SIZE_REACHED.",
     ),
     long(
         "kshare.catalog.max.bytes",
@@ -196,14 +196,14 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         8,
         low=1,
         high=1_000,
-        text="Partitions of __share_delivery_history when a leader makes it; they do not change afterwards.",
+        text="Partitions of __share_delivery_history when a leader creates it; they do not change afterwards.",
     ),
     long(
         "kshare.delivery.history.retention.ms",
         7 * 24 * 3_600_000,
         low=-1,
         high=MAX_LONG,
-        text="retention.ms of __share_delivery_history when a leader makes it; later alter the topic's own config.",
+        text="retention.ms of __share_delivery_history when a leader creates it; alter the topic's config later.",
     ),
     long(
         "kshare.delivery.history.buffer.bytes",
@@ -217,7 +217,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "kshare.metadata.store",
         "rocksdb",
         choices=("rocksdb", "etcd"),
-        text="Where the coordinator keeps its rows: in a RocksDB of its own, or in an etcd that several share.",
+        text="The store of the coordinator's metadata: its own RocksDB, or an etcd that several coordinators share.",
     ),
     listing(
         "kshare.metadata.etcd.endpoints",
@@ -227,7 +227,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
     string(
         "kshare.metadata.etcd.prefix",
         "/kshare/",
-        text="What all keys in etcd begin with: clusters that share an etcd need different ones, and none may begin "
+        text="Prefix of all keys in etcd: clusters that share an etcd need different ones, and none may begin "
         "with another's.",
     ),
     string(
@@ -237,20 +237,20 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "streams between roles are TLS, and both ends must show one. All roles need it, and what calls them.",
     ),
     string("kshare.rpc.ssl.keystore.type", "PEM", text="PEM or PKCS12."),
-    password("kshare.rpc.ssl.keystore.password", "", text="Opens a keystore of type PKCS12."),
-    password("kshare.rpc.ssl.key.password", "", text="Opens an encrypted private key in PEM."),
+    password("kshare.rpc.ssl.keystore.password", "", text="Password of a PKCS12 keystore."),
+    password("kshare.rpc.ssl.key.password", "", text="Password of an encrypted private key in PEM."),
     string(
         "kshare.rpc.ssl.truststore.location",
         "",
         text="A file with the authorities that sign the roles' certificates.",
     ),
     string("kshare.rpc.ssl.truststore.type", "PEM", text="PEM or PKCS12."),
-    password("kshare.rpc.ssl.truststore.password", "", text="Opens a truststore of type PKCS12."),
+    password("kshare.rpc.ssl.truststore.password", "", text="Password of a PKCS12 truststore."),
     string(
         "kshare.rpc.ssl.endpoint.identification.algorithm",
         "https",
         choices=("https", ""),
-        text="https: a certificate must have the host that is called; empty: any of the truststore's will do.",
+        text="https: a certificate must contain the called host; empty: any certificate of the truststore is accepted.",
     ),
     string(
         "kshare.metadata.etcd.ca.location",
@@ -270,7 +270,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
     string(
         "kshare.metadata.etcd.username",
         "",
-        text="User of etcd's own authentication; empty where etcd has it switched off.",
+        text="User for etcd's authentication; empty if authentication is off.",
     ),
     password(
         "kshare.metadata.etcd.password",

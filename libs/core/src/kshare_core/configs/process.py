@@ -21,7 +21,7 @@ def process_configs(texts: Mapping[str, str]) -> tuple[Configs, list[str]]:
     configs = Configs({**PROCESS_CONFIGS, **_listener_configs(texts)}, texts)
     check_broker_configs(configs)
     warnings = [
-        f"{name} is known to Kafka and has no effect here" for name in texts if not configs.table[name].has_effect
+        f"{name} is a Kafka config without effect in kshare" for name in texts if not configs.table[name].has_effect
     ]
     return configs, warnings
 

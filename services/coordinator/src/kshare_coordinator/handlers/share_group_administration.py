@@ -94,6 +94,6 @@ class ShareGroupAdministrationHandlers:
 
     def _why_pending(self, group_id: str) -> str:
         if not self._core.has_group(group_id):
-            return "It was noted; another coordinator has the group now and does it"
-        problem = self._keeper.problem(group_id) or "share coordinators and leaders are still at it"
-        return f"It was noted and will be done, but not within {SECOND_STAGE_TIMEOUT_MS} ms: {problem}"
+            return "The operation was stored; another coordinator now has the group and completes it"
+        problem = self._keeper.problem(group_id) or "share coordinators and leaders are still working on it"
+        return f"The operation was stored and will be completed, but not within {SECOND_STAGE_TIMEOUT_MS} ms: {problem}"

@@ -131,7 +131,7 @@ class ShareGroupOffsetHandlers:
             calls = []
             for address, part in _portions(missing, address_of):
                 if address is None:
-                    found.update((key, unreachable("no live node serves it")) for key in part)
+                    found.update((key, unreachable("no live node owns it")) for key in part)
                 else:
                     calls.append(self._ask_one(address, part, ask, unreachable))
             for answers in await asyncio.gather(*calls):
@@ -154,9 +154,9 @@ class ShareGroupOffsetHandlers:
             answers = await ask(self._channels[address], keys)
         except CallFailed as failure:
             answers = {}
-            problem = f"{address} gave no answer: {failure or type(failure).__name__}"
+            problem = f"{address} did not respond: {failure or type(failure).__name__}"
         else:
-            problem = f"{address} left it out of its answer"
+            problem = f"{address} left it out of its response"
         return {key: answers[key] if key in answers else unreachable(problem) for key in keys}
 
     async def _close_channels_of_lost_nodes(self) -> None:

@@ -34,7 +34,9 @@ def check_topic_name(name: str, *, internal: bool = False) -> None:
     if not internal:
         check_not_internal(name, "created")
     elif name not in OF_ROLES:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic {name} is no topic of a role; {', '.join(OF_ROLES)} is")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Topic {name} is not an internal topic of a role; {', '.join(OF_ROLES)} is"
+        )
 
 
 def check_not_internal(name: str, participle: str) -> None:

@@ -103,4 +103,4 @@ class Appender:
             return
         found = {pair.key: pair.value for pair in answer.found}
         if any(found.get(put.key) != put.value for put in puts):
-            raise OwnershipLost("another coordinator owns what was to be written")
+            raise OwnershipLost("another coordinator owns the partition of the write")

@@ -94,7 +94,7 @@ class EtcdMetadataStore:
                 await follower.catch_up()
                 return
             except EtcdRefused as error:
-                raise StorageFailure(f"etcd does not let the catalog be read: {error}") from error
+                raise StorageFailure(f"etcd refused to read the catalog: {error}") from error
             except EtcdError as error:
                 if loop.time() >= give_up_at:
                     raise StorageFailure(f"etcd cannot be reached: {error}") from error
@@ -147,7 +147,7 @@ class EtcdMetadataStore:
             self._session = session
             reason = await session.run()
             self._session = None
-            log.warning("all partitions of the metadata are lost: %s", reason)
+            log.warning("lost all partitions of the metadata, restarting with a new lease: %s", reason)
             self._begin_following()
             await session.wait_closed()
             await self._revoke(session)
@@ -161,7 +161,7 @@ class EtcdMetadataStore:
             key = self._layout.member(self._member.node_id)
             await self._etcd.transact([], [Put(key, member_bytes(self._member), lease.id)])
         except EtcdError as error:
-            self._problems.note("lease", f"etcd gives no lease: {error}")
+            self._problems.note("lease", f"etcd did not grant a lease: {error}")
             return None
         self._problems.clear("lease")
         return Session(
@@ -188,7 +188,7 @@ class EtcdMetadataStore:
         try:
             await self._etcd.revoke(session.lease.id)
         except EtcdError as error:
-            log.info("lease %x is left to run out: %s", session.lease.id, error)
+            log.info("lease %x could not be revoked and will expire: %s", session.lease.id, error)
 
     def _report(self, view: Coordination) -> None:
         assert self._listener is not None

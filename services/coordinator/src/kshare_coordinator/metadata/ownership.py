@@ -78,6 +78,6 @@ class Ownership:
                     raise StorageFailure(str(error)) from error
                 text = str(error)
             if loop.time() >= give_up_at:
-                self._lose(f"it is not known whether a write took effect: {text}")
-                raise OwnershipLost("it is not known whether the write took effect")
+                self._lose(f"the outcome of a write is unknown: {text}")
+                raise OwnershipLost("the outcome of the write is unknown")
             await asyncio.sleep(RETRY_INTERVAL_MS / 1000)

@@ -18,7 +18,7 @@ class Problems:
 
     def clear(self, area: str) -> None:
         if self._texts.pop(area, None) is not None:
-            log.info("%s: works again", area)
+            log.info("%s: recovered", area)
 
     def texts(self) -> list[str]:
         return list(self._texts.values())

@@ -132,7 +132,7 @@ class Session:
     def append(self, writes: Mapping[int, Sequence[Write]]) -> Awaitable[None]:
         """See the port."""
         if self._append is not None:
-            raise RuntimeError("an append has not come to its end yet")
+            raise RuntimeError("an append is still in progress")
         future: asyncio.Future[None] = self._loop.create_future()
         foreign = [partition for partition in writes if not self.owns(partition)]
         if foreign:
@@ -180,7 +180,7 @@ class Session:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.remove(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a bug ended the lease", exc_info=task.exception())
+            log.error("an unexpected error ended the lease", exc_info=task.exception())
             self.lose(f"{task.exception()!r}")
 
     # Lease.
@@ -234,7 +234,7 @@ class Session:
             owner = self._view.owners.get(partition)
             is_known = self._view.revision >= owned.create_revision and owned.is_answering
             if is_known and (owner is None or owner.create_revision != owned.create_revision):
-                self.lose(f"the key that says who owns partition {partition} was taken away")
+                self.lose(f"the ownership key of partition {partition} was removed or taken over")
                 break
         self._report(self._view)
 
@@ -245,7 +245,7 @@ class Session:
             try:
                 await self._balance_now()
             except (EtcdError, StorageFailure, OwnershipLost) as error:
-                self._problems.note("claims", f"partitions cannot be claimed or given back: {error}")
+                self._problems.note("claims", f"partitions cannot be claimed or released: {error}")
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
                 self._look_again.set()
             else:
@@ -414,7 +414,7 @@ class Session:
                 try:
                     await self._trimmer.trim(partition)
                 except OwnershipLost:
-                    log.info("partition %d was not trimmed, it is not ours any more", partition)
+                    log.info("partition %d was not trimmed, another coordinator owns it now", partition)
                 except StorageFailure as failure:
                     self._problems.note("trimming", f"partition {partition} cannot be trimmed: {failure}")
                 else:

@@ -84,7 +84,7 @@ def row_of_epoch(
     if row is None or row.state_epoch < state_epoch:
         return AppendedOffsets(state_epoch, 0, 0, (), truncation.leader_epoch)
     if row.state_epoch > state_epoch:
-        text = f"state epoch {state_epoch} is over; dead letters of epoch {row.state_epoch} came already"
+        text = f"state epoch {state_epoch} is older than {row.state_epoch}, that of dead letters appended before"
         raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, text)
     if row.truncation_leader_epoch < truncation.leader_epoch:
         return row.cut_at(truncation)

@@ -69,7 +69,7 @@ def find_destination(
 
 def _refusal(broker: Configs, group_id: str, topic_name: str, topic: coordinator_pb2.Topic | None) -> str | None:
     if not topic_name:
-        return f"group {group_id!r} has no errors.deadletterqueue.topic.name any more"
+        return f"group {group_id!r} no longer has errors.deadletterqueue.topic.name"
     what = f"the dead-letter topic {topic_name!r} of group {group_id!r}"
     if topic_name.startswith("__"):
         return f"{what} must not start with __"

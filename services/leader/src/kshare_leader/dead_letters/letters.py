@@ -108,7 +108,7 @@ class SourceRecords:
             self._has_failed = True
             topic_id, partition = self._log.topic_partition
             place = f"offset {offset} of partition {topic_id_text(topic_id)}-{partition}"
-            self._report(f"the record at {place} cannot be copied to its dead letter, nor maybe later ones: {error}")
+            self._report(f"the record at {place} and possibly later records cannot be copied to dead letters: {error}")
 
     def _opened(self, batch: StoredBatch, offset: int) -> dict[int, OpenedRecord]:
         if batch.is_control:

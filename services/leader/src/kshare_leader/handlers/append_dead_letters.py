@@ -103,7 +103,7 @@ class AppendDeadLettersHandler:
         try:
             self._remove_unneeded(view)
         except StorageFailure as failure:
-            report(f"what is known of appended dead letters could not be pruned: {failure}")
+            report(f"the index of appended dead letters could not be pruned: {failure}")
 
     def _remove_unneeded(self, view: CatalogView) -> None:
         forgotten_before_ms = self._clock.now_ms() - ROW_KEPT_MS
@@ -126,7 +126,7 @@ def _decoded(value: bytes) -> AppendedOffsets:
     try:
         return decode_row(value)
     except struct.error as error:
-        raise StorageFailure(f"what is known of appended dead letters is damaged: {error}") from error
+        raise StorageFailure(f"the index of appended dead letters is damaged: {error}") from error
 
 
 def _asked_offsets(request: leader_pb2.AppendDeadLettersRequest, payload: memoryview) -> list[OffsetRun]:
@@ -136,7 +136,7 @@ def _asked_offsets(request: leader_pb2.AppendDeadLettersRequest, payload: memory
     count = sum(last - first + 1 for first, last in asked)
     header = read_produced_batch(payload)
     if header.record_count != count:
-        text = f"the batch has {header.record_count} dead letters, but {count} source offsets are named"
+        text = f"the batch has {header.record_count} dead letters, but {count} source offsets are given"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     return asked
 
@@ -145,8 +145,8 @@ def _check_ascending(asked: Sequence[OffsetRun]) -> None:
     previous = -1
     for first, last in asked:
         if not previous < first <= last:
-            text = f"source offsets {first}-{last} must begin above {previous} and not end before they begin"
+            text = f"source offsets {first}-{last} must begin after {previous} and be a valid range"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         previous = last
     if not asked:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "no source offsets are named")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "no source offsets are given")

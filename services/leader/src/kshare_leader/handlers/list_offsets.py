@@ -79,5 +79,5 @@ async def _find(log: PartitionLog, timestamp_ms: int, isolation_level: int) -> T
         return TimestampOffset(UNKNOWN, log.log_start_offset)
     if timestamp_ms == LATEST_TIERED:
         return None
-    text = f"time {timestamp_ms} has no meaning; the negative ones that have are -1 to -5"
+    text = f"time {timestamp_ms} is not supported; negative timestamps must be from -5 to -1"
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)

@@ -40,10 +40,10 @@ def log_at_epoch(logs: PartitionLogs, key: TopicPartition, current_leader_epoch:
     """
     log = logs.lookup(key)
     if 0 <= current_leader_epoch < log.leader_epoch:
-        text = f"leader epoch {current_leader_epoch} is over; partition {log.name} is at epoch {log.leader_epoch}"
+        text = f"leader epoch {current_leader_epoch} is fenced; partition {log.name} is at epoch {log.leader_epoch}"
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, text)
     if current_leader_epoch > log.leader_epoch:
-        text = f"leader epoch {current_leader_epoch} is not known; partition {log.name} is at {log.leader_epoch}"
+        text = f"leader epoch {current_leader_epoch} is unknown; partition {log.name} is at {log.leader_epoch}"
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, text)
     return log
 

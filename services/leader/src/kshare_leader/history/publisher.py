@@ -129,7 +129,7 @@ class HistoryPublisher:
                 while self.buffer or self._lanes:
                     await self._round()
         except (TimeoutError, _CannotPublish) as problem:
-            self._report(f"delivery events are lost at the end of this leader: {str(problem) or 'out of time'}")
+            self._report(f"delivery events are lost because this leader stops: {str(problem) or 'out of time'}")
         if running is not None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -162,7 +162,7 @@ class HistoryPublisher:
         self._report_dropped()
         if error is not None:
             if not isinstance(error, _CannotPublish):
-                report_contained_bug("publishing the delivery history failed unexpectedly", error)
+                report_contained_bug("publishing the delivery history failed with an unexpected error", error)
             self._failed(str(error) if isinstance(error, _CannotPublish) else repr(error))
             return
         self._attempts, self._problem = 0, None
@@ -173,7 +173,7 @@ class HistoryPublisher:
         self._attempts += 1
         self._counts.failures += 1
         if problem != self._problem:
-            self._report(f"delivery events cannot be published, trying again: {problem}")
+            self._report(f"delivery events cannot be published, retrying: {problem}")
         self._problem = problem
         if not self._stopped:
             pause_ms = min(RETRY_INTERVAL_MS << min(self._attempts - 1, 10), RETRY_INTERVAL_MAX_MS)
@@ -193,7 +193,7 @@ class HistoryPublisher:
             await self._create()
             topic = self._view().topics_by_name.get(HISTORY_TOPIC)
             if topic is None:
-                raise _CannotPublish(f"topic {HISTORY_TOPIC} is gone")
+                raise _CannotPublish(f"topic {HISTORY_TOPIC} was deleted")
         self._sort_in(topic)
         await self._send(topic)
 

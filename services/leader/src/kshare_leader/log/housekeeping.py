@@ -94,7 +94,7 @@ class LogHousekeeping:
             return await self._compact(log, now_ms)
         except KafkaError as error:
             self._uncleanable[log.topic_partition] = log
-            self._report(f"partition {log.name} is not compacted any more: {error}")
+            self._report(f"partition {log.name} will no longer be compacted: {error}")
         except StorageFailure as failure:
             self._report(f"partition {log.name} could not be compacted: {failure}")
         return False

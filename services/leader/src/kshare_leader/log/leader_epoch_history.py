@@ -50,7 +50,7 @@ class LeaderEpochHistory:
         durable = self.durable()
         newest = durable[-1].leader_epoch if durable else -1
         if leader_epoch < newest:
-            text = f"leader epoch {leader_epoch} is to lead it, and it has batches of leader epoch {newest}"
+            text = f"leader epoch {leader_epoch} is older than leader epoch {newest} of its newest batches"
             raise LeaderEpochWentBack(text)
         self._entries = list(durable)
         self._leads_in_memory = leader_epoch > newest

@@ -126,7 +126,7 @@ class PartitionLog:
                 self._store.write(list(self._leader_epochs.writes(self._prefix)))
             text = (
                 f"the log of partition {self.name} cannot be led: {problem}. The coordinator's store is older than "
-                "this leader's: start this leader again, which tells the coordinator the epoch"
+                "this leader's: restart this leader, which then reports its epoch to the coordinator"
             )
             raise StorageFailure(text) from problem
 
@@ -369,7 +369,7 @@ class PartitionLog:
                     return found
             scanned_bytes += len(batch.data)
             if scanned_bytes > LOOKUP_LIMIT_BYTES:
-                text = f"batches before offset {batch.last_offset + 1} have other timestamps than their headers say"
+                text = f"batches before offset {batch.last_offset + 1} have timestamps that contradict their headers"
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
         return None
 
@@ -426,7 +426,7 @@ class PartitionLog:
     ) -> TimestampOffset:
         found = await self.reader.first_record(batch, header, newest_ms, start_offset)
         if found is None:
-            text = f"the batch at offset {batch.base_offset} has other timestamps than its header says"
+            text = f"the batch at offset {batch.base_offset} has timestamps that contradict its header"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
         return found
 

@@ -175,15 +175,15 @@ class PartitionLogs:
             return log
         name = f"{topic_id_text(key.topic_id)}-{key.partition}"
         if not self._has_lease():
-            text = f"leader {self._node_id} may have lost its lease and does not answer for partition {name}"
+            text = f"leader {self._node_id} may have lost its lease and does not serve partition {name}"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
         if not self._view.version:
-            text = f"leader {self._node_id} has not seen the catalog yet and does not know partition {name}"
+            text = f"leader {self._node_id} has not received the catalog yet and cannot look up partition {name}"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
         if key.topic_id not in self._view.topics_by_id:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id_text(key.topic_id)}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id_text(key.topic_id)}")
         if self._view.partition(key) is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {name} does not exist")
         if key in self._offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._offline[key])
         text = f"leader {self._node_id} does not lead partition {name}, or it is moving away"
@@ -490,7 +490,7 @@ class PartitionLogs:
         """Opens a log that is led here, with the newest view of the catalog; a log that fails to open is offline."""
         settings = self._unopened.pop(key)
         topic, partition = self._view.topics_by_id[key.topic_id], self._view.partition(key)
-        assert partition is not None, f"{key} is not in the catalog, and was not taken out of what is to be opened"
+        assert partition is not None, f"{key} is not in the catalog, but is still in the set of logs to be opened"
         try:
             self._before_open(key, partition.given_up_epoch)
             log = self._logs[key] = PartitionLog(
@@ -512,7 +512,7 @@ class PartitionLogs:
         """Takes a log offline because the catalog's leader epoch went back: two writers would share an epoch."""
         self._offline[key] = (
             f"partition {key.partition} of topic {topic_name} is offline: the catalog gives it leader epoch "
-            f"{leader_epoch}, and this leader had {log.leader_epoch}. Start this leader again"
+            f"{leader_epoch}, but its log has {log.leader_epoch}. Restart this leader"
         )
         self._report(self._offline[key])
         del self._logs[key]
@@ -534,11 +534,11 @@ class PartitionLogs:
                 stored = cluster_id.encode()
                 self._store.write([Write(keys.META, keys.CLUSTER_ID_KEY, stored)])
         except StorageFailure as failure:
-            return f"the disk cannot say to which cluster its records belong: {failure}"
+            return f"cannot read from the disk to which cluster its records belong: {failure}"
         if stored != cluster_id.encode():
             return (
                 f"the records on this disk belong to cluster {stored.decode(errors='replace')!r}, but the "
-                f"coordinator's catalog is that of cluster {cluster_id!r}: nothing is served"
+                f"coordinator belongs to cluster {cluster_id!r}; nothing is served"
             )
         self._cluster_id = cluster_id
         return None
@@ -549,9 +549,9 @@ class PartitionLogs:
         try:
             for topic_id in self._stored_topics():
                 if topic_id not in view.topics_by_id:
-                    self._topics_to_remove[topic_id] = "its topic does not exist any more"
+                    self._topics_to_remove[topic_id] = "its topic no longer exists"
         except StorageFailure as failure:
-            self._report(f"records of deleted topics could not be looked for: {failure}")
+            self._report(f"the search for records of deleted topics failed: {failure}")
 
     def _stored_topics(self) -> Iterator[bytes]:
         for family in keys.PARTITION_FAMILIES:

@@ -82,9 +82,9 @@ class StoredBatches:
         except KafkaError as error:
             raise self._damaged(base_offset, str(error)) from error
         if header.base_offset != base_offset:
-            raise self._damaged(base_offset, f"it says that it is at {header.base_offset}")
+            raise self._damaged(base_offset, f"its header has base offset {header.base_offset}")
         if header.size != len(data):
-            raise self._damaged(base_offset, f"it has {len(data)} bytes, and says that it has {header.size}")
+            raise self._damaged(base_offset, f"it has {len(data)} bytes, but its header says {header.size}")
         return StoredBatch(
             base_offset, header.last_offset, data, header.is_control, header.is_transactional, header.producer_id
         )
@@ -122,9 +122,7 @@ class StoredBatches:
         stored_end = self._stored_end_offset()
         known_end = segments.active.end_offset
         if positions.start_offset < known_end and stored_end < known_end:
-            text = (
-                f"partition {self._name} has no records at offsets {stored_end} to {known_end - 1}, which were stored"
-            )
+            text = f"partition {self._name} has lost the records at offsets {stored_end} to {known_end - 1}"
             raise StorageFailure(text)
         unindexed_bytes = self._count_unsaved(positions, segments)
         leader_epochs = self._leader_epochs(positions.start_offset, stored_end)

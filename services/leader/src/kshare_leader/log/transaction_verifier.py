@@ -205,12 +205,12 @@ class TransactionVerifier:
     def _end_older(self, look_up: _LookUp, header: BatchHeader) -> None:
         """Ends an older look-up of the same transactional id; KafkaError where the pending one is not older."""
         if header.producer_epoch < look_up.producer_epoch:
-            text = f"a batch with epoch {look_up.producer_epoch} of producer {header.producer_id} is waiting already"
+            text = f"a batch with epoch {look_up.producer_epoch} of producer {header.producer_id} is already waiting"
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
         if header.producer_epoch == look_up.producer_epoch:
-            text = f"{look_up.transactional_id} is being looked up for producer {look_up.producer_id}; try again"
+            text = f"{look_up.transactional_id} is being verified for producer {look_up.producer_id}; try again"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
-        text = f"epoch {header.producer_epoch} of producer {header.producer_id} has come meanwhile"
+        text = f"epoch {header.producer_epoch} of producer {header.producer_id} has arrived in the meantime"
         self._refuse_all(look_up, list(look_up.waiting), KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text))
 
     def _retry_limit_ms(self) -> int:
@@ -352,7 +352,7 @@ def _codes(answer: coordinator_pb2.AddPartitionsToTxnResponse) -> dict[tuple[str
 def _error(code: ErrorCode, adds_partitions: bool) -> KafkaError:
     """The error that the producer gets."""
     if code == ErrorCode.PRODUCER_FENCED:
-        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced: a newer one has its id")
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced: a newer producer has its id")
     if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED or code == ErrorCode.INVALID_TXN_STATE:
         return KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition is not part of the producer's transaction")
     if code in _SAYS_NOTHING or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds_partitions):

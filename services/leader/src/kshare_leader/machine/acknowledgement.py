@@ -86,11 +86,11 @@ def not_held(run: Run, owner: Owner, delivered_fetch_number: int, now_ms: int) -
     if run.owner != owner:
         return "is held by another member"
     if run.fetch_number > delivered_fetch_number:
-        return "was acquired anew since, by a fetch whose answer was not delivered yet"
+        return "was acquired again by a fetch whose response was not delivered yet"
     if run.write_id != NO_WRITE:
         return "already waits for an earlier change to be stored"
     if run.lock_deadline_ms <= now_ms:
-        return "is not held any more: its acquisition lock ran out"
+        return "is no longer acquired: its acquisition lock expired"
     return None
 
 

@@ -150,7 +150,7 @@ class PartitionMoves:
                     if not self._settle(key):
                         continue
                 except StorageFailure as failure:
-                    log.warning("the rows of partition %s cannot be removed yet: %s", _name(key), failure)
+                    log.warning("the rows of partition %s cannot be removed, retrying later: %s", _name(key), failure)
                     self._removal_is_due = True
                     await asyncio.sleep(REMOVAL_RETRY_MS / 1000)
                     break
@@ -174,7 +174,7 @@ class PartitionMoves:
         self._rows.remove(key)
         self._rows.set_mark(key, None)
         self._on_rows(key)
-        log.info("removed the rows of partition %s, which another leader has, or nobody", _name(key))
+        log.info("removed the rows of partition %s, which this leader does not lead", _name(key))
         return True
 
     def _is_anothers(self, partition: Partition, mark: int) -> bool:

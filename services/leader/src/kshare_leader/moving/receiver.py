@@ -163,7 +163,7 @@ class PartitionReceiver:
     def _begin(self) -> None:
         mark = self._rows.mark(self._key)
         if mark is not None and mark > self._move_epoch:
-            text = f"what lies here is of move {mark}, and the catalog says {self._move_epoch}, which is older"
+            text = f"the copy here is of move epoch {mark}, newer than {self._move_epoch} of the catalog"
             raise MoveProblem(text)
         if mark != self._move_epoch:
             self._rows.remove(self._key)
@@ -190,7 +190,7 @@ class PartitionReceiver:
         theirs = LogExtent(answer.log_start_offset, answer.log_end_offset)
         mine = self._rows.extent(self._key)
         if mine != theirs:
-            raise _HopelessMove(f"the copy has {mine}, and the leader had {theirs}")
+            raise _HopelessMove(f"the copy has {mine}, but the leader had {theirs}")
         self._stage = _Stage.COPIED
         log.info("%s is copied from leader %d: offsets %s", self.name, self.from_node_id, mine)
 
@@ -236,18 +236,18 @@ class PartitionReceiver:
         is_late = self._stage is _Stage.FENCED and asyncio.get_running_loop().time() - self._fenced_at >= FENCED_LIMIT_S
         if not (is_late or self._is_hopeless) and self._disk_failures < DISK_FAILURES_BEFORE_GIVING_UP:
             return
-        log.error("%s; this node gives the move up", self._newest_failure)
+        log.error("%s; asking the coordinator to cancel the move", self._newest_failure)
         try:
             await self._advance(Step.GIVE_UP)
         except (MoveProblem, CallFailed) as failure:
-            self._note(f"the move cannot be given up: {failure}")
+            self._note(f"the move cannot be cancelled: {failure}")
 
 
 def _page_of(answer: leader_pb2.TransferPartitionResponse, payload: memoryview, after: Place | None) -> Page:
     """The page of an answer; MoveProblem where the answer is damaged or inconsistent."""
     data = bytes(payload)
     if crc32(data) != answer.checksum:
-        raise MoveProblem(f"it sent {len(data)} bytes that are not what it says by its checksum")
+        raise MoveProblem(f"it sent {len(data)} bytes that do not match their checksum")
     if answer.family not in FAMILIES or (
         after is not None and FAMILIES.index(answer.family) < FAMILIES.index(after.family)
     ):
@@ -257,15 +257,15 @@ def _page_of(answer: leader_pb2.TransferPartitionResponse, payload: memoryview, 
     for row in answer.rows:
         value_at, end = position + row.key_length, position + row.key_length + row.value_length
         if row.key_length < 0 or row.value_length < 0 or end > len(data):
-            raise MoveProblem(f"it sent a row of {row.key_length} and {row.value_length} bytes that is not there")
+            raise MoveProblem(f"it sent a row of {row.key_length} and {row.value_length} bytes that exceeds its data")
         rows.append(Row(data[position:value_at], data[value_at:end]))
         position = end
     if position != len(data):
         raise MoveProblem(f"it sent {len(data)} bytes for rows of {position}")
     if not rows and not answer.is_last:
-        raise MoveProblem("it sent no rows and says that more follow")
+        raise MoveProblem("it sent no rows but announced more")
     if any(one.key >= other.key for one, other in pairwise(rows)):
-        raise MoveProblem("it sent rows that are out of order")
+        raise MoveProblem("it sent rows out of order")
     if rows and after is not None and answer.family == after.family and rows[0].key <= after.key:
         raise MoveProblem(f"it sent the key {rows[0].key.hex()} after {after.key.hex()}")
     return Page(answer.family, rows, answer.is_last)

@@ -64,7 +64,9 @@ class PartitionSender:
         """
         families = FAMILIES if is_fenced else (keys.LOG,)
         if after is not None and after.family not in families:
-            return _refused(ErrorCode.INVALID_REQUEST, f"family {after.family!r} is none of {', '.join(families)}")
+            return _refused(
+                ErrorCode.INVALID_REQUEST, f"family {after.family!r} is unknown; known are {', '.join(families)}"
+            )
         refusal = self._refusal(key, move_epoch, is_fenced=is_fenced)
         if refusal is not None:
             return _refused(ErrorCode.UNKNOWN_LEADER_EPOCH, refusal)
@@ -74,7 +76,7 @@ class PartitionSender:
             page = self._rows.page(key, families, after, max(1, min(max_bytes, PAGE_LIMIT_BYTES)))
             extent = self._rows.extent(key) if is_fenced and page.is_last else LogExtent(-1, self._end_offset(key))
         except StorageFailure as failure:
-            return _refused(ErrorCode.KAFKA_STORAGE_ERROR, f"the rows of {_name(key)} cannot be given out: {failure}")
+            return _refused(ErrorCode.KAFKA_STORAGE_ERROR, f"the rows of {_name(key)} cannot be read: {failure}")
         return Sent(page, extent)
 
     def _refusal(self, key: TopicPartition, move_epoch: int, *, is_fenced: bool) -> str | None:
@@ -85,7 +87,7 @@ class PartitionSender:
             or not partition.is_moving
             or partition.move_epoch != move_epoch
         ):
-            return f"leader {self._node_id} does not see that {_name(key)} moves away with epoch {move_epoch}"
+            return f"leader {self._node_id} has no move of {_name(key)} with move epoch {move_epoch} in its catalog"
         if is_fenced and not partition.is_fenced:
             return f"leader {self._node_id} still serves {_name(key)}"
         return None

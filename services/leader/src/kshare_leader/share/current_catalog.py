@@ -64,7 +64,7 @@ class CurrentCatalog:
         except CallFailed as failure:
             return str(failure)
         if answer.error_code:
-            return f"the coordinator answers DescribeCatalog with error {answer.error_code}: {answer.error_message}"
+            return f"the coordinator refused DescribeCatalog with error {answer.error_code}: {answer.error_message}"
         if not await self._wait_for_version(answer.version, CATALOG_WAIT_MS):
             return f"version {answer.version} of the catalog did not arrive here within {CATALOG_WAIT_MS} ms"
         return None

@@ -86,10 +86,13 @@ class SharePartitionDirectory:
         if partition is None:
             text = f"partition {key.partition} of topic {topic_id_text(key.topic_id)}"
             if not view.version:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{text}: the catalog was not seen yet")
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"{text} cannot be looked up: the catalog has not been received yet",
+                )
             if key.topic_id in view.topics_by_id:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{text} does not exist")
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}: no topic has this id")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text} does not exist: no topic has this id")
         if partition.leader_node_id != self._node_id:
             text = f"leader node {self._node_id} does not lead it; node {partition.leader_node_id} does"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
@@ -120,7 +123,7 @@ class SharePartitionDirectory:
         if served is not None:
             if served.log is log and served.leader_epoch == leader_epoch:
                 return served
-            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was opened anew"))
+            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was reopened"))
         if len(self._served) >= self._max_share_partitions:
             limit = self._max_share_partitions
             text = f"this leader serves {limit} share-partitions; kshare.leader.max.share.partitions allows no more"
@@ -208,7 +211,7 @@ class SharePartitionDirectory:
                 or partition.leader_epoch != served.leader_epoch
                 or partition.is_fenced
             ):
-                text = f"{served.key} has another leader or leader epoch now, or moves there"
+                text = f"{served.key} has another leader or leader epoch now, or is being moved"
                 served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
             elif old.group_configs.get(served.key.group_id) != new.group_configs.get(served.key.group_id):
                 served.settings_changed()
@@ -231,7 +234,9 @@ class SharePartitionDirectory:
         self._idle_timer = None
         for served in list(self._served.values()):
             if served.is_idle:
-                served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{served.key} was not used and is unloaded"))
+                served.drop(
+                    KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{served.key} is unloaded because no member uses it")
+                )
         if self._served:
             self._watch_for_idle()
 

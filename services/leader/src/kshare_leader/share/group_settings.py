@@ -53,7 +53,7 @@ class GroupSettingsSource:
         try:
             values = effective_group_config(self._configs, texts)
         except InvalidConfig as problem:  # the coordinator refuses such values, so this is another version's catalog
-            self._report(f"group {group_id!r} has a config that this leader cannot use, so it gets defaults: {problem}")
+            self._report(f"group {group_id!r} has an invalid config and gets defaults for it: {problem}")
             values = effective_group_config(self._configs, _NO_TEXTS)
         dead_letter_topic = values.text("errors.deadletterqueue.topic.name")
         limits = GroupLimits(

@@ -184,7 +184,7 @@ class ShareStateStore:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for attempt in list(self._under_way.values()):
-            self._end_unknown(attempt, "this leader stops")
+            self._end_unknown(attempt, "this leader is stopping")
 
     def _attempt_ended(self, attempt: _Attempt) -> None:
         key = attempt.source.key
@@ -238,7 +238,7 @@ class ShareStateStore:
                 if result.error_code != ErrorCode.NONE:
                     raise KafkaError(_code(result.error_code), result.error_message)
                 return _state_of(result)
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{address} answered without share-partition {key}")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{address} left out share-partition {key} in its response")
 
     async def _truncate_once(self, address: str, owner: StateOwner, cut: TruncatedState) -> None:
         key = owner.key
@@ -264,7 +264,7 @@ class ShareStateStore:
                 if result.error_code != ErrorCode.NONE:
                     raise KafkaError(_code(result.error_code), result.error_message)
                 return
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{address} answered without share-partition {key}")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{address} left out share-partition {key} in its response")
 
     # Writing
 
@@ -316,7 +316,7 @@ class ShareStateStore:
         report_contained_bug("a write of share-partition state failed unexpectedly", error)
         for attempt in attempts:  # the share-partition then reads the state again
             if not attempt.is_ended:
-                self._end_unknown(attempt, f"a bug: {error!r}")
+                self._end_unknown(attempt, f"an unexpected error: {error!r}")
 
     async def _send(self, address: str, group_id: str, attempts: Sequence[_Attempt]) -> None:
         remaining_ms = (attempts[0].deadline - asyncio.get_running_loop().time()) * 1000
@@ -359,7 +359,7 @@ class ShareStateStore:
 
     def _end_unknown(self, attempt: _Attempt, problem: str) -> None:
         key = attempt.source.key
-        text = f"share-partition {key} does not know whether its state is stored: {problem}"
+        text = f"share-partition {key} has an unknown write outcome for its state: {problem}"
         about(key, self._report)(text)
         attempt.end(Outcome.UNKNOWN, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
 

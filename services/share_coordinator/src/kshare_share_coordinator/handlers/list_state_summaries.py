@@ -65,7 +65,7 @@ class StateSummaries:
             return Response(error_code=refusal.error_code, error_message=refusal.error_message)
         version = self._ownership.view.version
         if version < catalog_version:
-            text = f"the catalog's version {catalog_version} is not here yet, only {version}"
+            text = f"the catalog's version {catalog_version} has not been received yet; this node has version {version}"
             return Response(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error_message=text)
         if position and len(position) < _STATE_PARTITION.size:
             return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=f"{position!r} is no position")

@@ -43,7 +43,7 @@ class BackupService:
         backups = maintained.path.parent / BACKUPS_DIRECTORY
         directory = backups / name
         if directory.exists():
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is a backup {directory} already")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"backup {directory} already exists")
         if backups.exists() and sum(1 for _ in backups.iterdir()) >= BACKUPS_LIMIT:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{backups} has {BACKUPS_LIMIT} backups; remove some first")
         try:

@@ -103,7 +103,7 @@ class StateExport:
                 for record in records:
                     state = apply(state, record)
                 if key is None or state is None:
-                    self.problems.append(problem or "a share-partition without a name")
+                    self.problems.append(problem or "a share-partition whose key cannot be read")
                     continue
                 self.share_partitions += 1
                 yield json.dumps(_as_dict(key, state_partition, state), ensure_ascii=False)
@@ -148,19 +148,19 @@ def read_export(lines: Iterable[str], now_ms: int) -> Export:
                 return export
             snapshot = _read_snapshot(found, now_ms)
             if snapshot.key in seen:
-                raise BadExport(f"share-partition {snapshot.key} is there for the second time")
+                raise BadExport(f"share-partition {snapshot.key} occurs twice")
             seen[snapshot.key] = None
             export.snapshots.append(snapshot)
         except BadExport as problem:
             raise BadExport(f"line {number}: {problem}") from None
-    raise BadExport("the last line, which says how many share-partitions there are, is missing: the file was cut off")
+    raise BadExport("the last line, which says how many share-partitions there are, is missing: the file is truncated")
 
 
 def _read_head(line: str) -> ExportHead:
     try:
         found = _object(line)
         if found.get("export") != TITLE:
-            raise BadExport(f'it is no export of share-group state: "export" is not {TITLE!r}')
+            raise BadExport(f'it is not an export of share-group state: "export" is not {TITLE!r}')
         if found.get("version") != VERSION:
             raise BadExport(f"it has version {found.get('version')!r}; known is {VERSION}")
         cluster_id = found.get("cluster_id")
@@ -234,9 +234,11 @@ def _read_key(found: dict[str, Any]) -> SharePartitionKey:
 
 def _read_batch(found: object) -> StateBatch:
     if not (isinstance(found, list) and len(found) == 4 and found[2] in _STATES):
-        raise BadExport(f"{found!r} is no state batch: [first offset, last offset, one of {', '.join(_STATES)}, count]")
+        raise BadExport(
+            f"{found!r} is not a state batch: [first offset, last offset, one of {', '.join(_STATES)}, count]"
+        )
     if not all(type(found[index]) is int for index in (0, 1, 3)):
-        raise BadExport(f"the state batch {found!r} has a number that is none")
+        raise BadExport(f"the state batch {found!r} has a value that is not a number")
     batch = StateBatch(found[0], found[1], _STATES[found[2]], found[3])
     problem = batch_problem(batch)
     if problem:

@@ -93,7 +93,9 @@ class StateImport:
             raise BadExport(f"the store belongs to cluster {cluster_id!r} and the export to {head.cluster_id!r}")
         bad = [number for number in replace if not 0 <= number < head.state_partition_count]
         if bad:
-            raise BadExport(f"there is no state partition {bad[0]}; there are {head.state_partition_count}")
+            raise BadExport(
+                f"state partition {bad[0]} does not exist; the export has {head.state_partition_count} state partitions"
+            )
 
     def _state_partition_of(self, key: SharePartitionKey) -> int:
         return state_partition_of(key, self._count)

@@ -76,7 +76,7 @@ def _verify(store: ChecksummedStore, state_store: StateStore, state_partition: i
                     continue
                 verified.states.append(_state_of(key, records))
                 if count and state_partition_of(key, count) != state_partition:
-                    verified.add_problem(f"share-partition {key} lies here, but it belongs elsewhere")
+                    verified.add_problem(f"share-partition {key} is stored here but belongs to another state partition")
         _check_rows(store, family, END_OF_SHARE_PARTITIONS, verified)
     except StorageFailure as failure:
         verified.add_problem(str(failure))

@@ -12,7 +12,7 @@ STARTED, COMPLETED, TAKEN_BACK = "started", "completed", "taken_back"
 MOVE_BOUNDS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 OWNED = gauge(
-    "share_coordinator_state_partitions", "State partitions that the catalog says this node owns, moving ones too."
+    "share_coordinator_state_partitions", "State partitions owned by this node in the catalog, including moving ones."
 )
 MOVES = counter(
     "share_coordinator_state_partition_moves",
@@ -22,12 +22,12 @@ MOVES = counter(
 )
 MOVE_SECONDS = histogram(
     "share_coordinator_state_partition_move_seconds",
-    "From when this node saw a move until it saw the switch.",
+    "Time from a move's first appearance in this node's catalog to its switch, in seconds.",
     "direction",
 )
 MOVE_BYTES = counter(
     "share_coordinator_state_partition_move_bytes",
-    "Keys and values that were copied to this node or given out by it.",
+    "Bytes of keys and values copied to this node (in) or from it (out).",
     "direction",
 )
 FAMILIES = (OWNED, MOVES, MOVE_SECONDS, MOVE_BYTES)

@@ -143,9 +143,9 @@ class StatePartitionReceiver:
         corrupt = {row: problem for row, problem in corrupt.items() if problem is not None}
         if corrupt and corrupt != self._corrupt_rows:
             self._corrupt_rows = corrupt
-            raise MoveProblem(f"it sent rows that are not what was written: {next(iter(corrupt.values()))}")
+            raise MoveProblem(f"it sent corrupt rows: {next(iter(corrupt.values()))}")
         for problem in corrupt.values():
-            log.error("copied from node %d as it is: %s", self._from_node_id, problem)
+            log.error("copied from node %d although it is damaged: %s", self._from_node_id, problem)
         self._corrupt_rows = {}
 
     async def _begin(self) -> None:
@@ -155,7 +155,7 @@ class StatePartitionReceiver:
         copied_epoch = self._rows.copied_epoch(self._state_partition)
         if copied_epoch is not None and copied_epoch > self._owner_epoch:
             raise MoveProblem(
-                f"the rows here are of owner epoch {copied_epoch} and the catalog says {self._owner_epoch}: "
+                f"the rows here are of owner epoch {copied_epoch} but the catalog has {self._owner_epoch}: "
                 "it is older than what this node has seen, so nothing here is replaced"
             )
         if copied_epoch == self._owner_epoch:
@@ -193,12 +193,12 @@ class StatePartitionReceiver:
         self._disk_failures += 1
         if self._disk_failures < DISK_FAILURES_BEFORE_DRAIN:
             return
-        log.error("%s; this node asks to be drained until it is started again", self._newest_failure)
+        log.error("%s; requesting a drain of this node, in effect until its restart", self._newest_failure)
         request = coordinator_pb2.DrainShareCoordinatorRequest(node_id=self._ownership.node_id)
         try:
             answer, _ = await self._coordinator.call(DRAIN_SHARE_COORDINATOR, request, timeout_ms=CALL_TIMEOUT_MS)
         except CallFailed as failure:
-            self._note(f"this node cannot ask to be drained: {failure}")
+            self._note(f"the request to drain this node failed: {failure}")
             return
         if answer.error_code != ErrorCode.NONE:
             self._note(answer.error_message)
@@ -226,13 +226,13 @@ def _rows_of(piece: _Piece) -> list[Row]:
     for row in piece.message.rows:
         value_at, end = position + row.key_length, position + row.key_length + row.value_length
         if row.key_length <= 0 or row.value_length < 0 or end > len(payload):
-            raise MoveProblem(f"it sent a row of {row.key_length} and {row.value_length} bytes that is not there")
+            raise MoveProblem(f"it sent a row of {row.key_length} and {row.value_length} bytes that exceeds its data")
         rows.append(Row(payload[position:value_at], payload[value_at:end]))
         position = end
     if position != len(payload):
         raise MoveProblem(f"it sent {len(payload)} bytes for rows of {position}")
     if not rows and not piece.message.is_last:
-        raise MoveProblem("it sent no rows and says that more follow")
+        raise MoveProblem("it sent no rows but announced more")
     if any(one.key >= other.key for one, other in pairwise(rows)):
-        raise MoveProblem("it sent rows that are out of order")
+        raise MoveProblem("it sent rows out of order")
     return rows

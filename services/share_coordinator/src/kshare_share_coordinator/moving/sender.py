@@ -71,7 +71,7 @@ class StatePartitionSender:
         node_id = self._ownership.node_id
         if move is None or move.node_id != node_id or move.owner_epoch != owner_epoch:
             return (
-                f"share coordinator {node_id} does not see that state partition {state_partition} moves away from it "
+                f"share coordinator {node_id} has no move of state partition {state_partition} away from it "
                 f"with owner epoch {owner_epoch}"
             )
         return None

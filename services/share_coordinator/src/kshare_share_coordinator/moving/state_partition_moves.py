@@ -167,7 +167,7 @@ class StatePartitionMoves:
             found = self._rows.state_partitions()
             done = [await self._remove(number) for number in found if self._is_foreign(number)]
         except StorageFailure as failure:
-            log.warning("rows of other nodes' state partitions cannot be looked for yet: %s", failure)
+            log.warning("the search for rows of other nodes' state partitions failed, retrying later: %s", failure)
             return False
         return all(done)
 
@@ -176,9 +176,11 @@ class StatePartitionMoves:
         try:
             self._rows.remove(state_partition)
         except StorageFailure as failure:
-            log.warning("the rows of state partition %d cannot be removed yet: %s", state_partition, failure)
+            log.warning(
+                "the rows of state partition %d cannot be removed, retrying later: %s", state_partition, failure
+            )
             return False
-        log.info("removed the rows of state partition %d, which is another node's", state_partition)
+        log.info("removed the rows of state partition %d, which belongs to another node", state_partition)
         await asyncio.sleep(REMOVAL_PAUSE_MS / 1000)
         return True
 

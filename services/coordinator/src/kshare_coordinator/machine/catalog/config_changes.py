@@ -143,7 +143,7 @@ def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs, 
         check_topic_name(name)
     _values(check_topic_configs, configs, after)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:300]}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name[:300]} does not exist")
     changed = records_pb.TopicRecord()
     changed.CopyFrom(topic)
     del changed.configs[:]
@@ -180,7 +180,7 @@ def _check_group_count(count: int, configs: Configs) -> None:
 def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs, changes: _Changes) -> Record:
     broker_id = resource.resource_name
     if broker_id and not (broker_id.isascii() and broker_id.isdigit() and len(broker_id) <= BROKER_ID_DIGITS_LIMIT):
-        text = f"A broker is named by its id, a number from 0 on; {broker_id[:300]!r} is none"
+        text = f"A broker's name must be its id, a number of at least 0; found {broker_id[:300]!r}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     if broker_id not in state.broker_configs and len(state.broker_configs) + changes.new_brokers >= BROKER_LIMIT:
         text = f"{BROKER_LIMIT} brokers have configs of their own, which is the limit"
@@ -217,15 +217,15 @@ def _dead_letter_topic_problem(state: CoordinatorState, configs: Configs, name: 
         return error.message
     prefix = configs.text("errors.deadletterqueue.topic.name.prefix")
     if not name.startswith(prefix):
-        return f"it must start with {prefix!r}, as errors.deadletterqueue.topic.name.prefix of the brokers says"
+        return f"it must start with {prefix!r} (errors.deadletterqueue.topic.name.prefix of the brokers)"
     topic = state.topic_named(name)
     if topic is None:
         if configs.boolean("errors.deadletterqueue.auto.create.topics.enable"):
             return None
-        return f"there is no such topic; create it with {GROUP_ENABLE}=true first"
+        return f"the topic does not exist; create it with {GROUP_ENABLE}=true first"
     texts = {entry.name: entry.value for entry in topic.configs}
     if not effective_topic_config(configs, texts).boolean(GROUP_ENABLE):
-        return f"the topic does not take dead letters; set its {GROUP_ENABLE}=true first"
+        return f"the topic does not allow dead letters; set its {GROUP_ENABLE}=true first"
     return None
 
 

@@ -80,7 +80,7 @@ def _check(
     live = state.live_nodes(request.role)
     problem = None
     if request.node_id in live:
-        problem = f"it is live; {instead} {request.node_id} empties it without a loss"
+        problem = f"it is live; {instead} {request.node_id} moves its data without a loss"
     elif not has:
         problem = f"it has no {what}"
     elif not live:

@@ -90,11 +90,11 @@ def _check(node: pb.Node) -> None:
     elif node.node_id < 0:
         problem = f"node id {node.node_id} is negative"
     elif not node.incarnation:
-        problem = "the incarnation is empty; it must be new at each start of the process"
+        problem = "the incarnation is empty; it must be unique for each start of the process"
     elif node.role == pb.ROLE_GATEWAY and (endpoint := _unreachable_endpoint(node)):
-        problem = f"a gateway must say where clients reach it; got {endpoint}"
+        problem = f"a gateway must have an advertised host and port; found {endpoint}"
     elif node.role != pb.ROLE_GATEWAY and not node.rpc_address:
-        problem = "the rpc_address is empty; other roles could not reach the node"
+        problem = "the rpc_address is empty; other roles need it to reach the node"
     if problem:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The node cannot be registered: {problem}")
 

@@ -70,12 +70,12 @@ def _growing_topic(
     check_not_internal(topic.name, "grown")
     known = state.topic_named(topic.name)
     if known is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic.name[:300]}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name[:300]} does not exist")
     current = len(known.placements)
     if topic.count == current:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic {topic.name} has {current} partitions already")
     if topic.count < current:
-        text = f"Topic {topic.name} has {current} partitions; {topic.count} would not be more"
+        text = f"Topic {topic.name} has {current} partitions; {topic.count} is not an increase"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     added = topic.count - current
     if topic.assigned_count not in (NO_ASSIGNMENT, added):

@@ -195,7 +195,9 @@ def decide_move_partitions(
     request = command.request
     count = sum(len(topic.partitions) for topic in request.topics)
     if count > PARTITIONS_LIMIT:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{count} partitions are named; at most {PARTITIONS_LIMIT} may be")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{count} partitions are given; at most {PARTITIONS_LIMIT} are allowed"
+        )
     if not request.cancel:
         _check_target(state, request.to_node_id)
     draft = PlacementDraft(state, state.epoch_counter + 1)
@@ -217,7 +219,7 @@ def _check_target(state: CoordinatorState, node_id: int) -> None:
         text = f"Leader {node_id} is not live, so nothing can move there; live leaders: {known}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     if node_id in draining_leaders(state):
-        text = f"Leader {node_id} is being emptied (drain it with undo first), so nothing can move there"
+        text = f"Leader {node_id} is being drained, so nothing can move there (cancel that with drain --undo first)"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
@@ -246,7 +248,7 @@ def _asked(
 
 def _take_back(draft: PlacementDraft, topic_id: bytes, placement: Placement) -> None:
     if not placement.is_moving:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"Partition {placement.partition} does not move")
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"Partition {placement.partition} is not being moved")
     draft.place(topic_id, placement.partition, placement.leader_node_id)
 
 
@@ -257,7 +259,7 @@ def _begin(
     if placement.is_moving:
         if placement.moving_to_node_id == node_id:
             return
-        text = f"{name} moves to leader {placement.moving_to_node_id} already; take that back first"
+        text = f"{name} is already moving to leader {placement.moving_to_node_id}; cancel that move first"
         raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
     if placement.leader_node_id == node_id:
         return
@@ -299,13 +301,13 @@ def decide_advance_move(
         draft.fence(topic.topic_id, placement.partition)
     elif request.step == Step.COMPLETE:
         if not placement.is_fenced:
-            text = f"Partition {request.partition} is still served by leader {placement.leader_node_id}: fence it first"
+            text = f"Partition {request.partition} is still served by leader {placement.leader_node_id}; fence it first"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         draft.place(topic.topic_id, placement.partition, request.node_id)
     elif request.step == Step.GIVE_UP:
         draft.place(topic.topic_id, placement.partition, placement.leader_node_id)
     else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Step {request.step} of a move is not known")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Step {request.step} of a move is unknown")
     return Decision(_finished(state, draft), pb.AdvancePartitionMoveResponse(), (CatalogChanged(nodes=False),))
 
 

@@ -265,13 +265,13 @@ def _resolved(
         topic = state.topics.get(reference.topic_id)
         if topic is None:
             text = topic_id_text(reference.topic_id)
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with id {text}")
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {text}")
         return _unless_internal(topic.name) or topic
     refusal = _unless_internal(reference.name)
     if refusal is not None:
         return refusal
     found = state.topic_named(reference.name)
-    return found or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {reference.name[:300]}")
+    return found or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {reference.name[:300]} does not exist")
 
 
 def _unless_internal(name: str) -> KafkaError | None:

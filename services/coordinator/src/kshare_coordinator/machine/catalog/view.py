@@ -151,7 +151,7 @@ def describe_partitions(state: CoordinatorState, topic_names: Sequence[str]) -> 
     for name in topic_names or sorted(state.topic_ids):
         topic = state.topic_named(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:300]}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name[:300]} does not exist")
         described = answer.topics.add()
         described.CopyFrom(topic_view(state, topic))
         described.ClearField("configs")

@@ -57,7 +57,7 @@ def metadata_for(
         text = f"Epoch {producer_epoch} of producer id {producer_id} is not the current one, {metadata.producer_epoch}"
         raise KafkaError(ErrorCode.PRODUCER_FENCED, text)
     if metadata.state.is_ending:
-        text = f"A transaction of transactional id {transactional_id} is being ended"
+        text = f"A transaction of transactional id {transactional_id} is being completed"
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, text)
     return metadata
 

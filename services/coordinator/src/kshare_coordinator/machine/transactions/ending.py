@@ -101,7 +101,7 @@ def decide_init_producer(
         found, effects = _fenced(state, metadata, now_ms)
         answer = pb.InitProducerIdResponse(
             error_code=ErrorCode.CONCURRENT_TRANSACTIONS,
-            error_message=f"The open transaction of {metadata.transactional_id} is aborted first; ask again",
+            error_message=f"The open transaction of {metadata.transactional_id} is aborted first; retry the request",
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_PRODUCER_EPOCH,
         )
@@ -111,7 +111,7 @@ def decide_init_producer(
 
 def _first_producer(state: CoordinatorState, request: pb.InitProducerIdRequest, now_ms: int) -> InitDecision:
     if len(state.transactions) >= TRANSACTIONAL_ID_LIMIT:
-        text = f"There are {len(state.transactions)} transactional ids; at most {TRANSACTIONAL_ID_LIMIT} may be"
+        text = f"There are {len(state.transactions)} transactional ids; at most {TRANSACTIONAL_ID_LIMIT} are allowed"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
     producer_id, found = _new_producer_id(state)
     metadata = new_transactional_id(request.transactional_id, producer_id, request.transaction_timeout_ms, now_ms)
@@ -155,7 +155,7 @@ def _new_producer_id(state: CoordinatorState) -> tuple[int, list[Record]]:
 
 
 def _being_ended(metadata: TransactionMetadata) -> KafkaError:
-    text = f"The transaction of {metadata.transactional_id} is being ended ({metadata.state.kafka_name})"
+    text = f"The transaction of {metadata.transactional_id} is being completed ({metadata.state.kafka_name})"
     return KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, text)
 
 
@@ -245,7 +245,7 @@ def _fenced_by(metadata: TransactionMetadata, request: pb.EndTxnRequest) -> Kafk
 
 def _wrong_state(metadata: TransactionMetadata, request: pb.EndTxnRequest) -> KafkaError:
     wanted = "commit" if request.committed else "abort"
-    text = f"Transactional id {metadata.transactional_id} is {metadata.state.kafka_name}: there is nothing to {wanted}"
+    text = f"Transactional id {metadata.transactional_id} is {metadata.state.kafka_name}, so {wanted} is not possible"
     return KafkaError(ErrorCode.INVALID_TXN_STATE, text)
 
 

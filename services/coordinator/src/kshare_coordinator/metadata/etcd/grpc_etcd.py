@@ -212,7 +212,7 @@ class GrpcEtcd:
             await call.write(pb.LeaseKeepAliveRequest(ID=lease))
             answer = await call.read()
             if not isinstance(answer, pb.LeaseKeepAliveResponse):
-                raise EtcdUnavailable(f"etcd at {endpoint.address} ended the call without an answer")
+                raise EtcdUnavailable(f"etcd at {endpoint.address} ended the call without a response")
             return answer.TTL > 0
         finally:
             call.cancel()
@@ -279,7 +279,7 @@ class GrpcEtcd:
 def changes_of(answer: pb.WatchResponse, endpoint: str) -> Changes | None:
     """The changes in an answer, None if it only shows that etcd is alive; raises if the watch ended."""
     if answer.compact_revision:
-        raise EtcdCompacted(f"etcd has forgotten what was before revision {answer.compact_revision}")
+        raise EtcdCompacted(f"etcd has compacted all revisions before {answer.compact_revision}")
     if answer.canceled:
         raise EtcdUnavailable(f"etcd at {endpoint} ended the watch: {answer.cancel_reason}")
     if answer.events:
@@ -304,7 +304,7 @@ class _WatchReader:
         done, _ = await asyncio.wait([writing], timeout=self._patience_s)
         if not done:
             writing.cancel()
-            raise EtcdUnavailable(f"etcd at {self._endpoint} takes no request")
+            raise EtcdUnavailable(f"etcd at {self._endpoint} accepts no request")
         try:
             writing.result()
         except _ENDED as error:
@@ -318,7 +318,7 @@ class _WatchReader:
             await self.send(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
             done, _ = await asyncio.wait([self._reading], timeout=self._patience_s)
         if not done:
-            raise EtcdUnavailable(f"etcd at {self._endpoint} is silent")
+            raise EtcdUnavailable(f"etcd at {self._endpoint} does not respond")
         if self._reading.cancelled():
             raise EtcdUnavailable("the client is closed")
         answer = self._reading.result()

@@ -232,5 +232,5 @@ class ProducerTable:
             if now_ms - entry.last_append_ms < MAKES_ROOM_AFTER_MS:
                 break
             return producer_id
-        text = f"the partition has {self._limit} idempotent producers already, which is as many as it remembers"
+        text = f"the partition has {self._limit} idempotent producers already, which is the limit"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)

@@ -76,7 +76,7 @@ class Verifications:
         if len(self._by_producer) >= self._limit:
             self.expire(now_ms, MAKES_ROOM_AFTER_MS)
         if len(self._by_producer) >= self._limit:
-            text = f"the transactions of {self._limit} producers are being looked up already, which is the limit"
+            text = f"the transactions of {self._limit} producers are already being verified, which is the limit"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
         verification = self._by_producer[producer_id] = Verification(producer_epoch, sequence, adds_partition, now_ms)
         return verification

@@ -48,7 +48,7 @@ def _empty_field(request: Request) -> str | None:
         or request.member_epoch == LEAVE_EPOCH
     )
     if needs_id and not request.member_id.strip():
-        return "MemberId must not be empty: a member of a consumer group chooses its own id, a uuid"
+        return "MemberId must not be empty: a member of a consumer group generates its own id, a uuid"
     if not request.group_id.strip():
         return "GroupId must not be empty"
     if request.has_instance_id and not request.instance_id.strip():
@@ -67,9 +67,9 @@ def _epoch_problem(request: Request) -> str | None:
         if not (request.has_subscribed_topic_names or request.has_subscribed_topic_regex):
             return "SubscribedTopicNames or SubscribedTopicRegex must be set by a member that joins"
     elif request.member_epoch == LEFT_FOR_A_WHILE_EPOCH and not request.has_instance_id:
-        return "InstanceId must be set by a member that leaves for a while (epoch -2)"
+        return "InstanceId must be set by a member that leaves temporarily (epoch -2)"
     elif request.member_epoch < LEFT_FOR_A_WHILE_EPOCH:
-        text = "0 joins, -1 leaves, -2 leaves for a while, otherwise it is above 0"
+        text = "0 joins, -1 leaves, -2 leaves temporarily, otherwise it must be above 0"
         return f"MemberEpoch {request.member_epoch} is invalid: {text}"
     return None
 

@@ -107,7 +107,7 @@ def _refused(classic: ClassicGroup, reason: str) -> KafkaError:
 def _member(classic: ClassicGroup, member_id: str, member: ClassicMember, protocol_name: str) -> Member:
     subscription = subscription_of(member.metadata(protocol_name))
     if subscription is None:
-        raise _refused(classic, f"the metadata of member {member_id} is no subscription")
+        raise _refused(classic, f"the metadata of member {member_id} is not a valid subscription")
     return Member(
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id,

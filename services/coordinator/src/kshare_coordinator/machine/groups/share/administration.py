@@ -102,7 +102,7 @@ def _partition_error(name: str, partition: int, count: int) -> KafkaError | None
 
 
 def _no_topic(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:300]}")
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name[:300]} does not exist")
 
 
 def decide_delete_offsets(

@@ -120,7 +120,7 @@ def _check_request(request: pb.ShareGroupHeartbeatRequest, max_subscribed_topics
     problem = None
     max_length = max_subscribed_topics * NAME_LENGTH_LIMIT
     if not request.member_id:
-        problem = "MemberId must not be empty: a member of a share group chooses its own id, a uuid"
+        problem = "MemberId must not be empty: a member of a share group generates its own id, a uuid"
     elif len(request.member_id) > MEMBER_ID_LENGTH_LIMIT:
         problem = f"MemberId has {len(request.member_id)} characters; at most {MEMBER_ID_LENGTH_LIMIT} are allowed"
     elif not request.group_id:
