@@ -56,7 +56,7 @@ OVERVIEW = Dashboard(
     "kshare overview",
     (),
     (
-        Panel("Nodes that are healthy", "none", (("sum by (role) (kshare_node_healthy)", "{{role}}"),)),
+        Panel("Healthy nodes", "none", (("sum by (role) (kshare_node_healthy)", "{{role}}"),)),
         Panel(
             "Without leader or owner",
             "none",
@@ -64,7 +64,7 @@ OVERVIEW = Dashboard(
                 ("max(kshare_coordinator_partitions_without_leader)", "topic partitions"),
                 ("max(kshare_coordinator_state_partitions_without_owner)", "state partitions"),
             ),
-            "Above zero, something stands still.",
+            "Above zero, some partitions are not served.",
         ),
         Panel("Active coordinators", "none", (("sum(kshare_coordinator_active)", "active"),), "Must be 1."),
         Panel("Lag by group", "short", (("sum by (group) (kshare_leader_share_lag_records)", "{{group}}"),)),
@@ -74,7 +74,7 @@ OVERVIEW = Dashboard(
             ((rate("kshare_leader_share_acknowledged_records_total", "group", 'type="accept"'), "{{group}}"),),
         ),
         Panel(
-            "Given up by group",
+            "Archived by group",
             "rps",
             ((rate("kshare_leader_share_archived_records_total", "group, reason"), "{{group}} {{reason}}"),),
         ),
@@ -92,7 +92,7 @@ OVERVIEW = Dashboard(
             "none",
             (("sum by (type, state) (kshare_coordinator_groups)", "{{type}} {{state}}"),),
         ),
-        Panel("Event loops are late by", "s", quantiles("kshare_event_loop_lag_seconds", "instance")),
+        Panel("Event loop lag", "s", quantiles("kshare_event_loop_lag_seconds", "instance")),
         Panel("CPU", "percentunit", ((rate("process_cpu_seconds_total", "instance"), "{{instance}}"),)),
         Panel("Memory", "bytes", (("sum by (instance) (process_resident_memory_bytes)", "{{instance}}"),)),
     ),
@@ -116,10 +116,10 @@ GROUP_DASHBOARD = Dashboard(
             "In flight",
             "short",
             ((f"sum by (state) (kshare_leader_share_in_flight_records{{{GROUP},{TOPIC}}})", "{{state}}"),),
-            "Acquired: a worker has it. Available: delivered before, and will be again.",
+            "Acquired: locked by a member. Available: released, to be delivered again. Archiving: dead letter pending.",
         ),
         Panel(
-            "Held longest",
+            "Oldest acquisition lock",
             "s",
             (
                 (
@@ -127,10 +127,10 @@ GROUP_DASHBOARD = Dashboard(
                     "{{topic}}-{{partition}}",
                 ),
             ),
-            "A record that is held for long: a worker that hangs, or renews.",
+            "A long-held lock points to a member that hangs or keeps renewing.",
         ),
         Panel(
-            "What became of records",
+            "Deliveries and outcomes",
             "rps",
             (
                 (rate("kshare_leader_share_acquired_records_total", "group", f"{GROUP},{TOPIC}"), "delivered"),
@@ -138,10 +138,10 @@ GROUP_DASHBOARD = Dashboard(
                     rate("kshare_leader_share_acknowledged_records_total", "type", f"{GROUP},{TOPIC}"),
                     "{{type}}",
                 ),
-                (rate("kshare_leader_share_expired_locks_records_total", "group", f"{GROUP},{TOPIC}"), "lock ran out"),
+                (rate("kshare_leader_share_expired_locks_records_total", "group", f"{GROUP},{TOPIC}"), "lock expired"),
                 (
                     rate("kshare_leader_share_session_released_records_total", "group", f"{GROUP},{TOPIC}"),
-                    "worker gone",
+                    "session ended",
                 ),
             ),
         ),
@@ -164,7 +164,7 @@ GROUP_DASHBOARD = Dashboard(
                     "redelivered",
                 ),
             ),
-            "The share of deliveries that are not the record's first one.",
+            "Fraction of deliveries that are redeliveries.",
         ),
         Panel(
             "From append to acceptance",
@@ -222,10 +222,10 @@ SHARE_COORDINATORS = Dashboard(
             "Durable writes",
             "s",
             quantiles("kshare_share_coordinator_state_append_duration_seconds", "instance"),
-            "With their fsync; every acknowledgement waits for one.",
+            "Including fsync; every acknowledgement waits for one.",
         ),
         Panel(
-            "Records in one durable write",
+            "Records per durable write",
             "short",
             quantiles("kshare_share_coordinator_state_append_records", "instance"),
         ),
@@ -257,7 +257,7 @@ GATEWAYS = Dashboard(
         Panel("Connections", "none", (("sum by (instance) (kshare_gateway_connections)", "{{instance}}"),)),
         Panel("Share sessions", "none", (("sum by (instance) (kshare_gateway_share_sessions)", "{{instance}}"),)),
         Panel(
-            "Requests under way", "none", (("sum by (instance) (kshare_gateway_requests_under_way)", "{{instance}}"),)
+            "Requests in flight", "none", (("sum by (instance) (kshare_gateway_requests_under_way)", "{{instance}}"),)
         ),
         Panel("Requests", "reqps", ((rate("kshare_gateway_request_duration_seconds_count", "api"), "{{api}}"),)),
         Panel("Duration", "s", quantiles("kshare_gateway_request_duration_seconds", "api")),

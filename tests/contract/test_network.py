@@ -293,7 +293,7 @@ def test_a_service_that_is_not_served(play: Play) -> None:
 def test_a_call_that_timed_out_runs_to_its_end(play: Play) -> None:
     async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
         await acknowledge(channel)
-        with pytest.raises(CallTimeout, match="no answer in 50 ms"):
+        with pytest.raises(CallTimeout, match="did not respond within 50 ms"):
             await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=50)
         await leader.entered.wait()
         leader.go_on.set()

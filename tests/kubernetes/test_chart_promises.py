@@ -65,7 +65,7 @@ tests:
         exp_alerts:
           - exp_labels: {severity: critical, namespace: n, release: queues}
             exp_annotations:
-              summary: "There is not exactly one active coordinator"
+              summary: "The number of active coordinators is not 1"
               runbook: deploy/observability/runbook.md#ksharenoactivecoordinator
 """)
     for arguments in (["check", "rules", "rules.yaml"], ["test", "rules", "test.yaml"]):

@@ -80,7 +80,7 @@ def heals_by_itself(cluster: KshareCluster, role: str) -> Iterator[None]:
     """Until the end of the block the role's process takes writes again, without having been started anew."""
     pid, position = cluster.role_pid(role), len(cluster.log_text())
     yield
-    cluster.wait_for_log("takes writes again", after=position)
+    cluster.wait_for_log("accepts writes again", after=position)
     wait_for_health(cluster, role.replace("_", "-"), SERVING)
     assert cluster.role_pid(role) == pid
 
@@ -202,7 +202,7 @@ def test_a_full_file_system_of_all_roles(tmp_path: Path) -> None:
                 position = len(cluster.log_text())
             produce_until_stored(connection, time.monotonic())
             stored += 1
-            cluster.wait_for_log("takes writes again", after=position)
+            cluster.wait_for_log("accepts writes again", after=position)
             deadline = time.monotonic() + 60
             while len(accepted) < stored:
                 assert time.monotonic() < deadline, f"{len(accepted)} of {stored} records were accepted"

@@ -169,7 +169,7 @@ def test_a_client_certificate_is_required(secured: Secured) -> None:
     foreign = Authority("foreign").issue("a client").write_combined(secured.folder / "foreign.pem")
     with TlsConnection(secured.mutual_port, secured.authority_file, foreign) as other, pytest.raises(ssl.SSLError):
         other.is_answered()
-    secured.cluster.wait_for_log("its certificate is refused")
+    secured.cluster.wait_for_log("its certificate was refused")
 
 
 def test_a_client_refuses_an_authority_that_it_does_not_know(secured: Secured) -> None:

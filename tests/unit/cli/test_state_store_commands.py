@@ -132,7 +132,7 @@ def test_imports_that_do_not_fit(built: Path, node: Path) -> None:
     cut_off = node / "cut-off.jsonl"
     cut_off.write_text("\n".join(whole.read_text().splitlines()[:100]))
     code, text = kshare_state("import", cut_off, "--data-dir", node / "new")
-    assert code == 2 and "cut off" in text and not (node / "new").exists()
+    assert code == 2 and "is truncated" in text and not (node / "new").exists()
     code, text = kshare_state("import", node / "none.jsonl", "--data-dir", node / "new")
     assert code == 2 and "none.jsonl" in text
     code, text = kshare_state("import", whole, "--data-dir", node / "new", "--dry-run")

@@ -74,7 +74,7 @@ def test_garbage_is_refused_or_is_what_protobuf_reads(data: bytes) -> None:
         (b"\x0d\x02\x00\x00\x00\x12\x02\x08\x01\x1a\x03x", "the payload says 3 bytes, but 1 follow"),
         (b"\x0d\x02\x00\x00\x00\x12\x02\x08\x01\x1a\x01xx", "the payload says 1 bytes, but 2 follow"),
         (b"\x0d\x02\x00\x00\x00\x12\x82\x80\x80\x80\x80\x80\x00\x08\x01", "no length at byte 6"),
-        (b"\x0d\x02\x00\x00\x00\x12\x02\x08\xff", "no FrameHeader"),
+        (b"\x0d\x02\x00\x00\x00\x12\x02\x08\xff", "not a FrameHeader"),
         (b"\x12\x02\x08\x01hello", "starts with header_length and header"),
     ],
 )

@@ -196,7 +196,7 @@ def test_a_message_that_is_none_fails_its_call_only() -> None:
                 )
             answers = [decode_frame(await stream.read())[0] for _ in range(2)]
             failures = {answer.correlation_id: answer.failure for answer in answers}
-            assert failures[1].startswith("the request is no ShareFetchRequest")
+            assert failures[1].startswith("the request is not a valid ShareFetchRequest")
             assert failures[2] == ""
             assert leader.errors == []
             stream.cancel()
@@ -383,11 +383,11 @@ def each_frame(answer: Callable[[FrameHeader], bytes]) -> Callable[[Any, Any], A
 @pytest.mark.parametrize(
     ("answer", "kind", "text"),
     [
-        (lambda header: b"garbage", ChannelUnavailable, "the answer is no frame"),
+        (lambda header: b"garbage", ChannelUnavailable, "the response is not a valid frame"),
         (
             lambda header: encode_frame(FrameHeader(correlation_id=header.correlation_id, message=b"\xff\xff")),
             CallFailed,
-            "the answer is no ShareFetchResponse",
+            "malformed ShareFetchResponse",
         ),
     ],
 )
@@ -440,7 +440,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
         async with Answering(each_frame(answer)) as address:
             channel = GrpcNetwork().connect(address)
             await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
-            with pytest.raises(ChannelUnavailable, match="no answer in 50 ms"):
+            with pytest.raises(ChannelUnavailable, match="did not respond within 50 ms"):
                 await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=50)
             await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
             await channel.close()

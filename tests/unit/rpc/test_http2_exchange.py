@@ -200,7 +200,7 @@ def test_a_peer_without_a_sign_of_life_is_given_up(monkeypatch: pytest.MonkeyPat
         silent = await asyncio.start_server(accept, "127.0.0.1", 0)
         address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
         channel = GrpcNetwork().connect(address)
-        with pytest.raises(ChannelUnavailable, match="no sign of life"):
+        with pytest.raises(ChannelUnavailable, match="no data or ping response"):
             await channel.call(FETCH, leader_pb2.FetchRequest(), timeout_ms=TIMEOUT_MS)
         await channel.close()
         for writer in opened:

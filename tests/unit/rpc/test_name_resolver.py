@@ -90,7 +90,7 @@ def test_a_name_that_is_not_there() -> None:
 def test_no_answer_in_time() -> None:
     async def scene() -> None:
         with silent_server(9) as server:
-            with pytest.raises(TimeoutError, match="no answer for the name leader-1 in 6 ms"):
+            with pytest.raises(TimeoutError, match="no response of the name server for leader-1 within 6 ms"):
                 await NameResolver(server, (1, 2, 3)).addresses_of("leader-1", 1)
             assert server.asked <= 3
 

@@ -279,7 +279,7 @@ def test_who_must_not_decide_any_more_is_refused_before_and_after_the_append() -
         await asyncio.sleep(0.005)
         queued = scene.runner.submit("2")
         scene.is_owner = False
-        with pytest.raises(StorageFailure, match="It was written"):
+        with pytest.raises(StorageFailure, match="The write succeeded"):
             await changing
         for future in (asking, queued):
             with pytest.raises(KafkaError, match="elsewhere"):

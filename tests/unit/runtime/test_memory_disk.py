@@ -18,7 +18,7 @@ def test_a_crash_keeps_what_was_written_and_ends_the_old_store() -> None:
         store.write([Write("x", b"2", b"two")])
     again = disk.open_store("a")
     store.close()  # too late to matter
-    with pytest.raises(StorageFailure, match="open already"):
+    with pytest.raises(StorageFailure, match="already open"):
         disk.open_store("a")
     assert list(again.scan("x", b"")) == [(b"1", b"one")]
 

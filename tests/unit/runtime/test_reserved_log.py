@@ -92,7 +92,7 @@ def test_a_write_that_a_power_cut_tore_is_dropped_and_no_other(tmp_path: Path, l
     data, end = log.read_bytes(), written_bytes(log)
     log.write_bytes(torn(data, begins[-1], end, lost))
     before = content_of_files(path)
-    with pytest.raises(StorageFailure, match=f"confirmed up to number {COUNT}, and only those up to {COUNT - 1} "):
+    with pytest.raises(StorageFailure, match=f"confirmed up to number {COUNT}, but the files end at {COUNT - 1}"):
         RocksStore(path)
     assert content_of_files(path) == before, "a refused store is left as it was"
     note_up_to(path, COUNT - 1)

@@ -44,7 +44,7 @@ def test_a_write_that_was_cut_off_is_dropped_and_no_other(tmp_path: Path, missin
     with log.open("r+b") as file:
         file.truncate(written_bytes(log) - missing_bytes)
     refused = shutil.copytree(path, tmp_path / "refused")
-    with pytest.raises(StorageFailure, match=r"confirmed up to number 20, and only those up to 19 are there\. Restore"):
+    with pytest.raises(StorageFailure, match=r"confirmed up to number 20, but the files end at 19\. Restore"):
         RocksStore(refused)
     # The crash came in the middle of the last write, so nobody was told of it.
     note_up_to(path, 19)

@@ -61,7 +61,7 @@ def up(folder: Path, texts: dict[str, str], **options: Any) -> None:
             "--listen and --advertised are not allowed",
         ),
         ({"listeners": "PLAINTEXT://127.0.0.1:0"}, {"advertised": "a:1"}, "--listen and --advertised are not allowed"),
-        ({"advertised.listeners": "PLAINTEXT://a:1"}, {}, "given without listeners"),
+        ({"advertised.listeners": "PLAINTEXT://a:1"}, {}, "set without listeners"),
     ],
 )
 def test_what_is_refused_before_anything_starts(
@@ -96,7 +96,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
     [
         (["--listeners", "SSL://:1"], "TLS needs a certificate"),
         (["--listeners", "x"], "listeners has 'x'"),
-        (["--listeners", "PLAINTEXT://:1", "--advertised-host", "a"], "advertised.listeners says what clients"),
+        (["--listeners", "PLAINTEXT://:1", "--advertised-host", "a"], "set advertised.listeners instead"),
     ],
 )
 def test_a_gateway_that_cannot_start_says_why(flags: list[str], problem: str) -> None:

@@ -86,7 +86,7 @@ def wrong_stores(folder: Path) -> dict[str, tuple[TlsConfigs, str]]:
         "missing file": (tls(**pem, keystore_location="/nowhere.pem"), "/nowhere.pem cannot be read: No such file"),
         "empty directory": (tls(**pem, keystore_location=str(folder / "empty")), "tls.key cannot be read"),
         "another key": (tls(**pem, keystore_location=str(folder / "mixed.pem")), "does not belong to the first"),
-        "garbage": (tls(**pem, keystore_location=str(folder / "garbage.pem")), "no valid PEM private key"),
+        "garbage": (tls(**pem, keystore_location=str(folder / "garbage.pem")), "no PEM private key"),
         "only a key": (tls(**pem, keystore_location=str(folder / "key.pem")), "no valid PEM certificates"),
         "no password": (tls(**pem, keystore_location=encrypted), "encrypted; ssl.key.password is missing"),
         "wrong password": (tls(**pem, keystore_location=encrypted, key_password="x"), "read with ssl.key.password"),
@@ -100,8 +100,11 @@ def wrong_stores(folder: Path) -> dict[str, tuple[TlsConfigs, str]]:
             ),
             "Only one of ssl.keystore.key and ssl.keystore.location",
         ),
-        "PKCS12 with a wrong password": (tls(**p12, keystore_password="x"), "no PKCS12 store that ssl.keystore.pass"),
-        "PEM as PKCS12": (tls(keystore_type="PKCS12", keystore_location=good), "no PKCS12 store"),
+        "PKCS12 with a wrong password": (
+            tls(**p12, keystore_password="x"),
+            "not a PKCS12 store that ssl.keystore.pass",
+        ),
+        "PEM as PKCS12": (tls(keystore_type="PKCS12", keystore_location=good), "not a PKCS12 store"),
         "no truststore": (
             tls(**pem, keystore_location=good, client_auth="required"),
             "ssl.client.auth is required, and ssl.truststore.location or ssl.truststore.certificates must name",

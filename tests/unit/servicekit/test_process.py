@@ -164,7 +164,7 @@ def test_a_role_ends_with_its_supervisor(tmp_path: Path) -> None:
         log_until(supervisor, "started")
         os.kill(supervisor.pid, signal.SIGKILL)
         lines = log_until(supervisor, "stopped")
-        assert lines[0]["reason"] == f"the parent process {supervisor.pid} is gone"
+        assert lines[0]["reason"] == f"the parent process {supervisor.pid} has ended"
         assert child != supervisor.pid
 
 

@@ -40,7 +40,7 @@ def test_who_does_not_come_back(ordinal: int, stateful_set: dict[str, Any], expe
 def test_the_place_of_a_pod() -> None:
     assert pod_place("my-kshare-share-coordinator-11") == ("my-kshare-share-coordinator", 11)
     for name in ("", "gateway", "gateway-5d9c", "7"):
-        with pytest.raises(HookFailed, match="no pod of a StatefulSet"):
+        with pytest.raises(HookFailed, match="not a pod of a StatefulSet"):
             pod_place(name)
 
 

@@ -1,4 +1,4 @@
-"""The note of confirmed writes of a RocksDB directory: a small file by which lost writes are told from a torn write.
+"""The note of confirmed writes of a RocksDB directory: a small file that distinguishes lost writes from a torn write.
 
 At open, RocksDB drops a truncated record at the end of its write-ahead log or manifest, because a crash in the middle
 of a write leaves one. A file truncated by something else (an unfinished copy, a repaired file system) looks the same,

@@ -363,8 +363,8 @@ class RocksStore:
     def _write(self, batch: WriteBatch) -> None:
         if self._write_failure is not None:
             raise StorageFailure(
-                f"cannot write the store {self._path}: an earlier write failed ({self._write_failure}); it is opened "
-                "anew when its disk takes writes again"
+                f"cannot write the store {self._path}: an earlier write failed ({self._write_failure}); it is "
+                "reopened when its disk accepts writes again"
             )
         manifest_bytes = self._confirmed.manifest_bytes()
         self._reserved.before_write(self._confirmed.logs, batch.size_in_bytes())

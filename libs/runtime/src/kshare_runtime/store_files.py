@@ -247,7 +247,7 @@ def _fragments(path: Path, file: FileIO) -> Iterator[tuple[int, int, memoryview]
         while place + _HEADER.size <= len(data):
             crc, length, kind = _HEADER.unpack_from(data, place)
             end = place + _HEADER.size + length
-            if crc == length == kind == 0:  # RocksDB goes on with the next block; the numbers tell if that hid a write
+            if crc == length == kind == 0:  # RocksDB skips to the next block; sequence numbers reveal a lost write
                 yield block_place + place, _ZEROS, data[:0]
                 break
             problem = _problem_of_fragment(data, place)

@@ -1,7 +1,7 @@
 """A parser of `key=value` files in the syntax of Java's Properties.load, which is that of Kafka's server.properties.
 
 Blank lines and lines that start with # or ! are ignored. A key ends at the first =, : or white space that no backslash
-precedes. A line that ends with an odd number of backslashes goes on with the next one, whose leading white space is
+precedes. A line that ends with an odd number of backslashes continues on the next one, whose leading white space is
 dropped. Escapes: \\t \\n \\r \\f \\uXXXX; before anything else a backslash only protects it. Of a key that comes
 twice the last value counts.
 """

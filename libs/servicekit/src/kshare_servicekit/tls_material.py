@@ -205,7 +205,7 @@ def _private_key(configs: TlsConfigs, name: str, content: bytes) -> PrivateKeyTy
     is_encrypted = b"ENCRYPTED" in content
     if is_encrypted and not password:
         raise InvalidConfig(f"{configs.name(name)}: the private key is encrypted; ssl.key.password is missing")
-    text = f"{configs.name(name)} contains no valid PEM private key"
+    text = f"{configs.name(name)} contains no PEM private key that can be read"
     if is_encrypted:
         text += f" with {configs.name('ssl.key.password')}"
     return _parsed(lambda: load_pem_private_key(content, password if is_encrypted else None), text)

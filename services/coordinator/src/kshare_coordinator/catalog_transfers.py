@@ -34,7 +34,7 @@ class CatalogTransfers:
         self._transfers: dict[NodeId, _Transfer] = {}
 
     def next_piece(self, request: pb.WatchCatalogRequest) -> pb.WatchCatalogResponse | None:
-        """The requested piece; None if the transfer is unknown and has to start anew."""
+        """The requested piece; None if the transfer is unknown and must restart."""
         known = self._transfers.get((request.role, request.node_id))
         if known is None or known.transfer_id != request.transfer_id or not known.pieces.has(request.piece):
             return None

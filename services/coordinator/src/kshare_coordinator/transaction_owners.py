@@ -9,7 +9,7 @@ own.
   pending until the producer's next one.
 - When a transaction ends, the active coordinator calls CompleteTransactionOffsets at the owners of its groups. It
   retries until each owner is done, and only then completes the transaction. As a transaction marker, the call carries a
-  coordinator epoch: drawn from the catalog's counter, and drawn anew after each call whose outcome is unknown. An owner
+  coordinator epoch: drawn from the catalog's counter, and drawn again after each call with an unknown outcome. An owner
   refuses epochs below the highest that it has seen, and below the counter at which it gained a group partition. So a
   delayed call never ends a later transaction of a producer that keeps its epoch.
 """
@@ -32,7 +32,7 @@ from kshare_rpc.network import CallFailed, Channel, Network
 
 CALL_TIMEOUT_MS = 5_000
 ATTEMPTS = 3
-"""How often the active coordinator is asked while ends of the producer's transactions arrive."""
+"""Maximum queries to the active coordinator while ends of the producer's transactions arrive."""
 
 
 class TransactionOwners:

@@ -29,7 +29,7 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
         listeners = configured_listeners(configs, own_host)
         if listeners and (settings.advertised_host or settings.advertised_port):
             raise InvalidConfig(
-                "with listeners, advertised.listeners says what clients are told, not --advertised-host"
+                "--advertised-host is not allowed together with listeners; set advertised.listeners instead"
             )
         for warning in warnings:
             log.warning("%s: %s", settings.config, warning)

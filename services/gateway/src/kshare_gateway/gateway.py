@@ -175,7 +175,9 @@ def no_answer_as_kafka_says() -> Iterator[None]:
     except NotCoordinator as refusal:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, str(refusal)) from refusal
     except CallFailed as failure:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator gave no answer: {failure}") from failure
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator did not respond: {failure}"
+        ) from failure
 
 
 class ClientBrokers:

@@ -177,7 +177,7 @@ class GatewayNode:
         catalog = self._catalog
         now = asyncio.get_running_loop().time()
         if catalog.heard_at is None or now - catalog.heard_at > catalog.lease_ms / 1000:
-            return [f"nothing was heard from the coordinator for {catalog.lease_ms} ms: {self._catalog_problem}"]
+            return [f"no response from the coordinator for {catalog.lease_ms} ms: {self._catalog_problem}"]
         return []
 
     def cluster_problems(self) -> list[str]:
@@ -243,7 +243,7 @@ class GatewayNode:
         limit = self._configs.integer("max.connections")
         under_way = sum([listener.handshakes for listener in self._tls_listeners.values()])
         if len(self._connections) + under_way >= limit:
-            return f"there are {limit} connections already (max.connections)"
+            return f"the limit of {limit} connections is reached (max.connections)"
         return None
 
     def _connection_lost(self, connection: ClientConnection) -> None:
@@ -252,7 +252,7 @@ class GatewayNode:
 
     def _release_sessions(self, connection_id: int) -> None:
         for session in self._gateway.sessions.connection_lost(connection_id):
-            log.info("share session %s ended with connection %d", session.key, connection_id)
+            log.info("releasing share session %s, its connection %d was closed", session.key, connection_id)
             self._gateway.spawn(self._share_fetcher.release(session), "release of a share session")
 
     def _new_view(self, old: CatalogView, new: CatalogView) -> None:
@@ -267,5 +267,5 @@ class GatewayNode:
 
     def _note_catalog_problem(self, text: str) -> None:
         if text != self._catalog_problem:
-            log.warning("the catalog cannot be followed: %s", text)
+            log.warning("catalog updates from the coordinator fail, retrying: %s", text)
         self._catalog_problem = text

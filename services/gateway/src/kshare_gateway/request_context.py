@@ -41,7 +41,7 @@ class RequestContext:
             return asked_bytes
         granted = await self.account.reserve_answer(asked_bytes, least_bytes=least_bytes, expected_bytes=expected_bytes)
         if not granted:
-            raise WorkAbandoned("the connection was closed before there was room for its answer")
+            raise WorkAbandoned("the connection was closed before memory for its response was available")
         return granted
 
 

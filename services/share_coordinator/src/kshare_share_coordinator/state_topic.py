@@ -12,7 +12,7 @@ keys begin with 0x80, which no record's key does (those begin with the length of
     80 'k' <record's key> the offset of the newest record with that key
     80 't' <offset>       of tombstones only, so that the old ones are found without looking at all rows
 
-Tombstones stay for delete.retention.ms. The newest record of a state partition always stays, so the counter goes on
+Tombstones stay for delete.retention.ms. The newest record of a state partition always stays, so the counter continues
 from it after a restart. Timestamps never go back within a state partition, so a look-up by time can bisect.
 
 A damaged row never prevents a record from being written. An old offset that cannot be found stays in the index, and

@@ -183,7 +183,7 @@ def test_what_nobody_owns_is_not_coordinator_and_the_others_are_answered(api_key
             assert (result.error_code == ErrorCode.NOT_COORDINATOR) == is_nobodys
             if is_nobodys:
                 key = f"{GROUP}:{topic_id_text(topic_id)}:{result.partition}"
-                assert result.error_message == f"No share coordinator owns the state of {key} now"
+                assert result.error_message == f"No share coordinator currently owns the state of {key}"
         assert harness.share_coordinators[6].calls == []
 
     with_owners(scenario)

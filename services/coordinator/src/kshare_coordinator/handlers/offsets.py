@@ -1,6 +1,6 @@
 """Handlers of OffsetCommit, OffsetFetch, TxnOffsetCommit.
 
-If another coordinator has the transactions, it is asked before a TxnOffsetCommit is decided; see
+If another coordinator owns the transactions, a TxnOffsetCommit is verified with it first; see
 `transaction_owners`.
 """
 

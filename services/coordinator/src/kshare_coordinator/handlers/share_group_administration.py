@@ -23,7 +23,7 @@ from kshare_rpc.serving import serves
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 SECOND_STAGE_TIMEOUT_MS = 20_000
-"""How long share coordinators and leaders may take before the client is told to retry."""
+"""Timeout of share coordinators and leaders, after which the client gets a retriable error."""
 
 
 Part = TypeVar("Part")

@@ -440,7 +440,7 @@ class RevocationEnded:
 class GroupStatePending:
     """Share-group state that is to be initialized or deleted at share coordinators.
 
-    `is_news` False: nothing was added, so a retry loop in its back-off goes on waiting.
+    `is_news` False: nothing was added, so a retry loop stays in its back-off.
     """
 
     group_id: str

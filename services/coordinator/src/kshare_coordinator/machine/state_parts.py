@@ -25,7 +25,7 @@ FIELDS_OF_GROUPS = (
 
 
 def copied(value: Any) -> Any:
-    """A value that does not change with the original: containers and dataclasses that can change are made anew.
+    """A value that does not change with the original: mutable containers and dataclasses are copied.
 
     Records and frozen dataclasses are never changed, so they are shared.
     """

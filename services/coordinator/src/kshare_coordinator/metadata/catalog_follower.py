@@ -6,7 +6,7 @@ catalog is loaded anew. The head is followed, too, because the next owner of the
 
 While this coordinator owns the catalog, no other one writes it. The watch then shows this coordinator's own appends,
 and `rows` has those that are durable. When the catalog is lost, an append with an unknown outcome may have taken
-effect, so the whole catalog is loaded anew.
+effect, so the whole catalog is reloaded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CatalogFollower:
         self.rows = PartitionRows()
 
     def lost(self) -> None:
-        """Notes the loss of the catalog; `run` has to be started anew."""
+        """Notes the loss of the catalog; `run` must be restarted."""
         self.is_owned = False
         self._is_loaded = False
 

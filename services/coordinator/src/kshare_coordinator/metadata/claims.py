@@ -1,4 +1,4 @@
-"""The plan of partitions that a coordinator claims and gives back; pure.
+"""The plan of partitions that a coordinator claims and releases; pure.
 
 Each of n live coordinators has at most its share, the n-th part of the group partitions rounded up. A coordinator with
 fewer claims free ones, and one with more gives the rest back. The catalog counts for no share: any coordinator that

@@ -18,4 +18,4 @@ async def change_catalog(
     try:
         return await gateway.call_coordinator(method, request, timeout_ms=timeout_ms)
     except CallFailed as failure:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator gave no answer: {failure}") from failure
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordinator did not respond: {failure}") from failure

@@ -413,8 +413,8 @@ class ClientConnection(asyncio.Protocol):
             self._close(str(reason))
             return None
         except Exception:
-            log.exception("%s: an answer could not be made", _HANDLERS[header.api_key].name)
-            self._close("an answer could not be made")
+            log.exception("closing a connection, the response to %s could not be built", _HANDLERS[header.api_key].name)
+            self._close("the response could not be built")
             return None
         if not self._is_closed:
             self._finish(slot, buffers, None if is_costly else response)
@@ -427,7 +427,7 @@ class ClientConnection(asyncio.Protocol):
     def _log_request(self, header: RequestHeader, request: Request[Any]) -> None:
         name = _HANDLERS[header.api_key].name
         with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
-            log.debug("%s version %d of %s was answered", name, header.version, self.client_host)
+            log.debug("responded to %s version %d of %s", name, header.version, self.client_host)
 
     async def _answer_in_parts(
         self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
@@ -501,7 +501,7 @@ class ClientConnection(asyncio.Protocol):
         except (ConnectionMustClose, WorkAbandoned):
             raise
         except Exception:
-            log.exception("%s failed unexpectedly", handler.name)
+            log.exception("%s failed with an unexpected error", handler.name)
             text = "The gateway could not process the request; see its log"
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         return handler.failed(context, request, error), error
@@ -564,13 +564,13 @@ class ClientConnection(asyncio.Protocol):
         if self._slots:
             self._last_active = loop.time()
         if loop.time() - self._last_active >= limit:
-            self._close(f"nothing was sent for {self._environment.maximum_idle_ms} ms (connections.max.idle.ms)")
+            self._close(f"idle for {self._environment.maximum_idle_ms} ms (connections.max.idle.ms)")
             return
         self._idle_timer = loop.call_at(self._last_active + limit, self._watch_idle)
 
     def _close(self, reason: str) -> None:
         if not self._is_closed:
-            log.warning("connection %d of %s is closed: %s", self.connection_id, self.client_host, reason)
+            log.warning("closing connection %d of %s: %s", self.connection_id, self.client_host, reason)
             if self._is_admitted:
                 self._environment.measures.connections_closed += 1
             self.close()

@@ -74,7 +74,7 @@ def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple
     """
     if not configs.is_set("listeners"):
         if configs.is_set("advertised.listeners"):
-            raise InvalidConfig("advertised.listeners is given without listeners, which says where to listen")
+            raise InvalidConfig("advertised.listeners is set without listeners")
         return ()
     written = _entries("listeners", configs["listeners"])
     protocols = _protocols(configs)
@@ -85,7 +85,7 @@ def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple
     found = []
     for entry in written:
         if entry.name not in protocols:
-            raise InvalidConfig(f"listeners has {entry.name}, which listener.security.protocol.map does not know")
+            raise InvalidConfig(f"listeners has {entry.name}, which is missing in listener.security.protocol.map")
         told = advertised[entry.name]
         found.append(
             GatewayListener(
@@ -108,7 +108,7 @@ def _advertised(configs: Configs, listeners: Mapping[str, _Written]) -> dict[str
     missing = [name for name in listeners if name not in found]
     if missing:
         text = f"advertised.listeners lacks {','.join(missing)}, which listeners has"
-        raise InvalidConfig(f"{text}; its clients could not be told where to connect")
+        raise InvalidConfig(f"{text}; each listener needs an advertised address")
     for entry in found.values():
         if entry.port == 0:
             raise InvalidConfig(f"advertised.listeners has port 0 for {entry.name}; clients cannot connect to it")
@@ -126,8 +126,8 @@ def _entries(config: str, value: object) -> list[_Written]:
         raise InvalidConfig(f"{config} has {','.join(twice)} more than once")
     for entry in found:
         if entry.host in EVERY_INTERFACE and config == "advertised.listeners":
-            text = f"advertised.listeners has {entry.name} at {entry.host}, where no client can connect"
-            raise InvalidConfig(f"{text}; give an address or name that clients reach")
+            text = f"advertised.listeners has {entry.name} at {entry.host}, a wildcard address"
+            raise InvalidConfig(f"{text}; clients need an address or name that they can reach")
     return found
 
 
@@ -174,8 +174,6 @@ def _protocols(configs: Configs) -> dict[str, str]:
 
 def _supported(name: str, protocol: str) -> str:
     if protocol not in PROTOCOLS:
-        text = (
-            f"listener.security.protocol.map says that {name} is {protocol}; allowed here are {' and '.join(PROTOCOLS)}"
-        )
+        text = f"listener.security.protocol.map has {protocol} for {name}; allowed are {' and '.join(PROTOCOLS)}"
         raise InvalidConfig(text)
     return protocol

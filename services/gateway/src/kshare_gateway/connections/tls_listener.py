@@ -105,9 +105,9 @@ class TlsListener:
     def _look(self) -> None:
         try:
             if self._tls.renew():
-                log.info("listener %s has new certificates, for connections from now on", self.name)
+                log.info("listener %s loaded new certificates for new connections", self.name)
         except InvalidConfig as problem:
-            log.error("listener %s keeps its former certificates: %s", self.name, problem)
+            log.error("listener %s keeps its former certificates, the new ones are invalid: %s", self.name, problem)
         self._look_later()
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -116,7 +116,7 @@ class TlsListener:
             try:
                 accepted, address = await loop.sock_accept(listening)
             except OSError as error:
-                log.error("listener %s cannot take a connection: %s", self.name, error)
+                log.error("listener %s failed to accept a connection: %s", self.name, error)
                 await asyncio.sleep(ACCEPT_RETRY_MS / 1000)
                 continue
             self._begin(accepted, f"/{address[0]}")
@@ -125,13 +125,13 @@ class TlsListener:
         refusal = self._environment.refusal()
         if refusal is not None:
             self._environment.measures.connections_refused += 1
-            log.warning("a connection of %s to listener %s is refused: %s", client_host, self.name, refusal)
+            log.warning("refusing a connection of %s to listener %s: %s", client_host, self.name, refusal)
             accepted.close()
             return
         try:
             spare = accepted.dup()
         except OSError as error:
-            log.error("listener %s cannot take a connection: %s", self.name, error)
+            log.error("listener %s failed to accept a connection: %s", self.name, error)
             accepted.close()
             return
         connection = self._environment.new_connection()
@@ -144,7 +144,9 @@ class TlsListener:
     def _handshake_done(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a handshake at listener %s failed unexpectedly: %s", self.name, error, exc_info=error)
+            log.error(
+                "a TLS handshake at listener %s failed with an unexpected error: %s", self.name, error, exc_info=error
+            )
 
     async def _shake_hands(
         self, accepted: socket.socket, spare: socket.socket, client_host: str, connection: ClientConnection
@@ -166,7 +168,9 @@ class TlsListener:
             if isinstance(error, HandshakeFailed) and error.alert:
                 await _tell(spare, error.alert)
             if not isinstance(error, ConnectionResetError | BrokenPipeError):  # the client did not just go away
-                log.warning("no TLS with %s at listener %s: %s", client_host, self.name, _reason(error))
+                log.warning(
+                    "the TLS handshake with %s at listener %s failed: %s", client_host, self.name, _reason(error)
+                )
         finally:
             spare.close()
             self.became_client(connection.connection_id)
@@ -189,7 +193,7 @@ def _reason(error: OSError) -> str:
     if isinstance(error, HandshakeFailed) and isinstance(error.__cause__, OSError):
         return _reason(error.__cause__)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message}"
+        return f"its certificate was refused: {error.verify_message}"
     return error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
 
 

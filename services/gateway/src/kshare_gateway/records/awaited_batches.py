@@ -102,7 +102,7 @@ class AwaitedBatches:
 
 def refusal() -> KafkaError:
     """The error for a batch that must wait."""
-    text = "A batch that the producer sent before this one was not confirmed and must be sent again first"
+    text = "An earlier batch of the producer is not confirmed; it must be retried first"
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
 

@@ -441,7 +441,11 @@ class ShareFetcher:
             partitions.append(result)
             position = self._read_batches(result, entry, payload, position)
             if len(result.records) != len(entry.batches):
-                log.error("partition %d at leader %s: it left out a batch that is not cached", key.partition, address)
+                log.error(
+                    "partition %d: leader %s left out a batch that is not cached, releasing the records",
+                    key.partition,
+                    address,
+                )
                 self._release_records(session, address, fetch_number, [result])
                 result.error_code, result.acquired, result.records = ErrorCode.UNKNOWN_SERVER_ERROR, (), []
                 continue

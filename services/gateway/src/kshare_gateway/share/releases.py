@@ -95,10 +95,20 @@ class SessionReleases:
         try:
             answer, _ = await self._gateway.call_leader(address, RELEASE_SHARE_SESSION, request)
         except CallFailed as failure:
-            log.info("leader %s was not told what %s gives back: %s", address, request.owner.member_id, failure)
+            log.info(
+                "the release to leader %s for member %s failed, retrying until its locks expire: %s",
+                address,
+                request.owner.member_id,
+                failure,
+            )
             return False
         if answer.error_code:  # the leader cannot store it; it continues on its own, or the locks expire
-            log.warning("leader %s: records of %s: code %d", address, request.owner.member_id, answer.error_code)
+            log.warning(
+                "leader %s refused to release the records of member %s: error code %d",
+                address,
+                request.owner.member_id,
+                answer.error_code,
+            )
         return True
 
     async def _pause(self, address: str, attempts: int, deadline: float) -> bool:

@@ -89,7 +89,7 @@ async def ask_share_coordinators(
             key = SharePartitionKey(request.group_id, topic.topic_id, entry.partition)
             address = gateway.view.share_coordinator_address(key)
             if address is None:
-                text = f"No share coordinator owns the state of {key} now"
+                text = f"No share coordinator currently owns the state of {key}"
                 results[place] = api.refusal(entry.partition, ErrorCode.NOT_COORDINATOR, text)
                 continue
             places, wanted = by_address.setdefault(address, ([], []))
@@ -129,7 +129,7 @@ async def _ask(
         answer, _ = await gateway.call_leader(address, method, request)
     except CallFailed as failure:
         log.warning("%s at share coordinator %s failed: %s", method.name, address, failure)
-        text = f"The share coordinator gave no answer: {failure}"
+        text = f"The share coordinator did not respond: {failure}"
         return [api.refusal(each.partition, ErrorCode.COORDINATOR_NOT_AVAILABLE, text) for each in wanted]
     if len(answer.results) != len(wanted):
         text = f"The share coordinator answered for {len(answer.results)} share-partitions of {len(wanted)}"

@@ -1,6 +1,6 @@
 """Batches that an older version stored without validation: finds out which of them consumers can read.
 
-A share consumer that meets one malformed batch gives up the whole range that it acquired, with the good batches of
+A share consumer that finds one malformed batch drops the whole range that it acquired, with the good batches of
 other producers. So share groups never get a malformed batch: it is archived like offsets that compaction removed, and
 reported.
 

@@ -100,7 +100,7 @@ class StoredProgress:
         addresses = [node.rpc_address for node in view.nodes if node.role == coordinator_pb2.ROLE_SHARE_COORDINATOR]
         problems = [problem for address in addresses if (problem := await self._ask(address)) is not None]
         if problems and problems == self._problems and not self._is_reported:  # not one that is only behind
-            self._report(f"lag of share-partitions that nobody uses may be missing, asking again: {problems[0]}")
+            self._report(f"the lag of share-partitions that are not loaded may be missing, retrying: {problems[0]}")
         self._is_reported = problems == self._problems
         self._problems = problems
         return bool(view.version) and not problems

@@ -141,7 +141,7 @@ def _lost_states(state: CoordinatorState, owned: Iterable[int]) -> list[Answer.L
 def _without_share_coordinator(
     state: CoordinatorState, node_id: int, epoch: int, settings: GroupSettings, now_ms: int
 ) -> tuple[list[Record], list[Record], list[Effect]]:
-    """Records of the catalog and of groups; each group that is here begins anew in the same decision."""
+    """Records of the catalog and of groups; groups owned by this coordinator restart in the same decision."""
     live = state.live_nodes(pb.ROLE_SHARE_COORDINATOR)
     draining = [other for other in state_partitions.draining_nodes(state) if other != node_id]
     changed = state_partitions.owners_instead_of(state.state_partitions, node_id, live, draining, epoch)

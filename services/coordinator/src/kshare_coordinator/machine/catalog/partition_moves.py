@@ -1,13 +1,13 @@
 """Reassignment of topic partitions to other leaders, and draining of leaders.
 
 In the embedded engine the rows of a partition are on its leader's disk, so it moves by copy, fence and switch:
-1. The catalog records the move, with a move epoch. The leader goes on serving; the new leader copies the log.
+1. The catalog records the move, with a move epoch. The leader continues to serve; the new leader copies the log.
 2. When little is left, the new leader asks for the fence. The former leader stops serving the partition once it sees
    the fence, and only then hands out the remaining rows.
 3. The new leader reports that it has all rows durably. The catalog makes it the leader, with a new placement epoch, so
    that the leader epoch grows. The former leader removes its rows.
 Until step 3 the rows of the former leader are complete, whichever step fails. After the fence no leader serves the
-partition, so a move that cannot go on is cancelled. That is a new placement epoch too, so that every copy that was
+partition, so a move that cannot continue is cancelled. That is a new placement epoch too, so that every copy that was
 begun is older than the placement.
 
 A move is part of its partition's placement, so it ends with its topic. Every change of leaders ends with `settle`:
@@ -165,7 +165,7 @@ def leader_registration_records(state: CoordinatorState, node: pb.Node) -> list[
 
 
 def leader_expiry_records(state: CoordinatorState, node_id: int) -> list[Record]:
-    """What the end of a leader's lease means: moves to it are taken back."""
+    """Cancels moves to a leader whose lease ended."""
     live = [other for other in state.live_nodes(pb.ROLE_LEADER) if other != node_id]
     return _with_epoch(state, _settled(state, live, draining_leaders(state), state.epoch_counter + 1))
 
@@ -325,7 +325,7 @@ def _is_switched(placement: Placement, request: pb.AdvancePartitionMoveRequest) 
 def decide_drain_leader(
     state: CoordinatorState, command: DrainLeader
 ) -> Decision[Record, pb.DrainLeaderResponse, Effect]:
-    """Starts, or takes back, the emptying of a leader; KafkaError INVALID_REQUEST where it cannot be."""
+    """Starts or cancels the drain of a leader; KafkaError INVALID_REQUEST if it is not possible."""
     node_id, undo = command.request.node_id, command.request.undo
     name = f"{records.DRAINING_LEADER}{node_id}"
     left = state.partitions_placed.get(node_id, 0)

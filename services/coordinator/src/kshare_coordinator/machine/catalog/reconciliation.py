@@ -63,7 +63,7 @@ def _gone_topics(state: CoordinatorState, group: ShareGroup) -> list[bytes]:
 
 
 def _names_with_missing_partitions(state: CoordinatorState, group: ShareGroup) -> list[str]:
-    """Subscribed topics with partitions that nobody initialized or is initializing."""
+    """Subscribed topics with partitions that are neither initialized nor initializing."""
     found = []
     names = {name: None for member in group.members.values() for name in member.subscribed_topic_names}
     for name in names:

@@ -175,7 +175,7 @@ def registration_records(state: CoordinatorState, node: pb.Node) -> list[Record]
 
 
 def expiry_records(state: CoordinatorState, node_id: int) -> list[Record]:
-    """What the end of a share coordinator's lease means: moves to it are taken back."""
+    """Cancels moves to a share coordinator whose lease ended."""
     live = [other for other in state.live_nodes(pb.ROLE_SHARE_COORDINATOR) if other != node_id]
     found = settled(state, live, draining_nodes(state), state.epoch_counter + 1)
     return _with_epoch(state, found)
@@ -223,7 +223,7 @@ def decide_complete_move(
 
 
 def decide_drain(state: CoordinatorState, command: DrainShareCoordinator) -> Decision[Record, DrainResponse, Effect]:
-    """Starts, or takes back, the emptying of a share coordinator; KafkaError INVALID_REQUEST where it cannot be."""
+    """Starts or cancels the drain of a share coordinator; KafkaError INVALID_REQUEST if it is not possible."""
     node_id, undo = command.request.node_id, command.request.undo
     name = f"{records.DRAINING_SHARE_COORDINATOR}{node_id}"
     left = sum(owner.node_id == node_id for owner in state.state_partitions.values())

@@ -23,7 +23,7 @@ def has_news(state: CoordinatorState, after_version: int) -> bool:
 class CatalogPieces:
     """One answer of WatchCatalog, made in pieces of about `piece_bytes`, all of the state's version at the beginning.
 
-    Rows are never changed, only replaced, so the answer holds those of its version while the catalog goes on changing.
+    Rows are never changed, only replaced, so a response keeps its version while the catalog changes.
     """
 
     def __init__(self, state: CoordinatorState, after_version: int, piece_bytes: int | None = None) -> None:

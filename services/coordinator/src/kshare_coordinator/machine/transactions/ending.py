@@ -149,7 +149,7 @@ def _initialized(metadata: TransactionMetadata) -> pb.InitProducerIdResponse:
 
 
 def _new_producer_id(state: CoordinatorState) -> tuple[int, list[Record]]:
-    """An id that nobody got before, and the record that it is taken; blocks of ids come from the same counter."""
+    """An unused producer id, and the record that reserves it; blocks of ids come from the same counter."""
     producer_id = state.numbers.get(records.NEXT_PRODUCER_ID, 0)
     return producer_id, [records.cluster_number(records.NEXT_PRODUCER_ID, producer_id + 1)]
 

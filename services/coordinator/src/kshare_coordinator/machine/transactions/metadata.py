@@ -7,7 +7,7 @@ PrepareEpochFence, one decision goes from Ongoing to PrepareAbort.
 Epochs. A producer id with an epoch belongs to one producer. InitProducerId raises the epoch; with transaction version 2
 (KIP-890) the end of each transaction does so too, and the transaction's markers carry the raised epoch. The last epoch
 but one of an int16 counts as exhausted: the last is left for the abort of that producer's transaction, after which the
-transactional id goes on with a new producer id and epoch 0. The epoch and the producer id before are kept, so that a
+transactional id continues with a new producer id and epoch 0. The epoch and the producer id before are kept, so that a
 producer that repeats a request, because the answer was lost, is known by them.
 """
 
@@ -218,7 +218,7 @@ def prepared(
 
 
 def completed(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """All partitions know the outcome. What the producer goes on with is its producer id and epoch."""
+    """All partitions have their markers. The producer continues with this producer id and epoch."""
     rotates = metadata.next_producer_id != NO_PRODUCER_ID
     done = replace(
         metadata,

@@ -3,7 +3,7 @@
 The order of checks is Kafka's: the topics, the group id, the transaction, the group. From version 5 on the request adds
 the group to the transaction itself (KIP-890); the transaction is left as it was where nothing could be committed.
 
-If another coordinator has the transactions, it is asked first, and its answer comes with the command. A group that it
+If another coordinator owns the transactions, it is called first; its response is in the command. A group that it
 added to the transaction stays there, even if nothing is committed then.
 """
 

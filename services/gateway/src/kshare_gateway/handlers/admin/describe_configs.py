@@ -61,7 +61,7 @@ LARGER_UNITS = {
 }
 """Broker configs with the same meaning in another unit (DynamicBrokerConfig.brokerConfigSynonyms)."""
 COORDINATOR_ADDRESS = "kshare.coordinator.address"
-NO_EFFECT = "Known to Kafka and accepted; nothing here depends on it."
+NO_EFFECT = "Accepted for compatibility with Kafka, without effect."
 
 
 class Synonym(NamedTuple):
@@ -182,7 +182,7 @@ def _coordinator_entry(gateway: Gateway) -> DescribeConfigsResourceResult:
         is_sensitive=False,
         synonyms=[DescribeConfigsSynonym(name=COORDINATOR_ADDRESS, value=address, source=STATIC_BROKER_CONFIG)],
         config_type=ConfigType.STRING,
-        documentation="Where roles and administrators' commands reach the coordinator; of several all, with commas.",
+        documentation="Addresses of all coordinators for roles and commands, separated by commas.",
     )
 
 

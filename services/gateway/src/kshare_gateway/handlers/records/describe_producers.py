@@ -48,7 +48,7 @@ async def handle(context: RequestContext, request: DescribeProducersRequest) -> 
         address, code = gateway.leader_of(TopicPartition(topic.topic_id, partition))
         if code:
             code = ErrorCode(gateway.code_for_names(code))
-            error = KafkaError(code, f"Partition {partition} of {name} has no leader that is known")
+            error = KafkaError(code, f"Partition {partition} of {name} has no known leader")
             results[(name, partition)] = _refusal(partition, error)
             continue
         names[topic.topic_id] = name
@@ -84,7 +84,7 @@ async def _describe_at(
         answer, _ = await gateway.call_leader(address, DESCRIBE_PRODUCERS, request)
     except CallFailed as failure:
         log.warning("DescribeProducers at leader %s failed: %s", address, failure)
-        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader gave no answer: {failure}")
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader did not respond: {failure}")
         return [(entry.topic_id, _refusal(entry.partition, error)) for entry in wanted]
     return [(result.topic_id, _described(result)) for result in answer.results]
 
@@ -120,7 +120,7 @@ def _refusal(partition: int, error: KafkaError) -> PartitionResponse:
 def _body(
     request: DescribeProducersRequest, results: dict[tuple[str, int], PartitionResponse]
 ) -> DescribeProducersResponse:
-    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's answer left this partition out")
+    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's response left this partition out")
     topics = [
         TopicResponse(
             name=topic.name,

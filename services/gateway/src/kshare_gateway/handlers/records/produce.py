@@ -166,7 +166,7 @@ def _place(
         text = f"zstd is allowed from version {FIRST_VERSION_WITH_ZSTD} of Produce on"
         return nowhere, KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)
     if (internal := internal_name(context.gateway.view, asked)) is not None:
-        return nowhere, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {internal} is internal: only read it")
+        return nowhere, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {internal} is internal and read-only")
     topic_id = asked if isinstance(asked, bytes) else None
     if isinstance(asked, str):
         known = context.gateway.view.topics_by_name.get(asked)
@@ -203,7 +203,7 @@ async def _produce_at_leaders(
     for key, data in left.items():
         address, code = context.gateway.leader_of(key)
         if code:
-            error = KafkaError(code, f"Partition {key.partition} has no leader that is known")
+            error = KafkaError(code, f"Partition {key.partition} has no known leader")
             found[key] = _refusal(key.partition, error)
             codes[key] = code
         else:
@@ -228,7 +228,7 @@ async def _produce(context: RequestContext, address: str, records: _Records, req
         answer, _ = await context.gateway.call_leader(address, PRODUCE, wanted, list(records.values()), wait_ms=wait_ms)
     except CallFailed as failure:
         log.warning("Produce at leader %s failed: %s", address, failure)
-        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader gave no answer: {failure}")
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader did not respond: {failure}")
         return _Answers({key: _refusal(key.partition, error) for key in records}, is_from_leader=False)
     bodies = {TopicPartition(entry.topic_id, entry.partition): _accepted(context, entry) for entry in answer.partitions}
     return _Answers(bodies, is_from_leader=True)
@@ -268,7 +268,7 @@ def _refusal(index: int, error: KafkaError) -> PartitionProduceResponse:
 def _finished(context: RequestContext, request: ProduceRequest, results: _Results) -> ProduceResponse | None:
     """The response in the order of the request; a partition that the leader left out gets an error."""
     topics: list[TopicProduceResponse] = []
-    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's answer left this partition out")
+    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's response left this partition out")
     for topic in request.topic_data:
         asked = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.name
         bodies = [

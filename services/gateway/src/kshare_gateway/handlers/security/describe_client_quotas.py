@@ -24,7 +24,7 @@ async def handle(context: RequestContext, request: DescribeClientQuotasRequest) 
         _check(component, types)
         types.append(component.entity_type)
     if IP in types and len(types) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A filter by ip cannot be one by user or client-id, too")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A filter by ip cannot be combined with user or client-id")
     return DescribeClientQuotasResponse(entries=[])
 
 
@@ -46,7 +46,7 @@ def _check(component: ComponentData, before: list[str]) -> None:
         text = f"Match type {component.match_type} is not known; allowed are 0 (exact), 1 (default) and 2 (any)"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     if component.match_type != EXACT and component.match is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Only an exact match has a name")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A name is only allowed with an exact match")
 
 
 serve(DescribeClientQuotasRequest, DescribeClientQuotasResponse, VersionRange(0, 1), handle=handle, failed=failed)

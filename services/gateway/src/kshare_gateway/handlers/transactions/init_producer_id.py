@@ -21,7 +21,7 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
-        text = f"Producer id {request.producer_id} with epoch {request.producer_epoch}: give both, or -1 for both"
+        text = f"Producer id {request.producer_id} with epoch {request.producer_epoch}: set both, or both to -1"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     wanted = coordinator_pb2.InitProducerIdRequest(
         producer_id=request.producer_id,

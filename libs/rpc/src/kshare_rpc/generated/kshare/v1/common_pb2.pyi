@@ -120,13 +120,13 @@ class FrameHeader(_message.Message):
     message: _builtins.bytes
     """The serialized request or response message."""
     failure: _builtins.str
-    """Not empty in an answer: the call failed before the handler could give a Kafka error code; the text says why.
+    """Set in a response if the call failed before the handler could return a Kafka error code; the reason.
     It starts with "refused: " where the server is stopping, so that calling again, here or elsewhere, may help.
     """
     traceparent: _builtins.str
     """A W3C trace context of the caller, empty when there is none."""
     request_id: _builtins.str
-    """Of the client's request that the call is made for, as the gateway numbered it; empty: for none. For log lines."""
+    """The gateway's id of the client request that caused the call; empty: none. For log lines."""
     def __init__(
         self,
         *,

@@ -4,12 +4,12 @@ isort:skip_file
 The coordinator: share groups (KIP-932, "Group coordinator") and the catalog of topics, configs and nodes.
 
 Several coordinators share the work: one, the active one, has the catalog and all transactions, and each group belongs
-to one of 50 group partitions by Kafka's hash of its id, each of which has one owner. Whoever is asked for what another
-one owns does nothing and answers NOT_COORDINATOR (16): as `error_code` of the response, with an `error_message` that
-names the owner's address where it is known; in messages that name several groups (DescribeGroups, DeleteGroups,
-ShareGroupDescribe, ConsumerGroupDescribe) as the error code of each group that is another one's. Messages that have
+to one of 50 group partitions by Kafka's hash of its id, each of which has one owner. A coordinator without
+ownership of a request's object does nothing and responds NOT_COORDINATOR (16): as `error_code` of the response, with an `error_message` that
+names the owner's address if it is known; in messages that name several groups (DescribeGroups, DeleteGroups,
+ShareGroupDescribe, ConsumerGroupDescribe) as the error code of each group with another owner. Messages that have
 error codes for parts of the request have it there, too. ListGroups lists the groups of the coordinator's own group
-partitions and says which those are.
+partitions and names these partitions.
 
 An RPC with an `idempotency_level` is called again when the outcome of a call is unknown
 (kshare_rpc/coordinator_calls.py). NO_SIDE_EFFECTS: it reads. IDEMPOTENT: it sets a state, or a member reports its
@@ -62,7 +62,7 @@ class Node(_message.Message):
 
     @_typing.final
     class Listener(_message.Message):
-        """One of a gateway's listeners, and what its clients are told (Kafka's advertised.listeners)."""
+        """A listener of a gateway, with its advertised address (Kafka's advertised.listeners)."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -105,7 +105,7 @@ class Node(_message.Message):
     incarnation: _builtins.str
     """Random, new at each start of the process."""
     rpc_address: _builtins.str
-    """Where other roles reach it by gRPC ("host:port"); empty for a gateway."""
+    """The gRPC address for other roles ("host:port"); empty for a gateway."""
     advertised_host: _builtins.str
     """Where clients reach a gateway."""
     advertised_port: _builtins.int
@@ -290,9 +290,9 @@ class Topic(_message.Message):
         leader_epoch: _builtins.int
         """The larger of the placement's epoch and the node's epoch; only ever grows."""
         placement_epoch: _builtins.int
-        """Drawn from the catalog's epoch counter whenever the leader is another one, or a move was taken back."""
+        """Drawn from the catalog's epoch counter whenever the leader changes or a move is cancelled."""
         is_moving: _builtins.bool
-        """Where it moves: `moving_to_node_id` copies its rows, and then becomes the leader."""
+        """The target of a move: `moving_to_node_id` copies the rows and then becomes the leader."""
         moving_to_node_id: _builtins.int
         move_epoch: _builtins.int
         """Drawn from the catalog's epoch counter when the move began."""
@@ -398,7 +398,7 @@ Global___BrokerConfig: _TypeAlias = BrokerConfig  # noqa: Y015
 
 @_typing.final
 class StatePartitionOwner(_message.Message):
-    """Which share coordinator owns a partition of `__share_group_state`."""
+    """The owner of a partition of `__share_group_state`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -518,7 +518,7 @@ class DrainShareCoordinatorResponse(_message.Message):
     error_code: _builtins.int
     error_message: _builtins.str
     state_partitions_left: _builtins.int
-    """How many state partitions it still has; zero: it can be stopped for good."""
+    """The state partitions that it still owns; zero: it can be removed for good."""
     def __init__(
         self,
         *,
@@ -593,7 +593,7 @@ class GiveUpNodeResponse(_message.Message):
 
     @_typing.final
     class LostState(_message.Message):
-        """Share-partitions of one group and topic whose state is lost. They start again at the first record of the log."""
+        """Share-partitions of one group and topic whose state is lost. They restart at the first record of the log."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -629,11 +629,11 @@ class GiveUpNodeResponse(_message.Message):
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___GiveUpNodeResponse.LostPartition]: ...
     @_builtins.property
     def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___GiveUpNodeResponse.LostState]:
-        """Of the groups that this coordinator answers for; with several, the others know the rest."""
+        """Covers the groups of this coordinator; other coordinators know the rest."""
 
     @_builtins.property
     def state_partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of a share coordinator: the state partitions that it owns."""
+        """For a share coordinator: the state partitions that it owns."""
 
     def __init__(
         self,
@@ -705,7 +705,7 @@ class DescribeNodesResponse(_message.Message):
 
     @_builtins.property
     def cluster_problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Partitions whose nodes are gone, in words; empty: every partition has a live node."""
+        """Descriptions of partitions without a live node; empty: none."""
 
     def __init__(
         self,
@@ -804,7 +804,7 @@ class MovePartitionsRequest(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     to_node_id: _builtins.int
     cancel: _builtins.bool
-    """True: moves that are under way are taken back; `to_node_id` has no meaning."""
+    """True: moves in progress are cancelled; `to_node_id` is ignored."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedPartitions]: ...
     def __init__(
@@ -861,13 +861,13 @@ class MovePartitionsResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
-    """Of the request as a whole."""
+    """Error of the whole request."""
     error_message: _builtins.str
     version: _builtins.int
     """The catalog version at which the moves can be seen."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___MovePartitionsResponse.Result]:
-        """In the request's order; those without an error move, or are there already."""
+        """In the request's order; partitions without an error move, or are already at the target."""
 
     def __init__(
         self,
@@ -901,7 +901,7 @@ class AdvancePartitionMoveRequest(_message.Message):
         COMPLETE: AdvancePartitionMoveRequest._Step.ValueType  # 2
         """All rows are at the new leader, durably."""
         GIVE_UP: AdvancePartitionMoveRequest._Step.ValueType  # 3
-        """The new leader's disk refuses the rows: the move is taken back."""
+        """The new leader's disk refuses the rows: the move is cancelled."""
 
     class Step(_Step, metaclass=_StepEnumTypeWrapper): ...
     STEP_UNSPECIFIED: AdvancePartitionMoveRequest.Step.ValueType  # 0
@@ -910,7 +910,7 @@ class AdvancePartitionMoveRequest(_message.Message):
     COMPLETE: AdvancePartitionMoveRequest.Step.ValueType  # 2
     """All rows are at the new leader, durably."""
     GIVE_UP: AdvancePartitionMoveRequest.Step.ValueType  # 3
-    """The new leader's disk refuses the rows: the move is taken back."""
+    """The new leader's disk refuses the rows: the move is cancelled."""
 
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
@@ -997,7 +997,7 @@ class DrainLeaderResponse(_message.Message):
     error_code: _builtins.int
     error_message: _builtins.str
     partitions_left: _builtins.int
-    """How many topic partitions it still has; zero: it can be stopped for good."""
+    """The topic partitions that it still has; zero: it can be removed for good."""
     def __init__(
         self,
         *,
@@ -1119,11 +1119,11 @@ class WatchCatalogRequest(_message.Message):
     max_wait_ms: _builtins.int
     """Zero: answer at once."""
     after_coordinators_version: _builtins.int
-    """What the caller's newest answer had as `coordinators_version`: a change of it ends the waiting, too. 0: none."""
+    """The `coordinators_version` of the caller's newest response: a change also ends the wait. 0: none."""
     takes_pieces: _builtins.bool
     """A long answer comes in pieces, of one call each. False: it comes as a whole, however long it is."""
     transfer_id: _builtins.int
-    """The transfer of the answer whose next piece is asked for, and the number of that piece; 0: a new answer."""
+    """The transfer whose next piece is requested, and the number of that piece; 0: a new response."""
     piece: _builtins.int
     def __init__(
         self,
@@ -1148,7 +1148,7 @@ Global___WatchCatalogRequest: _TypeAlias = WatchCatalogRequest  # noqa: Y015
 
 @_typing.final
 class GroupPartitionOwner(_message.Message):
-    """Which coordinator answers for the groups of a group partition."""
+    """The coordinator that owns a group partition."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1197,7 +1197,7 @@ class WatchCatalogResponse(_message.Message):
     MORE_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     """UNKNOWN_MEMBER_ID (25): the node's registration is gone or was replaced; it must register again.
-    NOT_COORDINATOR (16): ask the coordinator at `active_coordinator_address`.
+    NOT_COORDINATOR (16): retry at `active_coordinator_address`.
     """
     error_message: _builtins.str
     version: _builtins.int
@@ -1213,7 +1213,7 @@ class WatchCatalogResponse(_message.Message):
     coordinators_version: _builtins.int
     """Stands for the content of these three: equal where they are equal, never 0."""
     active_coordinator_address: _builtins.str
-    """Where the active coordinator is; empty: not known (yet)."""
+    """The active coordinator's address; empty: unknown."""
     transfer_id: _builtins.int
     """Not 0: one piece of a longer answer, all of the same version. The answer has an effect when its last piece is here,
     which has `coordinators` and what follows it. A transfer that the coordinator does not know (any more) begins anew,
@@ -1306,7 +1306,7 @@ class DescribeCatalogResponse(_message.Message):
     """NOT_COORDINATOR (16): this is not the active coordinator."""
     error_message: _builtins.str
     version: _builtins.int
-    """Of the newest change that is durable. Every change that was answered before the request arrived is in it."""
+    """The version of the newest durable change. It includes every change confirmed before the request arrived."""
     def __init__(
         self,
         *,
@@ -1344,7 +1344,7 @@ class CreateTopicsRequest(_message.Message):
         replication_factor: _builtins.int
         """-1 or 1; more copies are the kafka engine's."""
         internal: _builtins.bool
-        """A role asks, for a topic of its own: clients can read it, and not write to it or delete it."""
+        """Requested by a role, for its internal topic: clients can read it, but not write to it or delete it."""
         @_builtins.property
         def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigEntry]: ...
         @_builtins.property
@@ -1432,7 +1432,7 @@ class CreateTopicsResponse(_message.Message):
     version: _builtins.int
     """The catalog version at which the topics can be seen."""
     error_code: _builtins.int
-    """Of the request as a whole: NOT_COORDINATOR (16)."""
+    """Error of the whole request: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateTopicsResponse.CreatableTopicResult]: ...
@@ -1533,7 +1533,7 @@ class DeleteTopicsResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     error_code: _builtins.int
-    """Of the request as a whole: NOT_COORDINATOR (16)."""
+    """Error of the whole request: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteTopicsResponse.Result]: ...
@@ -1639,7 +1639,7 @@ class CreatePartitionsResponse(_message.Message):
     version: _builtins.int
     """The catalog version at which the partitions can be seen."""
     error_code: _builtins.int
-    """Of the request as a whole: NOT_COORDINATOR (16)."""
+    """Error of the whole request: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreatePartitionsResponse.Result]: ...
@@ -1779,7 +1779,7 @@ class IncrementalAlterConfigsResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     error_code: _builtins.int
-    """Of the request as a whole: NOT_COORDINATOR (16)."""
+    """Error of the whole request: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncrementalAlterConfigsResponse.Result]: ...
@@ -1996,7 +1996,7 @@ class AddPartitionsToTxnResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
-    """Of the request as a whole."""
+    """Error of the whole request."""
     error_message: _builtins.str
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResponse.Result]: ...
@@ -2073,7 +2073,7 @@ Global___AddOffsetsToTxnResponse: _TypeAlias = AddOffsetsToTxnResponse  # noqa: 
 
 @_typing.final
 class CompleteTransactionOffsetsRequest(_message.Message):
-    """What a transaction committed or aborted for groups of the coordinator that is asked."""
+    """The outcome of a transaction for groups of the called coordinator."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2267,7 +2267,7 @@ class DescribeTransactionsResponse(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
-    """Of the request as a whole: NOT_COORDINATOR (16)."""
+    """Error of the whole request: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
     def transaction_states(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeTransactionsResponse.TransactionState]: ...
@@ -2496,7 +2496,7 @@ class OffsetCommitResponse(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
-    """Of the request as a whole: NOT_COORDINATOR (16)."""
+    """Error of the whole request: NOT_COORDINATOR (16)."""
     error_message: _builtins.str
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitResponse.Result]: ...
@@ -3254,7 +3254,7 @@ class ListGroupsResponse(_message.Message):
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListGroupsResponse.ListedGroup]: ...
     @_builtins.property
     def group_partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The group partitions whose groups these are, in order; all 50 where there is one coordinator."""
+        """The group partitions covered by this response, in order; all 50 with one coordinator."""
 
     def __init__(
         self,
@@ -3405,7 +3405,7 @@ class JoinGroupResponse(_message.Message):
     error_message: _builtins.str
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___JoinGroupResponse.Member]:
-        """For the leader: everybody."""
+        """For the leader: all members."""
 
     def __init__(
         self,
@@ -3467,11 +3467,11 @@ class SyncGroupRequest(_message.Message):
     member_id: _builtins.str
     group_instance_id: _builtins.str
     protocol_type: _builtins.str
-    """Empty: not said (Kafka's null)."""
+    """Empty: Kafka's null."""
     protocol_name: _builtins.str
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SyncGroupRequest.Assignment]:
-        """Of the leader only."""
+        """Set by the leader only."""
 
     def __init__(
         self,
@@ -3594,7 +3594,7 @@ class LeaveGroupRequest(_message.Message):
         GROUP_INSTANCE_ID_FIELD_NUMBER: _builtins.int
         REASON_FIELD_NUMBER: _builtins.int
         member_id: _builtins.str
-        """Empty: whoever has the group instance id."""
+        """Empty: the member with the group instance id."""
         group_instance_id: _builtins.str
         reason: _builtins.str
         def __init__(
@@ -3662,7 +3662,7 @@ class LeaveGroupResponse(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
-    """Of the request as a whole."""
+    """Error of the whole request."""
     error_message: _builtins.str
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaveGroupResponse.MemberResponse]:
@@ -3922,7 +3922,7 @@ class OffsetDeleteResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
-    """Of the request as a whole."""
+    """Error of the whole request."""
     error_message: _builtins.str
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetDeleteResponse.Result]:
@@ -4124,7 +4124,7 @@ class ConsumerGroupDescribeResponse(_message.Message):
         def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
         @_builtins.property
         def assignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]:
-            """What the member owns, and what it is asked to give back."""
+            """The partitions that the member owns, and those that it must revoke."""
 
         @_builtins.property
         def target_assignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]: ...

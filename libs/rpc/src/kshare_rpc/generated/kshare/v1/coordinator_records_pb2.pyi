@@ -411,7 +411,7 @@ class TopicRecord(_message.Message):
         partition: _builtins.int
         leader_node_id: _builtins.int
         placement_epoch: _builtins.int
-        """Drawn from the catalog's epoch counter when the partition was placed there, or a move away was taken back."""
+        """Drawn from the catalog's epoch counter when the partition was placed there, or a move away was cancelled."""
         is_moving: _builtins.bool
         """The move that is under way: where to, its epoch from the same counter, and whether the leader serves no more."""
         moving_to_node_id: _builtins.int
@@ -526,12 +526,12 @@ class ShareGroupMemberMetadata(_message.Message):
     client_host: _builtins.str
     member_epoch: _builtins.int
     previous_member_epoch: _builtins.int
-    """The epoch before: a member whose newest answer was lost heartbeats with it once more."""
+    """The previous epoch: a member whose newest response was lost heartbeats with it again."""
     @_builtins.property
     def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def assignment(self) -> _containers.RepeatedCompositeFieldContainer[_coordinator_pb2.TopicPartitions]:
-        """What the member was given with member_epoch (ShareGroupCurrentMemberAssignment); names are left empty."""
+        """The assignment sent with member_epoch (ShareGroupCurrentMemberAssignment); names are left empty."""
 
     def __init__(
         self,
@@ -554,7 +554,7 @@ Global___ShareGroupMemberMetadata: _TypeAlias = ShareGroupMemberMetadata  # noqa
 
 @_typing.final
 class ShareGroupTargetAssignmentMember(_message.Message):
-    """What a member gets at its next heartbeat."""
+    """The assignment that a member receives at its next heartbeat."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -598,7 +598,7 @@ class ShareGroupPartitionMetadata(_message.Message):
         start_offset: _builtins.int
         """Of initializing partitions: the start offset that the initialization is sent with; -1: share.auto.offset.reset."""
         is_alteration: _builtins.bool
-        """Of initializing partitions: an administrator set the start offset, so it replaces whatever state there is."""
+        """For initializing partitions: an administrator set the start offset, so it replaces any existing state."""
         known_partition_count: _builtins.int
         """Partitions of the topic that the group knew of so far; partitions from this number on were added later."""
         @_builtins.property
@@ -748,7 +748,7 @@ class OffsetCommitValue(_message.Message):
     metadata: _builtins.str
     commit_timestamp_ms: _builtins.int
     expire_timestamp_ms: _builtins.int
-    """Of commits that said how long they are to be kept; 0: none."""
+    """The expiry of commits with an explicit retention time; 0: none."""
     sequence: _builtins.int
     """Grows with every commit: what came later wins when a transaction ends (the record's offset in Kafka)."""
     def __init__(
@@ -845,7 +845,7 @@ class ClassicGroupMetadata(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     AWAITS_REBALANCE_FIELD_NUMBER: _builtins.int
     protocol_type: _builtins.str
-    """Empty: none (nobody ever joined)."""
+    """Empty: none (no member has ever joined)."""
     protocol_name: _builtins.str
     """Empty: none."""
     leader_id: _builtins.str
@@ -886,7 +886,7 @@ class ConsumerGroupMetadata(_message.Message):
     METADATA_HASH_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     metadata_hash: _builtins.int
-    """Of the ids and partition counts of the topics that are subscribed; 0 for none."""
+    """A hash of the ids and partition counts of the subscribed topics; 0 for none."""
     def __init__(
         self,
         *,
@@ -907,7 +907,7 @@ class ConsumerGroupMemberMetadata(_message.Message):
 
     @_typing.final
     class ClassicMemberMetadata(_message.Message):
-        """What a member said that uses the classic protocol."""
+        """The fields of a member that uses the classic protocol."""
 
         DESCRIPTOR: _descriptor.Descriptor
 

@@ -530,7 +530,7 @@ class ShareFetchRequest(_message.Message):
         def acknowledgement_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___AcknowledgementBatch]: ...
         @_builtins.property
         def cached(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareFetchRequest.CachedRun]:
-            """Runs of offsets whose whole batches the gateway holds already; the leader leaves their bytes out."""
+            """Runs of offsets whose batches the gateway has cached; the leader leaves their bytes out."""
 
         def __init__(
             self,
@@ -557,7 +557,7 @@ class ShareFetchRequest(_message.Message):
         first_offset: _builtins.int
         last_offset: _builtins.int
         leader_epoch: _builtins.int
-        """Of all batches of the run: an offset is another record in another leader epoch, after a disk was lost."""
+        """The leader epoch of all batches of the run: after a lost disk, an offset may be another record in a new epoch."""
         def __init__(
             self,
             *,
@@ -709,7 +709,7 @@ class ShareFetchResponse(_message.Message):
         acknowledge_error_code: _builtins.int
         acknowledge_error_message: _builtins.str
         next_fetch_offset: _builtins.int
-        """Where the gateway's read-ahead may go on: the first offset never acquired, and the end of the log."""
+        """The range for the gateway's read-ahead: the first offset never acquired, and the end of the log."""
         high_watermark: _builtins.int
         is_acquirable: _builtins.bool
         """The fetch looked for records here: the share-partition is initialized and not at its limit of records in flight."""
@@ -917,8 +917,8 @@ class ReleaseShareSessionRequest(_message.Message):
 
     @_builtins.property
     def lost_fetch_numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Not empty: the session goes on, but the gateway never got the answers of these fetches and will not use them. What
-        they acquired is given back as if it had never been acquired.
+        """Not empty: the session continues, but the gateway lost the responses of these fetches and will not use them. The
+        records that they acquired are released without counting a delivery.
         """
 
     def __init__(
@@ -1348,7 +1348,7 @@ Global___DescribeLogDirsRequest: _TypeAlias = DescribeLogDirsRequest  # noqa: Y0
 
 @_typing.final
 class DescribeLogDirsResponse(_message.Message):
-    """DescribeLogDirsResponse (key 35): the partitions whose logs are here."""
+    """DescribeLogDirsResponse (key 35): the partitions whose logs are at this leader."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1362,7 +1362,7 @@ class DescribeLogDirsResponse(_message.Message):
         topic_id: _builtins.bytes
         partition: _builtins.int
         size_bytes: _builtins.int
-        """Of the record batches in the log's segments."""
+        """The bytes of the record batches in the log's segments."""
         def __init__(
             self,
             *,
@@ -1425,8 +1425,8 @@ class AppendDeadLettersRequest(_message.Message):
     """The destination."""
     partition: _builtins.int
     source_truncation_leader_epoch: _builtins.int
-    """The leader epoch in which the source's state was cut last, because its log has other records now, and the offset
-    from which on (TruncateShareGroupState); 0: it was not. What was appended from there on was of other records.
+    """The leader epoch in which the source's state was last truncated because its log has other records, and the first
+    truncated offset (TruncateShareGroupState); 0: never. Dead letters from there on were those of other records.
     """
     source_truncation_offset: _builtins.int
     payload: _builtins.bytes
@@ -1468,7 +1468,7 @@ class AppendDeadLettersResponse(_message.Message):
     error_message: _builtins.str
     @_builtins.property
     def appended(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.OffsetRange]:
-        """Source offsets, out of those asked, that this or an earlier request has appended."""
+        """The requested source offsets that this or an earlier request has appended."""
 
     def __init__(
         self,

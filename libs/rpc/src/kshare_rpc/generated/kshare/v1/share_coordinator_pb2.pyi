@@ -370,9 +370,7 @@ Global___WriteShareGroupStateResponse: _TypeAlias = WriteShareGroupStateResponse
 
 @_typing.final
 class TruncateShareGroupStateRequest(_message.Message):
-    """Nothing happens, with error code 0, where this leader epoch is the newest of the stored leader epoch history: then the
-    request is one that was delayed.
-    """
+    """A delayed request has no effect, with error code 0: its leader epoch is the newest of the stored leader epoch history."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -394,9 +392,9 @@ class TruncateShareGroupStateRequest(_message.Message):
         state_epoch: _builtins.int
         leader_epoch: _builtins.int
         offset: _builtins.int
-        """The first offset whose record is not the one that the state knew, or that the log does not have."""
+        """The first offset whose record is missing in the log or differs from the one of the state."""
         start_offset: _builtins.int
-        """What the state is from now on; all of it lies below `offset`."""
+        """The new state, all of it below `offset`."""
         delivery_complete_count: _builtins.int
         leader_epochs: _builtins.bytes
         """As in WriteShareGroupStateRequest; not empty."""
@@ -647,8 +645,8 @@ class ListStateSummariesRequest(_message.Message):
     position: _builtins.bytes
     """`next_position` of the page before; empty: the first page."""
     catalog_version: _builtins.int
-    """The leader's version of the catalog: one that has not heard of it answers COORDINATOR_LOAD_IN_PROGRESS, because it may
-    not know yet what the leader leads.
+    """The leader's version of the catalog. A share coordinator with an older version responds COORDINATOR_LOAD_IN_PROGRESS,
+    because it may not know yet which partitions the leader has.
     """
     def __init__(
         self,
@@ -792,7 +790,7 @@ class TransferStatePartitionResponse(_message.Message):
     IS_LAST_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
-    """COORDINATOR_LOAD_IN_PROGRESS (14): the sender does not know of the move yet; ask again."""
+    """COORDINATOR_LOAD_IN_PROGRESS (14): the sender has not seen the move yet; retry."""
     error_message: _builtins.str
     is_last: _builtins.bool
     """True: there are no rows after these."""
@@ -847,7 +845,7 @@ class BackupStateResponse(_message.Message):
     """INVALID_REQUEST (42), POLICY_VIOLATION (44): too many backups, KAFKA_STORAGE_ERROR (56)."""
     error_message: _builtins.str
     directory: _builtins.str
-    """Where it is, on the node's machine."""
+    """Its path on the node's machine."""
     def __init__(
         self,
         *,

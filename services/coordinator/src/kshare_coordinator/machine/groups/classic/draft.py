@@ -112,7 +112,7 @@ class ClassicGroupDraft:
         return True
 
     def settle_initial_delay(self, delay_ms: int, remaining_ms: int) -> None:
-        """What the timer of the first rebalance was set to; nobody joined since."""
+        """The last value of the first rebalance's timer; no member has joined since."""
         self.group = replace(
             self.group, new_member_added=False, initial_delay_ms=delay_ms, initial_remaining_ms=remaining_ms
         )
@@ -137,7 +137,7 @@ class ClassicGroupDraft:
         self._pending_members.pop(member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """A member, or an id that was only handed out; whoever came first leads now."""
+        """Removes a member, or an id that was only handed out; the oldest member becomes the leader."""
         member = self._members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
@@ -176,9 +176,9 @@ class ClassicGroupDraft:
         )
 
     def replace_static(self, group_instance_id: str, old_id: str, new_id: str) -> None:
-        """The member goes on under another id; calls that wait under the old one are fenced (replaceStaticMember).
+        """Gives the member another id; calls that wait under the old id are fenced (replaceStaticMember).
 
-        A sync that is awaited of the old id is awaited of the new one. Kafka goes on waiting for the old one, which
+        A sync that is awaited of the old id is awaited of the new one. Kafka keeps waiting for the old one, which
         never comes, and rebalances when it has waited long enough.
         """
         self.answer_join(old_id, refused_join(old_id, ErrorCode.FENCED_INSTANCE_ID))
@@ -213,7 +213,7 @@ class ClassicGroupDraft:
         self._pending_members[member_id] = None
 
     def synced(self, member_id: str) -> None:
-        """The timer for syncs is of no use once everybody has."""
+        """Cancels the timer for syncs once all members have synced."""
         self._pending_syncs.pop(member_id, None)
         if not self._pending_syncs:
             self.cancel(self.timer(TimerKind.SYNC))

@@ -20,7 +20,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 State = ClassicGroupState
 
 MIN_RETRY_MS = 1_000
-"""The pause before a rebalance that nobody joined is looked at again, whatever shorter timeout the members ask for."""
+"""Minimum delay before a rebalance without joins is checked again, even if members request a shorter timeout."""
 
 
 def rebalance_or_complete(draft: ClassicGroupDraft, initial_delay_ms: int) -> None:
@@ -39,7 +39,7 @@ def complete_join_phase(draft: ClassicGroupDraft) -> None:
 
 
 def prepare_rebalance(draft: ClassicGroupDraft, initial_delay_ms: int) -> None:
-    """Waits for joins; a new generation begins at once where everybody has joined already."""
+    """Waits for joins; a new generation begins at once if all members have already joined."""
     if draft.group.state is State.COMPLETING_REBALANCE:
         _propagate(draft, {}, ErrorCode.REBALANCE_IN_PROGRESS)
     draft.forget_syncs()
@@ -56,7 +56,7 @@ def prepare_rebalance(draft: ClassicGroupDraft, initial_delay_ms: int) -> None:
 
 
 def initial_delay_over(draft: ClassicGroupDraft, initial_delay_ms: int) -> None:
-    """Once more where somebody joined meanwhile and there is time left (tryCompleteInitialRebalanceElseSchedule)."""
+    """Extends the delay if a member joined meanwhile and time is left (tryCompleteInitialRebalanceElseSchedule)."""
     group = draft.group
     if not group.new_member_added or group.initial_remaining_ms == 0:
         complete_join(draft)

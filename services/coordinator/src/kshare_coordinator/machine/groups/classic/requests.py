@@ -3,7 +3,7 @@
 Rules (GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
 - A dynamic member that is not known yet gets an id, and MEMBER_ID_REQUIRED: it must come back with it (KIP-394); older
   clients join at once. A static member (KIP-345) is known by its group instance id: when it comes back without a member
-  id it goes on under a new one, without a rebalance where it can; whoever still uses the old id is FENCED_INSTANCE_ID.
+  id it continues under a new one, without a rebalance if possible; requests with the old id get FENCED_INSTANCE_ID.
 - A join that changes the group calls for a rebalance and waits for its end, see `rebalance`. A member
   that joins again with what is known already is answered at once.
 - A group id that a share group has is INCONSISTENT_GROUP_PROTOCOL. What is asked of a consumer group of KIP-848 with

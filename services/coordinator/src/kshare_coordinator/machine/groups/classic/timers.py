@@ -24,7 +24,7 @@ class TimerKind(StrEnum):
     SYNC = "sync"
     """A new generation waits for members to sync."""
     MEMBER_JOIN = "member join"
-    """A member of a consumer group, which uses the classic protocol, was told to join again."""
+    """A member of a consumer group that uses the classic protocol was asked to rejoin."""
     MEMBER_SYNC = "member sync"
     """Such a member joined, and has to sync."""
 
@@ -40,7 +40,7 @@ class ClassicTimer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicTimerSet:
-    """`only_if_absent`: one that runs goes on as it was set."""
+    """`only_if_absent`: a running timer keeps its deadline."""
 
     timer: ClassicTimer
     delay_ms: int

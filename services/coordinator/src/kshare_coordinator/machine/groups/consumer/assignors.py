@@ -7,7 +7,7 @@ but the arguments.
   order (static members first, by instance id; then by member id); the first ones get one more where it does not come
   out even. Topics of equal size are co-partitioned. It does not look at what members had.
 - `uniform`, over all topics: members keep what they have as far as the balance allows.
-  With equal subscriptions nobody gets more than one partition more than anybody else, and nothing moves that the
+  With equal subscriptions members' partition counts differ by at most one, and no partition moves that the
   balance does not ask for. With different subscriptions what is free goes to the subscriber with the fewest
   partitions, topics with the most partitions for each subscriber first; then, topic by topic, partitions move from the
   subscriber with the most to the one with the fewest, while they differ by more than one.

@@ -287,7 +287,7 @@ def _assignment(state: CoordinatorState, current: CurrentAssignment, version: in
 
 
 def _join_awaited(group_id: str, member_id: str, member: Member) -> ClassicTimerSet:
-    """From the first time that it is told, a member has its rebalance timeout to join again."""
+    """A member must rejoin within its rebalance timeout after the first notice."""
     timer = ClassicTimer(TimerKind.MEMBER_JOIN, group_id, member_id)
     return ClassicTimerSet(timer=timer, delay_ms=member.rebalance_timeout_ms, only_if_absent=True)
 

@@ -3,7 +3,7 @@
 A draft begins with the group's own tables and copies a table when it first changes it. The rules that tie a group
 together (GroupMetadataManager of Kafka 4.3.1):
 - A new subscription, and any change of the subscribed topics, raises the group epoch by one (`settle`).
-- Whenever the group epoch is above the assignment epoch, the targets are computed anew for all members, at most once
+- Whenever the group epoch is above the assignment epoch, the targets are recomputed for all members, at most once
   in consumer.assignment.interval.ms (`assign`).
 - An expression that no member subscribes to is forgotten.
 """

@@ -22,7 +22,7 @@ from kshare_coordinator.machine.visible_topics import visible_names, visible_top
 from kshare_core.errors import ErrorCode, KafkaError
 
 EXPRESSIONS_REMEMBERED = 1_000
-"""Among all groups; what is forgotten is looked up anew when it is needed."""
+"""Limit over all groups; evicted entries are computed again when they are needed."""
 EXPRESSION_MEMORY_BYTES = 1 << 20
 """What RE2 may use for one expression; one that needs more is refused."""
 
@@ -92,7 +92,7 @@ def existing_topics(state: CoordinatorState, names: Iterable[str]) -> dict[bytes
 
 
 def metadata_hash(state: CoordinatorState, names: Iterable[str]) -> int:
-    """Changes when one of these topics appears, goes away, is made anew or gets more partitions; 0: none exists."""
+    """A hash that changes when one of these topics is created, deleted, recreated or grows; 0: none exists."""
     topics = sorted(existing_topics(state, names).items())
     if not topics:
         return 0

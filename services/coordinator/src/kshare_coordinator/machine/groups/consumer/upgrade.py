@@ -49,7 +49,7 @@ class Upgrade(NamedTuple):
     records: list[Record] = []
     effects: list[Effect] = []
     needs_assignment: bool = False
-    """Whether targets are to be computed even if the member that joins changes nothing: some partition is nobody's."""
+    """Whether targets must be computed even if the joining member changes nothing: some partition has no owner."""
 
 
 def made_room(classic: ClassicGroup) -> Upgrade:

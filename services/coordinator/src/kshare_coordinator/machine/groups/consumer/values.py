@@ -127,7 +127,7 @@ class ConsumerGroup:
     classic_protocols: dict[str, int] = field(default_factory=dict)
     """By name of a protocol of the classic ones: how many of them support it."""
     owners: dict[TopicPartition, str] = field(default_factory=dict)
-    """Member ids, also of members that are asked to give the partition back."""
+    """Member ids, including members that must revoke the partition."""
     checked: tuple[int, int] = field(default=(-1, -1), compare=False)
     """No state but a note: the catalog's generation of topics that this group epoch was compared with."""
 

@@ -45,7 +45,7 @@ from kshare_runtime.machine import Decision
 
 UNINITIALIZED_START_OFFSET = -1
 NOTHING_TO_ASSIGN = AssignmentTime(now_ms=0, interval_ms=0)
-"""Of groups that nobody is in."""
+"""The assignment time of groups without members."""
 
 AlterDecision = Decision[Record, pb.AlterShareGroupOffsetsResponse, Effect]
 DeleteOffsetsDecision = Decision[Record, pb.DeleteShareGroupOffsetsResponse, Effect]

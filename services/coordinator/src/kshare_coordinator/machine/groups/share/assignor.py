@@ -2,7 +2,7 @@
 
 Rules, after org.apache.kafka.coordinator.group.assignor.SimpleAssignor of Kafka 4.3.1:
 - Every partition gets a member while there is one that subscribes to it, and as many members as every other one:
-  ceil(members / partitions). So with more members than partitions, members share partitions and nobody is idle.
+  ceil(members / partitions). So with more members than partitions, members share partitions and no member is idle.
 - Members get equally many partitions, give or take one.
 - What a member already has it keeps as far as these two rules allow.
 
@@ -128,7 +128,7 @@ def _quotas(
     load: Mapping[str, set[TopicPartition]],
     places: int,
 ) -> dict[str, int]:
-    """How many each member gets; the odd ones go to who holds most here, then to who has least elsewhere."""
+    """Partitions per member; the remainder goes to members with most partitions here, then with fewest elsewhere."""
     base, odd = divmod(places, len(members))
     ranked = sorted(members, key=lambda member: (-len(kept[member]), len(load[member]), member))
     return {member: base + (rank < odd) for rank, member in enumerate(ranked)}

@@ -86,7 +86,7 @@ class ShareGroupDraft:
     def complete(self, initialized: Iterable[Initialized]) -> None:
         """What share coordinators initialized; what is not waiting for it, with that state epoch, is left alone.
 
-        Where they had newer state than this coordinator remembers, the group's state epochs go on above that state's.
+        If they had newer state than this coordinator knows, the group's next state epochs are above that state's.
         """
         found = tuple(initialized)
         newest = self._partitions.complete(found)
@@ -162,7 +162,7 @@ class ShareGroupDraft:
         return {name: None for member in self.members.values() for name in member.subscribed_topic_names}
 
     def _missing(self) -> list[tuple[bytes, str, int]]:
-        """Subscribed topics with partitions whose state nobody initialized or is initializing."""
+        """Subscribed topics with partitions whose state is neither initialized nor initializing."""
         found = []
         for name in sorted(self._subscribed_names()):
             topic = self._topics(name)

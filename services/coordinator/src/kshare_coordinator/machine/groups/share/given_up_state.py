@@ -1,7 +1,7 @@
 """Share-group state that is lost because its share coordinator was given up.
 
 A state partition keeps the epoch of the catalog at which an owner of it was given up; a group keeps the newest such
-epoch that it has taken into account. So a share-partition is begun anew exactly once, also where the group's
+epoch that it has taken into account. So a share-partition is restarted exactly once, also if the group's
 coordinator is not the one that gave the node up, or was not running.
 """
 

@@ -96,7 +96,7 @@ class ShareGroup:
     """The highest state epoch of deleted groups of this one's partition, and what alterations of offsets add."""
     assignment_epoch: int = 0
     assignment_timestamp_ms: int = 0
-    """When partitions were last assigned anew; 0: not yet."""
+    """Time of the last assignment; 0: none yet."""
     is_deleting: bool = False
     topics_changed: bool = False
     """Subscribed topics came, grew or went since the epoch was raised."""
