@@ -109,7 +109,7 @@ def test_a_batch_applies_its_writes_in_order(open_store: OpenStore) -> None:
 @pytest.mark.parametrize("family", ["", "default"])
 def test_a_bad_family_refuses_the_whole_batch(open_store: OpenStore, family: str) -> None:
     store = open_store("a")
-    with pytest.raises(ValueError, match="no name for a family"):
+    with pytest.raises(ValueError, match="is not a valid family name"):
         store.write([Write("x", b"k", b"1"), Write(family, b"k", b"1")])
     assert store.get("x", b"k") is None
     store.close()

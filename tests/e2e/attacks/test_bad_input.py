@@ -69,7 +69,7 @@ def test_the_connection_ends(connection: socket.socket, cluster: KshareCluster, 
     logged = len(cluster.log_text())
     connection.sendall(sent)
     assert read_frame(connection) is None
-    assert " is closed: " in cluster.wait_for_log(" is closed: ", after=logged)
+    assert "closing connection " in cluster.wait_for_log("closing connection ", after=logged)
 
 
 def test_random_bytes(cluster: KshareCluster) -> None:

@@ -266,7 +266,7 @@ def test_a_leader_is_emptied_and_stopped_for_good(tmp_path: Path) -> None:
         assert "leader 2 is empty and can be stopped" in kshare(two, "drain", "2")
         assert "drained" in kshare(two, "list", "load")
         refusal = kshare(two, "move", "load:0", "--to", "2", code=1)
-        assert "being emptied" in refusal
+        assert "being drained" in refusal
         assert "it has 4 partitions" in kshare(two, "move", "load:9", "--to", "1", code=1)
         assert "no other live leader" in kshare(two, "drain", "1", code=1)
     with KshareCluster(tmp_path, SETTINGS | {"kshare.leaders": "1"}, port=two.port) as one:

@@ -77,7 +77,7 @@ def test_state_of_a_lost_share_coordinator_begins_again_at_the_first_record(tmp_
         assert 0 < len(lost) < PARTITIONS
         assert "it is live" in kshare(tmp_path, "state", "give-up", "1", "--unsafe", code=1)
         done = kshare(tmp_path, "state", "give-up", "2", "--unsafe")
-        assert f"25 state partitions have new owners, and {len(lost)} share-partitions begin again" in done
+        assert f"25 state partitions have new owners, and {len(lost)} share-partitions restart" in done
         second = produce_everywhere(cluster.bootstrap, topic, "second")
         with Reader(cluster.bootstrap, group, topic) as reader:
             again = [first[int(partition)] for partition in lost]

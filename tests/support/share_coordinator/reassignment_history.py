@@ -64,7 +64,7 @@ QUIET_AFTER_S = LINGER_S + 2 * LONGEST_FAULT_S
 HEALED_WITHIN_S = 60.0
 RETRY_S = 0.05
 NOT_APPLIED = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-LEASE_RAN_OUT = "has not heard"
+LEASE_RAN_OUT = "has had no response"
 
 
 class HistoryCounts(NamedTuple):
