@@ -344,7 +344,7 @@ class LeaderMeasures:
         self.on_forgotten()
 
     def note_stored(self, key: SharePartitionKey, progress: Progress, log_end_offset: int, asked_moment: int) -> bool:
-        """A share-partition is stored with this progress; False where what is known of it is at least as new.
+        """A share-partition is stored with this progress; False if the known progress is at least as new.
 
         `asked_moment` is of `next_moment`, before the share coordinator was asked. There is no room for more than
         SHARE_PARTITIONS_KEPT_LIMIT.

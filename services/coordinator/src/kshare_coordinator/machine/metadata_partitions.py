@@ -56,7 +56,7 @@ def partition_of_record(record: Record) -> int:
 
 
 def partition_of_row(row: Write) -> int:
-    """Of a stored row; StorageFailure where its key is none."""
+    """The partition of a stored row; StorageFailure if its key cannot be decoded."""
     try:
         key = Key.FromString(row.key)
     except Exception as error:

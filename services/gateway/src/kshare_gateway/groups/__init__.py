@@ -1,1 +1,1 @@
-"""What the handlers of all kinds of groups share."""
+"""Code shared by the handlers of all types of groups."""

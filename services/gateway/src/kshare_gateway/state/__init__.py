@@ -1,1 +1,1 @@
-"""Share-group state on the Kafka port: what the handlers of keys 83 to 87 share."""
+"""Share-group state on the Kafka port: code shared by the handlers of keys 83 to 87."""

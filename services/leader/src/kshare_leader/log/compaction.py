@@ -51,7 +51,7 @@ ABORT, COMMIT = 0, 1
 _DIGEST_BYTES = 16
 
 Step = int | Callable[[], object]
-"""What a run yields to its driver.
+"""The steps that a run yields to its driver.
 
 Either the bytes that a slice has read, or long work, which the driver runs on a thread and whose result it sends back.
 """

@@ -34,7 +34,7 @@ class AcquisitionLocks:
 
     @property
     def next_deadline_ms(self) -> int:
-        """No lock runs out earlier; NEVER if there is none."""
+        """A lower bound of all lock deadlines; NEVER without locks."""
         return self._deadlines[0][0] if self._deadlines else NEVER
 
     def __len__(self) -> int:

@@ -17,11 +17,11 @@ from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
 from kshare_share_coordinator.machine.state_batches import StateBatch, is_canonical
 
 GROUP_ID_BYTES_LIMIT = 32_767
-"""What the length field of Kafka's record keys can say."""
+"""The maximum of the length field of Kafka's record keys."""
 STATE_BATCHES_PER_WRITE_LIMIT = 10_000
 """A share-partition has at most 10000 records in flight (group.share.partition.max.record.locks), so no more runs."""
 STATE_BATCHES_PER_SHARE_PARTITION_LIMIT = 20_000
-"""Twice the most that can be in flight: what a leader's writes can leave behind until its start offset moves."""
+"""Twice the maximum in flight, which a leader's writes can leave behind until its start offset moves."""
 MAX_OFFSET = (1 << 63) - 2
 """The largest last offset that has an offset after it."""
 MAX_DELIVERY_COUNT = (1 << 15) - 1
@@ -57,7 +57,7 @@ class WriteState(NamedTuple):
 
 
 class TruncateState(NamedTuple):
-    """A leader replaces the state of a share-partition by what its log still has of it; see LogTruncation.
+    """Replaces a share-partition's state by its part that the leader's log still has; see LogTruncation.
 
     `offset` is where the log and the state part, `start_offset` and `state_batches` are the whole state below it.
     """
@@ -107,7 +107,7 @@ class Result(NamedTuple):
 
 
 def key_problem(key: SharePartitionKey) -> str | None:
-    """What is wrong with the names in a request, None where nothing is."""
+    """The problem with the names in a request; None if they are valid."""
     if not key.group_id:
         return "the group id is empty"
     if len(key.group_id) > GROUP_ID_BYTES_LIMIT or len(key.group_id.encode()) > GROUP_ID_BYTES_LIMIT:
@@ -120,7 +120,7 @@ def key_problem(key: SharePartitionKey) -> str | None:
 
 
 def initialize_problem(operation: InitializeState) -> str | None:
-    """What is wrong with an InitializeShareGroupState, None where nothing is."""
+    """The problem with an InitializeShareGroupState; None if it is valid."""
     if not 0 <= operation.state_epoch <= MAX_STATE_EPOCH:
         return f"the state epoch is {operation.state_epoch}; it must be from 0 to {MAX_STATE_EPOCH}"
     if operation.start_offset < -1:
@@ -129,7 +129,7 @@ def initialize_problem(operation: InitializeState) -> str | None:
 
 
 def write_problem(operation: WriteState) -> str | None:
-    """What is wrong with a WriteShareGroupState, None where nothing is."""
+    """The problem with a WriteShareGroupState; None if it is valid."""
     if operation.state_epoch > MAX_STATE_EPOCH:
         return f"the state epoch is {operation.state_epoch}; at most {MAX_STATE_EPOCH} is allowed"
     if operation.start_offset < -1:
@@ -147,7 +147,7 @@ def write_problem(operation: WriteState) -> str | None:
 
 
 def truncate_problem(operation: TruncateState) -> str | None:
-    """What is wrong with a truncation, None where nothing is."""
+    """The problem with a truncation; None if it is valid."""
     start_offset, offset = operation.start_offset, operation.offset
     if not 0 <= start_offset <= offset:
         return f"the start offset is {start_offset}; a state that is cut at {offset} starts at 0 to {offset}"
@@ -169,7 +169,7 @@ def truncate_problem(operation: TruncateState) -> str | None:
 
 
 def leader_epochs_problem(leader_epochs: bytes, leader_epoch: int) -> str | None:
-    """What is wrong with the history of a log that `leader_epoch` leads, None where nothing is or it is not given."""
+    """The problem with the epoch history of a log led by `leader_epoch`; None if it is valid or not given."""
     if not leader_epochs:
         return None
     try:
@@ -181,7 +181,7 @@ def leader_epochs_problem(leader_epochs: bytes, leader_epoch: int) -> str | None
 
 
 def batch_problem(batch: StateBatch) -> str | None:
-    """What is wrong with one state batch, None where nothing is."""
+    """The problem with one state batch; None if it is valid."""
     first_offset, last_offset, delivery_state, delivery_count = batch
     if not 0 <= first_offset <= last_offset <= MAX_OFFSET:
         return f"the state batch {first_offset}-{last_offset} is not a run of offsets"

@@ -105,7 +105,7 @@ def next_snapshot_epoch(snapshot_epoch: int) -> int:
 
 
 def apply(state: ShareGroupOffset | None, record: Record) -> ShareGroupOffset | None:
-    """The state after a record, None where there is none; CorruptRecord for an update that does not fit to `state`."""
+    """The state after a record, None after a tombstone; CorruptRecord for an update that does not fit `state`."""
     if isinstance(record, ShareSnapshot):
         return ShareGroupOffset(
             snapshot_epoch=record.snapshot_epoch,

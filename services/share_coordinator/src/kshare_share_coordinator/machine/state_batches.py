@@ -104,7 +104,7 @@ def _overlay(left: Sequence[StateBatch], right: Sequence[StateBatch]) -> list[St
 
 
 def _emit_lead(merged: list[StateBatch], batch: StateBatch, other: StateBatch) -> StateBatch:
-    """Emits what of `batch` lies before `other`, and returns the rest; the two overlap."""
+    """Emits the part of `batch` before `other` and returns the rest; the two overlap."""
     if batch.first_offset >= other.first_offset:
         return batch
     _append(merged, batch._replace(last_offset=other.first_offset - 1))

@@ -43,14 +43,14 @@ class StateCache:
         self._state_batches = 0
 
     def find(self, key: SharePartitionKey) -> ShareGroupOffset | None:
-        """The state, or None where there is none; KeyError where that is not known here."""
+        """The state, or None if none exists; KeyError if it is not in the cache."""
         kept = self._states[key]
         if len(self._states) > self._tracked_states:
             self._states.move_to_end(key)
         return _unpacked(kept) if isinstance(kept, bytes) else kept
 
     def keep(self, key: SharePartitionKey, state: ShareGroupOffset | None) -> None:
-        """From now on `state` is what the share-partition has."""
+        """Sets the share-partition's state."""
         if len(self._states) > self._tracked_states:
             self.forget(key)
         elif former := self._states.get(key):

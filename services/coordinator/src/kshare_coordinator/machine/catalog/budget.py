@@ -16,7 +16,7 @@ CHANGED_CONFIGS_LIMIT = 10_000
 
 
 class CatalogBudget:
-    """What is left for one request. Each accepted row takes from it."""
+    """The remaining budget of one request; each accepted row reduces it."""
 
     def __init__(self, state: CoordinatorState, configs: Configs) -> None:
         self._bytes = state.catalog_bytes

@@ -35,7 +35,7 @@ def _check(what: str, text: str, configs: Configs, code: ErrorCode = ErrorCode.I
 
 
 class NameLimits:
-    """Checks what a command names, before it is decided."""
+    """Checks the names in a command before it is decided."""
 
     def __init__(self, state: CoordinatorState, configs: Configs) -> None:
         self._state = state

@@ -100,7 +100,7 @@ def _check(node: pb.Node) -> None:
 
 
 def _unreachable_endpoint(gateway: pb.Node) -> str:
-    """What a gateway says of itself where no client could reach it, or find out which listener is meant; else empty."""
+    """The gateway's endpoint that clients could not reach, or not match to a listener; empty if all are valid."""
     if not (gateway.advertised_host and 0 < gateway.advertised_port < 65536):
         return f"{gateway.advertised_host!r}:{gateway.advertised_port}"
     names: dict[str, None] = {}

@@ -153,7 +153,7 @@ def _settled(state: CoordinatorState, live: Sequence[int], draining: Sequence[in
 
 
 def leader_registration_records(state: CoordinatorState, node: pb.Node) -> list[Record]:
-    """What a leader that joins means; a process that is new may have partitions again."""
+    """Handles a registered leader; a new process may have partitions again."""
     draining = draining_leaders(state)
     found: list[Record] = []
     name = f"{records.DRAINING_LEADER}{node.node_id}"
@@ -182,7 +182,7 @@ def _finished(state: CoordinatorState, draft: PlacementDraft) -> list[Record]:
     return [*found, records.cluster_number(records.CATALOG_VERSION, state.version + 1)] if found else []
 
 
-# Moving what an administrator names
+# Moves by an administrator
 
 
 def decide_move_partitions(
@@ -269,7 +269,7 @@ def _begin(
     draft.move(topic.topic_id, placement.partition, node_id)
 
 
-# What the new leader says
+# Steps of the new leader
 
 
 def decide_advance_move(

@@ -2,9 +2,9 @@
 
 Where one coordinator has everything, CreateTopics, CreatePartitions and DeleteTopics change the groups in the same
 decision. With several, the active one does so for its own groups only; each other coordinator brings its groups in line
-when it sees the catalog change, and any coordinator does so for groups that it gains. The result is the same: what a
-group knows of topics that are gone is to be deleted, what it subscribes to and nobody initialized is to be initialized,
-and offsets of topics that are gone are forgotten. Topics are told by their ids, so one that was deleted and made again
+when it sees the catalog change, and any coordinator does so for groups that it gains. The result is the same: a
+group's state of deleted topics is marked for deletion, its subscribed but uninitialized partitions for initialization,
+and offsets of deleted topics are removed. Topics are told by their ids, so one that was deleted and made again
 under its name is another one.
 
 The same holds for share-partitions whose state was given up with its share coordinator (`giving_up`).

@@ -163,7 +163,7 @@ def settled(
 
 
 def registration_records(state: CoordinatorState, node: pb.Node) -> list[Record]:
-    """What a share coordinator that joins means; a process that is new may have state partitions again."""
+    """Handles a registered share coordinator; a new process may have state partitions again."""
     draining = draining_nodes(state)
     found: list[Record] = []
     name = f"{records.DRAINING_SHARE_COORDINATOR}{node.node_id}"
@@ -190,7 +190,7 @@ def _with_epoch(state: CoordinatorState, found: list[Record]) -> list[Record]:
 def decide_complete_move(
     state: CoordinatorState, command: CompleteStatePartitionMove
 ) -> Decision[Record, CompleteResponse, Effect]:
-    """The switch, and what is to move next; KafkaError INVALID_REQUEST where there is no such move any more."""
+    """Completes a move and plans the next ones; KafkaError INVALID_REQUEST if the move no longer exists."""
     request = command.request
     owner = state.state_partitions.get(request.state_partition)
     if owner is not None and owner.node_id == request.node_id and not owner.is_moving:

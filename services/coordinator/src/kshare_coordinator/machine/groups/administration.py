@@ -56,7 +56,7 @@ def list_groups(state: CoordinatorState, request: pb.ListGroupsRequest) -> pb.Li
 
 
 def decide_delete(state: CoordinatorState, command: DeleteGroup) -> DeletionDecision:
-    """The error code of one group of DeleteGroups; GROUP_ID_NOT_FOUND where there is none."""
+    """The error code of one group of DeleteGroups; GROUP_ID_NOT_FOUND if it does not exist."""
     kind = group_type(state, command.group_id)
     if kind is None:
         return Decision((), ErrorCode.GROUP_ID_NOT_FOUND)

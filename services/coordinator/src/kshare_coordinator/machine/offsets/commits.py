@@ -215,7 +215,7 @@ def records_at_transaction_end(
     now_ms: int,
     group_ids: frozenset[str] | None = None,
 ) -> list[Record]:
-    """What the end of a producer's transaction means for the offsets in it; empty where it holds none.
+    """The records for the offsets in a completed transaction; empty if it has none.
 
     `group_ids` None: of all groups that are here.
 

@@ -149,7 +149,7 @@ def _fetch_from_consumer(state: CoordinatorState, group_id: str, member_id: str,
 
 
 def _delete_from_consumer(state: CoordinatorState, group_id: str) -> ErrorCode:
-    """What is consumed is refused by topic."""
+    """Offsets of topics that are being consumed are refused by topic."""
     return ErrorCode.NONE
 
 

@@ -277,7 +277,7 @@ def _fenced(state: CoordinatorState, metadata: TransactionMetadata, now_ms: int)
     return found, effects
 
 
-# What the shell says
+# Reports of the shell
 
 
 def decide_complete(

@@ -59,7 +59,7 @@ def _topics(state: CoordinatorState, metadata: TransactionMetadata) -> list[pb.N
 def list_transactions(
     state: CoordinatorState, request: pb.ListTransactionsRequest, now_ms: int
 ) -> pb.ListTransactionsResponse:
-    """KafkaError (INVALID_REGULAR_EXPRESSION) where the pattern is none."""
+    """KafkaError (INVALID_REGULAR_EXPRESSION) if the pattern is invalid."""
     unknown = [name for name in request.state_filters if name not in STATES_BY_NAME]
     includes = _filter(request, now_ms)
     listed = [

@@ -1,13 +1,13 @@
 """The embedded protocol of clients in classic consumer groups (ConsumerProtocol of Kafka 4.3.1).
 
-A member's metadata is its subscription (ConsumerProtocolSubscription), what it is given an assignment
+A member's metadata is its subscription (ConsumerProtocolSubscription), its assignment an assignment
 (ConsumerProtocolAssignment). Both are big-endian, and begin with a version as int16; versions above 3 are read as 3:
 - subscription: topics, user data, from version 1 on partitions that are owned, from 2 a generation, from 3 a rack;
 - assignment: partitions, user data.
 An array is an int32 count and its elements, a text an int16 length and UTF-8, bytes an int32 length (-1: null);
 partitions are an array of a topic's name and an array of int32.
 
-Members choose these bytes freely, so nothing in them is trusted: what cannot be read is None.
+Members choose these bytes freely, so they are not trusted: malformed values are None.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NamedPartitions = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """`owned`: what the member says it owns, nothing where its version cannot say it. An empty rack: none."""
+    """`owned`: the partitions that the member reports, empty if its version has no such field. An empty rack: none."""
 
     topics: tuple[str, ...]
     owned: NamedPartitions = ()
@@ -37,14 +37,14 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
-    """`user_data`: what an assignor of the client's own has to say to its members."""
+    """`user_data`: data of a custom assignor for its members."""
 
     partitions: NamedPartitions = ()
     user_data: bytes = b""
 
 
 class _Malformed(Exception):
-    """The bytes are not what they should be."""
+    """The bytes are malformed."""
 
 
 class _Reader:

@@ -162,7 +162,7 @@ class ClassicGroupDraft:
     def join_again(
         self, member_id: str, request: pb.JoinGroupRequest, protocols: tuple[Protocol, ...], call_id: int | None
     ) -> None:
-        """What the member says of itself now. Its join waits, in place of one that may have; None: it does not."""
+        """Updates a rejoining member; an earlier join gets REBALANCE_IN_PROGRESS; `call_id` None: no join waits."""
         self.answer_join(member_id, refused_join(member_id, ErrorCode.REBALANCE_IN_PROGRESS))
         self.put(
             member_id,

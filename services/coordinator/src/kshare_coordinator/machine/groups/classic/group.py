@@ -18,7 +18,7 @@ from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""The protocol type of groups that consume topics; what their members' metadata means is known."""
+"""The protocol type of groups that consume topics; the format of their members' metadata is known."""
 
 Protocol = tuple[str, bytes]
 """The name of an assignor that a member supports, and the member's metadata for it."""
@@ -133,7 +133,7 @@ class ClassicGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClassicGroupInMemory:
-    """The group as it is now, with what is never written; a record for `replay` only."""
+    """The group with its volatile state, which is never written; a record for `replay` only."""
 
     group: ClassicGroup
 
@@ -141,7 +141,7 @@ class ClassicGroupInMemory:
 def topics_of_members(
     protocol_type: str, protocol_name: str, members: Iterable[ClassicMember]
 ) -> frozenset[str] | None:
-    """What all members subscribe to; None where that cannot be known (ClassicGroup.computeSubscribedTopics)."""
+    """The topics that any member subscribes to; None if unknown (ClassicGroup.computeSubscribedTopics)."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     found: dict[str, None] = {}

@@ -309,7 +309,7 @@ def _sync_refusal(group: ClassicGroup | None, request: pb.SyncGroupRequest) -> E
 
 
 def _differs(said: str, known: str) -> bool:
-    """What is not said does not differ (isProtocolInconsistent)."""
+    """Whether a protocol differs; an absent one does not differ (isProtocolInconsistent)."""
     return bool(said) and said != known
 
 

@@ -1,6 +1,6 @@
 """Effects of classic groups that the shell runs: timers, and answers to waiting calls.
 
-A timer is known by its kind and what it belongs to; setting it again moves it. When it runs out, the shell hands its
+A timer is identified by its kind and its owner; setting it again moves it. When it expires, the shell passes its
 ClassicTimer back in a command. JOIN and SYNC carry the generation in which they were set, so that a late timer does
 nothing.
 """

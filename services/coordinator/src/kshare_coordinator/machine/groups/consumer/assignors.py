@@ -6,9 +6,9 @@ but the arguments.
 - `range`, for each topic by itself: partitions in order, as contiguous ranges of equal length, to the subscribers in
   order (static members first, by instance id; then by member id); the first ones get one more where it does not come
   out even. Topics of equal size are co-partitioned. It does not look at what members had.
-- `uniform`, over all topics: members keep what they have as far as the balance allows.
+- `uniform`, over all topics: members keep their partitions as far as the balance allows.
   With equal subscriptions members' partition counts differ by at most one, and no partition moves that the
-  balance does not ask for. With different subscriptions what is free goes to the subscriber with the fewest
+  balance does not ask for. With different subscriptions free partitions go to the subscriber with the fewest
   partitions, topics with the most partitions for each subscriber first; then, topic by topic, partitions move from the
   subscriber with the most to the one with the fewest, while they differ by more than one.
 """
@@ -87,7 +87,7 @@ def _subscribers(members: Mapping[str, MemberSpec], ordered: Sequence[str]) -> d
 
 
 def _kept(member: MemberSpec, partition_counts: Mapping[bytes, int]) -> set[TopicPartition]:
-    """What the member has of the topics that it subscribes to."""
+    """The member's partitions of the topics that it subscribes to."""
     topic_ids = set(member.topic_ids)
     return {
         TopicPartition(topic_id, partition)

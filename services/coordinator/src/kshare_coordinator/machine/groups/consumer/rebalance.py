@@ -73,7 +73,7 @@ def reconciled(
     owned: Collection[TopicPartition] | None,
     changed: bool,
 ) -> CurrentAssignment:
-    """The member's next step; `owned` is what it says it owns, `changed` whether its subscription did."""
+    """The member's next step; `owned` are its reported partitions, `changed`: its subscription changed."""
     if not changed and current.is_reconciled_to(draft.assignment_epoch):
         return current
     topics = topics_of_member(draft.members[member_id], draft.expressions)

@@ -4,7 +4,7 @@ An expression is looked up whole: a topic matches where all of its name does. Ka
 first assignment of a member that subscribes by an expression comes with a later heartbeat; here it comes at once, and
 with the first heartbeat after a topic that matches was created.
 
-`TopicExpressions` remembers what was looked up, for all groups together, and looks only at topics that changed since.
+`TopicExpressions` caches results for all groups together, and re-evaluates only topics that changed since.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TopicExpressions:
         """By expression: the generation of topics, and the names that match."""
 
     def topics(self, regex: str) -> tuple[str, ...]:
-        """The names of the topics that match now, in order; KafkaError where the expression is none."""
+        """The names of the matching topics, in order; KafkaError if the expression is invalid."""
         generation, matching = self._known.pop(regex, (-1, {}))
         if generation != self._state.topics_generation:
             pattern = compiled_expression(regex)

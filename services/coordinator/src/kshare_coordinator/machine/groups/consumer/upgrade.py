@@ -6,7 +6,7 @@ Rules (GroupMetadataManager.convertToConsumerGroup and ConsumerGroup.fromClassic
 - Members stay, keep using the classic protocol, and own what they are assigned; their generation is their member epoch,
   the group epoch and the assignment epoch.
 - Calls of members that wait are answered with REBALANCE_IN_PROGRESS: they join again, into the consumer group.
-- What an assignor of the clients' own said to its members would be lost: such a group stays as it is.
+- A group with user data of a custom assignor is not upgraded, since that data would be lost.
 
 Where Kafka answers UNKNOWN_SERVER_ERROR it is otherwise here: a group whose first rebalance is under way can be
 upgraded, as its members own nothing; one whose leader gave a partition to two members is GROUP_ID_NOT_FOUND, as nobody
@@ -43,7 +43,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
 
 class Upgrade(NamedTuple):
-    """The consumer group, the records that make it of the classic one, and what is to be done with timers and calls."""
+    """The consumer group, the records that convert the classic one, and the effects on timers and calls."""
 
     group: ConsumerGroup
     records: list[Record] = []
@@ -120,7 +120,7 @@ def _member(classic: ClassicGroup, member_id: str, member: ClassicMember, protoc
 
 
 def _owned(state: CoordinatorState, classic: ClassicGroup) -> dict[str, list[TopicPartition]]:
-    """What each member was assigned, of what exists."""
+    """Each member's assignment, limited to existing partitions."""
     owners: dict[TopicPartition, str] = {}
     for member_id, member in classic.members.items():
         assignment = assignment_of(member.assignment)

@@ -51,7 +51,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMetadata:
-    """What a member said that uses the classic protocol (ClassicMemberMetadata); `protocols` has at least one."""
+    """The fields of a member that uses the classic protocol (ClassicMemberMetadata); `protocols` is not empty."""
 
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]

@@ -4,7 +4,7 @@ Rules, after org.apache.kafka.coordinator.group.assignor.SimpleAssignor of Kafka
 - Every partition gets a member while there is one that subscribes to it, and as many members as every other one:
   ceil(members / partitions). So with more members than partitions, members share partitions and no member is idle.
 - Members get equally many partitions, give or take one.
-- What a member already has it keeps as far as these two rules allow.
+- A member keeps its partitions as far as these two rules allow.
 
 Where all members have one subscription, the rules hold over all of its partitions together; where subscriptions
 differ, they hold for each topic over the members that subscribe to it (as in Kafka).
@@ -54,7 +54,7 @@ def share_beside(
     others: Mapping[str, Assignment],
     member_count: int,
 ) -> Assignment:
-    """What one member can have at once, while nothing is taken from the others: as much as an even share would be.
+    """The partitions that one member can have at once while the others lose none: at most an even share.
 
     It gets the partitions of its topics that fewest others have. `member_count` counts the member too.
     """
@@ -105,7 +105,7 @@ def _share_out(
     old: Mapping[str, set[TopicPartition]],
     load: Mapping[str, set[TopicPartition]],
 ) -> dict[str, set[TopicPartition]]:
-    """Balances one pool; `load` is what the members have from other pools."""
+    """Balances one pool; `load` are the members' partitions of other pools."""
     if not members or not partitions:
         return {}
     sharing = -(-len(members) // len(partitions))

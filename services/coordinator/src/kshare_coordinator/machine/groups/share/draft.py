@@ -84,7 +84,7 @@ class ShareGroupDraft:
         self._epoch += 1
 
     def complete(self, initialized: Iterable[Initialized]) -> None:
-        """What share coordinators initialized; what is not waiting for it, with that state epoch, is left alone.
+        """Records initialized partitions; partitions not initializing with this state epoch are left alone.
 
         If they had newer state than this coordinator knows, the group's next state epochs are above that state's.
         """
@@ -195,7 +195,7 @@ class ShareGroupDraft:
         self.members[member_id] = member
 
     def _bridge(self, member_id: str) -> None:
-        """Until the next target is computed: only what the member subscribes to, and something where it has nothing."""
+        """The target until the next computation: only subscribed topics, and an initial share if it has none."""
         topic_ids = self._topic_ids(self.members[member_id])
         kept = {key: parts for key, parts in self._targets.get(member_id, {}).items() if key in topic_ids}
         if not kept:
@@ -228,7 +228,7 @@ class ShareGroupDraft:
         return self._is_deleting and not self._partitions.metadata.is_pending
 
     def effects(self) -> list[Effect]:
-        """What the shell has to do for the group as it will be."""
+        """The effects that the shell must carry out for the changed group."""
         metadata = self._partitions.metadata
         if not metadata.is_pending:
             return []

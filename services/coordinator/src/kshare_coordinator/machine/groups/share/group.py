@@ -19,7 +19,7 @@ TopicMetadata = records_pb.ShareGroupPartitionMetadata.TopicMetadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """ShareGroupMemberMetadata; `assignment` is what it was given with `member_epoch`."""
+    """ShareGroupMemberMetadata; `assignment` was sent with `member_epoch`."""
 
     rack_id: str = ""
     client_id: str = ""
@@ -88,7 +88,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroup:
-    """One share group. `targets` is what each member gets at its next heartbeat; it belongs to `assignment_epoch`."""
+    """One share group. `targets` are sent at members' next heartbeats; they belong to `assignment_epoch`."""
 
     group_id: str
     epoch: int = 0

@@ -1,4 +1,4 @@
-"""Limits and intervals of share groups: the broker's, and what a group's own configs make of them."""
+"""Limits and intervals of share groups: the broker's, overridden by a group's own configs."""
 
 from __future__ import annotations
 
