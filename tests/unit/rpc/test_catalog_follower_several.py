@@ -123,16 +123,16 @@ def test_only_answers_without_an_error_prolong_the_lease() -> None:
     async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(3)
-        assert follower.heard_at is not None
-        assert loop.time() - follower.heard_at <= 2
+        assert follower.lease_renewed_at is not None
+        assert loop.time() - follower.lease_renewed_at <= 2
         cluster.active = None
         cluster.change()
         lost_at = loop.time()
         await asyncio.sleep(30)
-        assert follower.heard_at <= lost_at
+        assert follower.lease_renewed_at <= lost_at
         cluster.change(active=2)
         await asyncio.sleep(1)
-        assert follower.heard_at > lost_at + 30 - 1
+        assert follower.lease_renewed_at > lost_at + 30 - 1
 
     play(scenario, 1, 2)
 
@@ -142,7 +142,7 @@ def test_an_error_is_no_answer_and_is_not_asked_for_without_a_rest(told: tuple[i
     """As of a coordinator whose disk fails: it prolongs no lease either."""
 
     async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
-        heard_at, node = follower.heard_at, cluster[1]
+        lease_renewed_at, node = follower.lease_renewed_at, cluster[1]
 
         async def failing(request: pb.WatchCatalogRequest) -> pb.WatchCatalogResponse:
             return pb.WatchCatalogResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, version=request.after_version)
@@ -150,10 +150,10 @@ def test_an_error_is_no_answer_and_is_not_asked_for_without_a_rest(told: tuple[i
         node._watch = failing  # type: ignore[method-assign]
         cluster.new_version()
         await asyncio.sleep(0.1)
-        before, heard_at = node.count("WatchCatalog"), follower.heard_at
+        before, lease_renewed_at = node.count("WatchCatalog"), follower.lease_renewed_at
         await asyncio.sleep(5)
         assert node.count("WatchCatalog") - before <= 5_000 / RETRY_INTERVAL_MS + 1
-        assert follower.heard_at == heard_at
+        assert follower.lease_renewed_at == lease_renewed_at
 
     play(scenario, 1, *told[1:], told=told)
 

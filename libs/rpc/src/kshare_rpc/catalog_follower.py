@@ -85,7 +85,7 @@ class CatalogFollower:
         """The address of the active coordinator, or the one that is tried now."""
         self.view = CatalogView()
         self.node_epoch = -1
-        self.heard_at: float | None = None
+        self.lease_renewed_at: float | None = None
         """Loop time at which the last call that succeeded was sent: the lease counts from it."""
         self.lease_ms = 0
         self.coordinators = CoordinatorCalls(self)
@@ -126,7 +126,7 @@ class CatalogFollower:
         To be called when the node no longer serves: its partitions may now go to other nodes.
         """
         await self._end_following()
-        if self._node is None or self.heard_at is None:
+        if self._node is None or self.lease_renewed_at is None:
             return
         request = coordinator_pb2.DeregisterNodeRequest(
             role=self._node.role, node_id=self._node.node_id, incarnation=self._node.incarnation
@@ -231,7 +231,7 @@ class CatalogFollower:
             raise RegistrationRefused(answer.error_message)
         self.node_epoch = answer.node_epoch
         self.lease_ms = answer.lease_ms
-        self.heard_at = sent_at
+        self.lease_renewed_at = sent_at
         self.view = replace(self.view, version=0)
 
     async def _watch_once(self) -> None:
@@ -288,5 +288,5 @@ class CatalogFollower:
         if answer.error_code:
             text = f"{address} refused WatchCatalog with error {answer.error_code}: {answer.error_message}"
             raise _NotAnswered(text, answer.active_coordinator_address)
-        self.heard_at = sent_at
+        self.lease_renewed_at = sent_at
         return answer

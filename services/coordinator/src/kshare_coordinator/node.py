@@ -215,8 +215,8 @@ class CoordinatorNode:
 
     def _advertised_address(self) -> str:
         """The address for other nodes: the configured one, or the one on which the node listens."""
-        told = self._settings.coordinator_address
-        return self.address if not told or told.endswith(":0") else told
+        configured = self._settings.coordinator_address
+        return self.address if not configured or configured.endswith(":0") else configured
 
     def _start_command(self) -> commands.Start:
         return commands.Start(

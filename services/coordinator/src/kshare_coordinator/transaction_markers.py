@@ -65,7 +65,7 @@ class _Ending:
     remaining: Partitions
     failed: Partitions = field(default_factory=dict)
     """Partitions of `remaining` that wait for a retry."""
-    told: dict[str, None] = field(default_factory=dict)
+    notified: dict[str, None] = field(default_factory=dict)
     """Groups of other coordinators whose offsets are done."""
     telling: asyncio.Task[None] | None = None
     delay_ms: int = FIRST_RETRY_MS
@@ -222,16 +222,16 @@ class TransactionMarkers:
         """After all partitions are done: tells groups of other coordinators, then completes the transaction."""
         if self._stopped or ending.is_forgotten or ending.telling is not None:
             return
-        untold = self._untold(ending)
-        if untold:
-            work: Coroutine[None, None, None] = self._tell_groups(ending, untold)
+        unnotified = self._unnotified(ending)
+        if unnotified:
+            work: Coroutine[None, None, None] = self._notify_groups(ending, unnotified)
             ending.telling = asyncio.get_running_loop().create_task(work)
             return
         command = CompleteTransaction(
             transactional_id=ending.transactional_id,
             producer_id=ending.producer_id,
             producer_epoch=ending.producer_epoch,
-            told_group_ids=tuple(ending.told),
+            notified_group_ids=tuple(ending.notified),
         )
         self._complete(command).add_done_callback(lambda done: self._finished(ending, done))
 
@@ -252,14 +252,14 @@ class TransactionMarkers:
 
     # Groups of other coordinators
 
-    def _untold(self, ending: _Ending) -> list[str]:
+    def _unnotified(self, ending: _Ending) -> list[str]:
         state = self._state()
         metadata = state.transactions.get(ending.transactional_id)
         if metadata is None:
             return []
-        return [group_id for group_id in groups_elsewhere(state, metadata) if group_id not in ending.told]
+        return [group_id for group_id in groups_elsewhere(state, metadata) if group_id not in ending.notified]
 
-    async def _tell_groups(self, ending: _Ending, group_ids: list[str]) -> None:
+    async def _notify_groups(self, ending: _Ending, group_ids: list[str]) -> None:
         try:
             epoch = await self._coordinator_epoch()
             problems = await self._tell(self._state().transactions[ending.transactional_id], group_ids, epoch)
@@ -269,7 +269,7 @@ class TransactionMarkers:
         except (KafkaError, StorageFailure) as failure:
             problems = dict.fromkeys(group_ids, f"no coordinator epoch: {failure}")
         ending.telling = None
-        ending.told.update({group_id: None for group_id in group_ids if group_id not in problems})
+        ending.notified.update({group_id: None for group_id in group_ids if group_id not in problems})
         if not problems:
             self._finish(ending)
         elif not (self._stopped or ending.is_forgotten):

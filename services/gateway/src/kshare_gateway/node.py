@@ -176,7 +176,7 @@ class GatewayNode:
             return [f"the gateway is not started{waiting_for}"]
         catalog = self._catalog
         now = asyncio.get_running_loop().time()
-        if catalog.heard_at is None or now - catalog.heard_at > catalog.lease_ms / 1000:
+        if catalog.lease_renewed_at is None or now - catalog.lease_renewed_at > catalog.lease_ms / 1000:
             return [f"no response from the coordinator for {catalog.lease_ms} ms: {self._catalog_problem}"]
         return []
 

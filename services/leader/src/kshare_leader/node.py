@@ -300,10 +300,10 @@ class LeaderNode:
 
     def _has_lease(self) -> bool:
         """Whether the coordinator heard this node recently enough that no other node may lead its partitions."""
-        heard_at = self._follower.heard_at
-        if heard_at is None:
+        lease_renewed_at = self._follower.lease_renewed_at
+        if lease_renewed_at is None:
             return False
-        return asyncio.get_running_loop().time() < heard_at + self._follower.lease_ms / 1000
+        return asyncio.get_running_loop().time() < lease_renewed_at + self._follower.lease_ms / 1000
 
     async def _maintain(self, logs: PartitionLogs, receiver: AppendDeadLettersHandler) -> None:
         housekeeping = LogHousekeeping(

@@ -40,7 +40,7 @@ class Lease(Protocol):
     def view(self) -> CatalogView: ...
 
     @property
-    def heard_at(self) -> float | None: ...
+    def lease_renewed_at(self) -> float | None: ...
 
     @property
     def lease_ms(self) -> int: ...
@@ -115,8 +115,8 @@ class Ownership:
 
     def lease_refusal(self) -> Result | None:
         """Why this node answers no requests at all; None while its lease lasts."""
-        heard_at = self._lease.heard_at
-        if heard_at is not None and self._now() < heard_at + self._lease.lease_ms / 1000:
+        lease_renewed_at = self._lease.lease_renewed_at
+        if lease_renewed_at is not None and self._now() < lease_renewed_at + self._lease.lease_ms / 1000:
             return None
         text = (
             f"share coordinator {self.node_id} has had no response from the coordinator for {self._lease.lease_ms} ms"

@@ -234,7 +234,7 @@ def test_a_coordinator_that_restarts_between_two_pieces(monkeypatch: pytest.Monk
         starting = asyncio.get_running_loop().create_task(following.start())
         for _ in range(40):
             await asyncio.sleep(0)
-        assert following.follower.heard_at is not None
+        assert following.follower.lease_renewed_at is not None
         assert not starting.done()
         await cluster.restart()
         await starting

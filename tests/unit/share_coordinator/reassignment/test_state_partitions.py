@@ -161,7 +161,7 @@ def test_it_goes_there_and_back_with_what_was_written_in_between() -> None:
 class Lease:
     """A view in which state partition 0 moves from node 1 to node 2, for ever."""
 
-    heard_at: float | None = 0.0
+    lease_renewed_at: float | None = 0.0
     lease_ms = 1_000_000
     view = CatalogView(
         version=1,

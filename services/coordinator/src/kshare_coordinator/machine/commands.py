@@ -360,13 +360,13 @@ class EndTransaction(CatalogCommand[pb.EndTxnResponse]):
 class CompleteTransaction(CatalogCommand[bool]):
     """Completion of a transaction: every partition has the marker of this producer id and epoch, or was deleted.
 
-    `told_group_ids`: groups of other coordinators, which have completed their offsets of the transaction.
+    `notified_group_ids`: groups of other coordinators, which have completed their offsets of the transaction.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    told_group_ids: tuple[str, ...] = ()
+    notified_group_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,15 +86,15 @@ def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple
     for entry in written:
         if entry.name not in protocols:
             raise InvalidConfig(f"listeners has {entry.name}, which is missing in listener.security.protocol.map")
-        told = advertised[entry.name]
+        endpoint = advertised[entry.name]
         found.append(
             GatewayListener(
                 name=entry.name,
                 security_protocol=_supported(entry.name, protocols[entry.name]),
                 host=entry.host,
                 port=entry.port,
-                advertised_host=told.host or own_host(),
-                advertised_port=told.port,
+                advertised_host=endpoint.host or own_host(),
+                advertised_port=endpoint.port,
             )
         )
     return tuple(found)

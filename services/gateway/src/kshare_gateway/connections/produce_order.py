@@ -77,7 +77,7 @@ class ProduceTurn:
             for other in self._order.after(self):
                 other.is_overtaken = True
 
-    async def comes(self) -> None:
+    async def wait(self) -> None:
         """Returns when the request may be sent; at once if no request is held."""
         while True:
             waited_for = [other for other in self._order.before(self) if self.is_held or other.is_held]

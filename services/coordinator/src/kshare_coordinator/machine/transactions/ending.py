@@ -292,9 +292,11 @@ def decide_complete(
         return Decision((), False)
     if (metadata.producer_id, metadata.producer_epoch) != (command.producer_id, command.producer_epoch):
         return Decision((), False)
-    untold = [group_id for group_id in groups_elsewhere(state, metadata) if group_id not in command.told_group_ids]
-    if untold:
-        text = f"Groups of transaction {command.transactional_id} are another coordinator's by now: {untold[0]}"
+    unnotified = [
+        group_id for group_id in groups_elsewhere(state, metadata) if group_id not in command.notified_group_ids
+    ]
+    if unnotified:
+        text = f"Groups of transaction {command.transactional_id} are another coordinator's by now: {unnotified[0]}"
         raise KafkaError(ErrorCode.NOT_COORDINATOR, text)
     return Decision(_completion(state, metadata, completed(metadata, now_ms), now_ms), True)
 

@@ -109,7 +109,7 @@ async def _produce_in_turn(
         if patience.must_wait(left):
             turn.hold()
             await patience.until_served(left)
-        await turn.comes()
+        await turn.wait()
         too_early = {key: _refusal(key.partition, refusal()) for key in left if must_wait(key)}
         if too_early:
             found.update(too_early)

@@ -308,9 +308,9 @@ def _sync_refusal(group: ClassicGroup | None, request: pb.SyncGroupRequest) -> E
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is State.PREPARING_REBALANCE else ErrorCode.NONE
 
 
-def _differs(said: str, known: str) -> bool:
+def _differs(given: str, known: str) -> bool:
     """Whether a protocol differs; an absent one does not differ (isProtocolInconsistent)."""
-    return bool(said) and said != known
+    return bool(given) and given != known
 
 
 def decide_classic_heartbeat(

@@ -227,10 +227,10 @@ def member_record(member: Member) -> records_pb.ConsumerGroupMemberMetadata:
 def member_of(value: records_pb.ConsumerGroupMemberMetadata) -> Member:
     classic = None
     if value.HasField("classic_member_metadata"):
-        said = value.classic_member_metadata
+        metadata = value.classic_member_metadata
         classic = ClassicMetadata(
-            session_timeout_ms=said.session_timeout_ms,
-            protocols=tuple((protocol.name, protocol.metadata) for protocol in said.supported_protocols),
+            session_timeout_ms=metadata.session_timeout_ms,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in metadata.supported_protocols),
         )
     return Member(
         instance_id=value.instance_id,
