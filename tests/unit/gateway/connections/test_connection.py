@@ -179,7 +179,7 @@ def test_a_handler_that_fails_is_answered_and_logged(caplog: pytest.LogCaptureFi
 
         harness.catalog.answers["ListGroups"] = lambda request, payload: Broken()
         assert (await client.ask(ApiKey.LIST_GROUPS, 5)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert "ListGroups failed unexpectedly" in caplog.text
+        assert "ListGroups failed with an unexpected error" in caplog.text
         await client.ask(ApiKey.METADATA, 12, topics=())
 
     run(scenario)
