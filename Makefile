@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-first-record bench-heartbeats bench-machine bench-messages bench-share-coordinator bench-spark model-slow simulate protos format
+.PHONY: setup demo up test test-all test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-share-coordinator bench-spark model-slow simulate protos format
 
 setup: $(STAMP)
 
@@ -76,6 +76,10 @@ bench: setup
 # What one operation of the share-partition machine costs, in microseconds.
 bench-machine: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.machine
+
+# What each speed trick is worth: the same work with it and without it.
+bench-fastpath: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.fastpath
 
 # What Kafka's messages cost to read and to write, in microseconds.
 bench-messages: setup

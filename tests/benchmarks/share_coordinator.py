@@ -32,13 +32,13 @@ from rich.table import Table
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
+from kshare_fastpath.memory import collect_garbage_rarely
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import DESCRIBE_STATE_PARTITIONS, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import Channel
 from kshare_runtime.rocks_store import RocksStore
-from kshare_servicekit.memory import collect_garbage_rarely
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import WriteState
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kshare_rpc import http2_exchange
+from kshare_rpc import http2_exchange, http2_frames
 from kshare_rpc.call_server import CallServer, log_handler_error
 from kshare_rpc.exchange_server import ServerExchange
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.http2_exchange import PREFIX_BYTES, MessageReader, status_text
+from kshare_rpc.http2_exchange import status_text
+from kshare_rpc.http2_frames import PREFIX_BYTES, MessageReader
 from kshare_rpc.network import ChannelUnavailable, Payload, Service
 
 TIMEOUT_MS = 10_000
@@ -60,8 +61,8 @@ async def _large(request: leader_pb2.FetchRequest, _: memoryview) -> tuple[leade
 
 
 def test_more_than_the_window_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2_exchange, "WINDOW_BYTES", 70_000)
-    monkeypatch.setattr(http2_exchange, "HTTP2_FRAME_BYTES", 16_384)
+    monkeypatch.setattr(http2_frames, "WINDOW_BYTES", 70_000)
+    monkeypatch.setattr(http2_frames, "HTTP2_FRAME_BYTES", 16_384)
 
     async def main() -> None:
         server = await GrpcNetwork().serve("127.0.0.1:0", [Service("Leader", {FETCH: _large})])

@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, Message
 
 from kshare_core.identifiers import topic_id_text
 from kshare_core.log_fields import REQUEST_ID_LIMIT, current_request_id, log_fields
-from kshare_core.prompt_future import when_ended
 from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
+from kshare_fastpath.prompt_future import when_ended
 from kshare_rpc.call_statistics import HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader

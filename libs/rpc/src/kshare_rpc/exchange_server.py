@@ -81,7 +81,7 @@ class ServerExchange(Http2Exchange):
             self._end_if_done(event.stream_id)
         elif isinstance(event, h2.events.StreamReset):
             self._streams.pop(event.stream_id or 0, None)
-            self.close_stream(event.stream_id or 0)
+            self._frames.close_stream(event.stream_id or 0)
 
     def stream_message(self, stream_id: int, message: memoryview) -> None:
         self._waiting.append((stream_id, *decode_frame(message)))
@@ -141,9 +141,9 @@ class ServerExchange(Http2Exchange):
         stream_id = event.stream_id
         assert stream_id is not None
         path = dict(cast_headers(event.headers)).get(":path", "")
-        self._h2.send_headers(stream_id, [(":status", "200"), ("content-type", "application/grpc")])
+        self._frames.send_headers(stream_id, [(":status", "200"), ("content-type", "application/grpc")])
         self._streams[stream_id] = _ServedStream()
-        self.open_stream(stream_id)
+        self._frames.open_stream(stream_id)
         if not path.endswith("/Exchange"):
             text = f"this address serves only Exchange streams; {path} is served at the operations address"
             self._end_stream(stream_id, grpc.StatusCode.UNIMPLEMENTED, text)
@@ -199,15 +199,15 @@ class ServerExchange(Http2Exchange):
 
     def _end_stream(self, stream_id: int, code: grpc.StatusCode, message: str) -> None:
         self._streams.pop(stream_id, None)
-        self.close_stream(stream_id)
+        self._frames.close_stream(stream_id)
         trailers = [("grpc-status", str(code.value[0]))]
         if message:
             trailers.append(("grpc-message", quote(message, safe=" ")))
         try:
-            self._h2.send_headers(stream_id, trailers, end_stream=True)
+            self._frames.send_headers(stream_id, trailers, end_stream=True)
         except h2.exceptions.ProtocolError:
             return  # it has ended already
-        self.flush()
+        self._frames.flush()
 
 
 class ExchangeListener:

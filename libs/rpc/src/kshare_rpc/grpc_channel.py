@@ -71,8 +71,8 @@ class ClientExchange(Http2Exchange):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._stream_id = self._h2.get_next_available_stream_id()
-        self._h2.send_headers(
+        self._stream_id = self._frames.next_stream_id()
+        self._frames.send_headers(
             self._stream_id,
             [
                 (":method", "POST"),
@@ -83,7 +83,7 @@ class ClientExchange(Http2Exchange):
                 ("content-type", "application/grpc"),
             ],
         )
-        self.flush()
+        self._frames.flush()
 
     def send_message(self, message: bytes, *, at_once: bool = False) -> None:
         """`at_once`: see `send`."""
@@ -91,7 +91,7 @@ class ClientExchange(Http2Exchange):
 
     def stream_event(self, event: Any) -> None:
         if isinstance(event, h2.events.ResponseReceived):
-            self.open_stream(self._stream_id)
+            self._frames.open_stream(self._stream_id)
         if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
             headers: dict[str, str] = dict(cast_headers(event.headers))
             if headers.get(":status", "200") != "200":

@@ -17,8 +17,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from kshare_core.prompt_future import when_ended
 from kshare_core.tracing import Tracer, current_traceparent
+from kshare_fastpath.prompt_future import when_ended
 from kshare_rpc.call_server import HandlerError, begin_span, log_call, log_handler_error
 from kshare_rpc.call_statistics import HANDLER_FAILED, STOPPED, CallStatistics
 from kshare_rpc.network import (

@@ -30,7 +30,7 @@ from typing import Generic, Protocol, TypeVar
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.contexts import context_of_no_request
 from kshare_core.errors import KafkaError, StorageFailure
-from kshare_core.prompt_future import PromptFuture
+from kshare_fastpath.prompt_future import PromptFuture
 
 Command_contra = TypeVar("Command_contra", contravariant=True)
 Record = TypeVar("Record")

@@ -21,13 +21,13 @@ import uvloop
 
 from kshare_core.configs import InvalidConfig, process_configs
 from kshare_core.errors import KafkaError, StorageFailure
+from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, Network, Server
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
-from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_servicekit.metrics import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
 from kshare_servicekit.rpc_tls import exchange_tls

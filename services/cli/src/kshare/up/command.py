@@ -35,8 +35,8 @@ from kshare.up.plan import (
 )
 from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, InvalidConfig, process_configs
+from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
-from kshare_servicekit.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.rpc_tls import exchange_tls

@@ -28,7 +28,6 @@ from typing import Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
-from kshare_core.prompt_writing import PromptWriter
 from kshare_core.tracing import current_traceparent
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned, WorkSlices
 from kshare_gateway.connections.peer_state import peer_has_gone
@@ -151,14 +150,12 @@ class ClientConnection(asyncio.Protocol):
         self._last_active = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
-        self._writer: PromptWriter | None = None
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
         self._environment.memory.open(self.account)
-        self._writer = PromptWriter(transport)
         peer = transport.get_extra_info("peername")
         if peer:
             self.client_host = f"/{peer[0]}"
@@ -529,7 +526,7 @@ class ClientConnection(asyncio.Protocol):
             account.fetch_was_answered(sum(map(len, buffers)))
         slots = self._slots
         if len(slots) == 1:
-            self._send(buffers, at_once=True)
+            self._send(buffers)
             slots.clear()
         else:
             account.add_answer(sum(map(len, buffers)))
@@ -541,16 +538,16 @@ class ClientConnection(asyncio.Protocol):
         if response is not None:
             measures.note_errors(response)
 
-    def _send(self, buffers: list[Buffer], *, at_once: bool = False) -> None:
-        """Writes a response. `at_once`: no other response follows soon, so one without records is sent immediately."""
+    def _send(self, buffers: list[Buffer]) -> None:
+        """Writes a response."""
         if not buffers:
             return
-        transport, writer = self._transport, self._writer
-        assert transport is not None and writer is not None
+        transport = self._transport
+        assert transport is not None
         self._last_active = asyncio.get_running_loop().time()
         self._environment.measures.sent_bytes += sum(map(len, buffers))
-        if at_once and len(buffers) == 1:
-            writer.write(buffers[0])
+        if len(buffers) == 1:
+            transport.write(buffers[0])
         else:
             transport.writelines(buffers)
         if self._writing_is_paused:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
-from kshare_core.prompt_future import PromptFuture
+from kshare_fastpath.prompt_future import PromptFuture
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.share.directory import SharePartitionDirectory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kshare_core.errors import KafkaError
-from kshare_core.prompt_future import PromptFuture
+from kshare_fastpath.prompt_future import PromptFuture
 from kshare_leader.share.limits import PENDING_CHANGES_LIMIT, WRITE_LAG_LIMIT_MS
 
 Stored = PromptFuture[KafkaError | None]

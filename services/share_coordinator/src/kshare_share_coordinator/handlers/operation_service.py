@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
-from kshare_core.prompt_future import PromptFuture, when_ended
+from kshare_fastpath.prompt_future import PromptFuture, when_ended
 from kshare_share_coordinator.machine.operations import Operation, Result, key_problem
 from kshare_share_coordinator.ownership import Ownership
 

@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import resource, sys
-from kshare_servicekit.memory import keep_large_buffers
+from kshare_fastpath.memory import keep_large_buffers
 if sys.argv[1] == "keep":
     assert keep_large_buffers()
 for _ in range(20):
@@ -32,7 +32,7 @@ def test_a_large_buffer_costs_no_page_faults_again() -> None:
 
 def test_only_young_objects_are_looked_at_often() -> None:
     program = (
-        "import gc; from kshare_servicekit.memory import collect_garbage_rarely; collect_garbage_rarely();"
+        "import gc; from kshare_fastpath.memory import collect_garbage_rarely; collect_garbage_rarely();"
         "print(*gc.get_threshold(), gc.get_freeze_count() > 1_000)"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

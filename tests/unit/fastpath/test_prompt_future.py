@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kshare_core.prompt_future import PromptFuture, when_ended
+from kshare_fastpath.prompt_future import PromptFuture, when_ended
 
 ENDS: list[Callable[[asyncio.Future[Any]], object]] = [
     lambda future: future.set_result(1),

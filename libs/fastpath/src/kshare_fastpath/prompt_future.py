@@ -2,6 +2,9 @@
 
 Waiters of an asyncio.Future resume in the event loop's next turn. Where a result is only passed on, from a durable
 write to the answer of a call, each such turn is needless latency.
+
+What breaks if it is wrong: an answer that is never sent, or code that runs inside the call that completed the Future
+and changes what that call still works with. The switch is prompt_future: without it the listener is a done callback.
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from kshare_fastpath.switches import is_on
+
+_IS_ON = is_on("prompt_future")
 Result = TypeVar("Result")
 Listener = Callable[[Any], object]
 
@@ -25,6 +31,9 @@ class PromptFuture(asyncio.Future[Result]):
     def listen(self, listener: Listener) -> None:
         """Calls `listener` with this Future when it is done, or at once if it already is."""
         assert self._listener is None, "a PromptFuture has one listener"
+        if not _IS_ON:
+            self.add_done_callback(listener)
+            return
         self._listener = listener
         if self.done():
             self._tell()

@@ -7,12 +7,17 @@ the end of the heap is returned only when KEPT_BYTES of it are free. Other C lib
 Python's cycle collector visits every live container, and by default does so often: a share coordinator with 100,000
 share-partitions spent a third of its time there. Cyclic objects are rare here and die young. So the young generation is
 collected every YOUNG_OBJECTS allocations, and full collections are a hundred times rarer than by default.
+
+What breaks if it is wrong: memory that grows. Freed buffers of up to KEPT_BYTES stay with the process, and cyclic
+garbage lives longer. The switches are large_buffers and rare_garbage_collections.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+
+from kshare_fastpath.switches import is_on
 
 LARGE_BUFFER_BYTES = 32 * 1024 * 1024
 KEPT_BYTES = 64 * 1024 * 1024
@@ -28,6 +33,8 @@ _M_MMAP_THRESHOLD = -3
 
 def keep_large_buffers() -> bool:
     """Sets both limits; returns whether the C library accepted them."""
+    if not is_on("large_buffers"):
+        return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
@@ -36,6 +43,8 @@ def keep_large_buffers() -> bool:
 
 def collect_garbage_rarely() -> None:
     """Makes collections rare; to be called after all imports: objects that exist by then are never visited again."""
+    if not is_on("rare_garbage_collections"):
+        return
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, MIDDLE_AGED_COLLECTIONS, OLD_COLLECTIONS)
