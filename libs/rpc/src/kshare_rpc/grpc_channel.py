@@ -26,7 +26,7 @@ from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encod
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.http2_exchange import Http2Exchange, status_text
 from kshare_rpc.local_sockets import connected_socket
-from kshare_rpc.name_resolver import NameResolver
+from kshare_rpc.names import LookUp, look_up
 from kshare_rpc.network import (
     CallFailed,
     CallNotStarted,
@@ -142,10 +142,10 @@ class GrpcChannel:
         tls: ssl.SSLContext | None = None,
         *,
         local_sockets: bool = True,
-        resolver: NameResolver | None = None,
+        look_up: LookUp = look_up,
     ) -> None:
         self._address = address
-        self._resolver = resolver or NameResolver()
+        self._look_up = look_up
         self._tls = tls
         self._has_local_sockets = local_sockets and tls is None
         self._statistics = statistics or CallStatistics()
@@ -243,7 +243,7 @@ class GrpcChannel:
         host = host.strip("[]")
         hosts = [host]
         if not _is_ip_address(host):
-            hosts = list(await self._resolver.addresses_of(host, int(port)))
+            hosts = list(await self._look_up(host, int(port)))
         for number, each in enumerate(hosts, 1):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000 + (HANDSHAKE_TIMEOUT_S if self._tls else 0)):

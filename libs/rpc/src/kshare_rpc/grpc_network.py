@@ -15,7 +15,6 @@ from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.exchange_server import ExchangeListener
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_channel import GrpcChannel
-from kshare_rpc.name_resolver import NameResolver
 from kshare_rpc.network import Service
 from kshare_rpc.operations_server import OperationsServer
 
@@ -41,7 +40,6 @@ class GrpcNetwork:
         then health and reflection only. `local_sockets`: roles of one machine connect over Unix sockets.
         """
         self._local_sockets = local_sockets
-        self._resolver = NameResolver()
         self._tracer = tracer
         self._tls = tls
         self.statistics = statistics or CallStatistics()
@@ -53,7 +51,7 @@ class GrpcNetwork:
 
     def connect(self, address: str) -> GrpcChannel:
         tls = None if self._tls is None else self._tls.client
-        return GrpcChannel(address, self.statistics, tls, local_sockets=self._local_sockets, resolver=self._resolver)
+        return GrpcChannel(address, self.statistics, tls, local_sockets=self._local_sockets)
 
     async def serve(self, address: str, services: Sequence[Service]) -> GrpcServer:
         """Listens on `address` (port 0: any free one); OSError if it cannot."""

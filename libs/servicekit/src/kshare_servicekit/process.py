@@ -24,6 +24,7 @@ from kshare_core.errors import KafkaError, StorageFailure
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.names import repeat_queries_early
 from kshare_rpc.network import CallFailed, Network, Server
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
@@ -110,6 +111,7 @@ def run_role(
     is_called: bool = True,
 ) -> int:
     """Runs the node from `build` until a stop is requested; returns the exit code."""
+    repeat_queries_early()
     keep_large_buffers()
     collect_garbage_rarely()
     logs.configure(role=role, node_id=settings.node_id, log_format=settings.log_format, log_level=settings.log_level)
