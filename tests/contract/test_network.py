@@ -303,7 +303,7 @@ def test_a_call_that_timed_out_runs_to_its_end(play: Play) -> None:
     play(scene)
 
 
-def test_a_cancelled_caller_harms_nobody(play: Play) -> None:
+def test_a_cancelled_call_does_not_affect_other_calls(play: Play) -> None:
     async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
         request = leader_pb2.ShareFetchRequest()
         callers = [asyncio.ensure_future(channel.call(SHARE_FETCH, request, timeout_ms=TIMEOUT_MS)) for _ in range(3)]
@@ -320,7 +320,7 @@ def test_a_cancelled_caller_harms_nobody(play: Play) -> None:
     play(scene)
 
 
-def test_nobody_at_the_address(play: Play) -> None:
+def test_no_server_at_the_address(play: Play) -> None:
     async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
         other = network.connect("127.0.0.1:1")
         for _ in range(2):

@@ -200,7 +200,7 @@ def test_an_autoscaler_that_is_switched_on_keeps_the_number_of_pods(cluster: Kub
 
 
 @pytest.mark.timeout(900)
-def test_rollouts_pause_nobody(cluster: Kubernetes) -> None:
+def test_rollouts_do_not_pause_clients(cluster: Kubernetes) -> None:
     """`kubectl rollout restart` of every workload; Kubernetes replaces one pod after the other."""
     installation = Installation(cluster)
     installation.install()

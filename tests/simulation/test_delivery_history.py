@@ -49,7 +49,7 @@ def test_one_seed_gives_one_history() -> None:
     assert first.records == second.records != []
 
 
-def test_a_full_buffer_delays_nobody() -> None:
+def test_a_full_buffer_does_not_delay_members() -> None:
     """Everything happens at the same virtual time as without a history."""
     plan = replace(draw_plan(10), fault_count=2)
     full = {"kshare.delivery.history.enable": "true", "kshare.delivery.history.buffer.bytes": "0"}

@@ -1,4 +1,4 @@
-"""Topic partitions move between leaders under load, and somebody dies at each step of a move."""
+"""Topic partitions move between leaders under load, and a role is killed at each step of a move."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_the_new_leader_answers_as_the_former_would() -> None:
     TwoLeaders().run(body)
 
 
-def test_the_former_leader_answers_no_more_and_wakes_who_waits() -> None:
+def test_the_former_leader_refuses_requests_and_wakes_waiting_fetches() -> None:
     async def body(scene: TwoLeaders) -> None:
         assert (await scene.produce(1))[0] == 0
         waiting = asyncio.ensure_future(scene.fetch(1, 1, max_wait_ms=30_000))

@@ -8,7 +8,7 @@ from support.coordinator.several_coordinators_history import SeveralCoordinators
 
 
 @pytest.mark.parametrize("seed", [*range(12), 93])
-def test_what_was_confirmed_is_there_and_nobody_answers_for_what_another_one_has(seed: int) -> None:
+def test_confirmed_writes_are_kept_and_only_owners_answer(seed: int) -> None:
     counts = SeveralCoordinatorsHistory(seed).run()
     assert min(counts.commits, counts.transactions, counts.topics, counts.heartbeats) > 0, counts
     assert counts.checked_answers > 500, counts

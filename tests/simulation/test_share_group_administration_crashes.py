@@ -332,7 +332,7 @@ def test_a_change_is_complete_or_undone(name: str, step: Step, victims: str) -> 
     ],
     ids=str,
 )
-def test_a_group_is_initialized_whoever_dies(step: Step, victims: str) -> None:
+def test_a_group_is_initialized_whichever_role_crashes(step: Step, victims: str) -> None:
     async def main(scene: Scene, killer: Killer) -> None:
         await scene.begin()
         killer.is_armed = True

@@ -103,7 +103,7 @@ def test_a_paused_incarnation_goes_on_where_it_was() -> None:
     assert seen == [1, 11.5, 12.5]
 
 
-def test_an_exception_that_nobody_catches_is_noted() -> None:
+def test_an_uncaught_exception_is_recorded() -> None:
     loop = VirtualLoop()
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Coordinators whose etcd is restarted, stands still or is full, and coordinators that are killed or stand still."""
+"""Coordinators whose etcd is restarted, stalled or full, and coordinators that are killed or stalled."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_etcd_is_restarted_in_the_middle(play: Play) -> None:
     play(scene)
 
 
-def test_while_etcd_stands_still_for_longer_than_a_lease_nobody_owns_anything(play: Play) -> None:
+def test_no_coordinator_owns_a_partition_while_etcd_stalls_for_longer_than_a_lease(play: Play) -> None:
     async def scene(backend: Backend) -> None:
         async with Cluster(backend, group_partitions=6) as cluster:
             a, b = await cluster.start(1), await cluster.start(2)
@@ -122,7 +122,7 @@ def test_while_etcd_stands_still_for_longer_than_a_lease_nobody_owns_anything(pl
     play(scene)
 
 
-def test_who_stood_still_owns_nothing_before_any_timer_had_its_turn() -> None:
+def test_a_coordinator_that_stalled_owns_nothing_even_before_its_timers_run() -> None:
     async def scene(backend: Backend) -> None:
         async with Cluster(backend, group_partitions=2) as cluster:
             a = await cluster.start(1)

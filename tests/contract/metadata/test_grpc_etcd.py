@@ -57,7 +57,7 @@ def test_a_dead_endpoint_costs_one_call() -> None:
         run(scene)
 
 
-def test_calls_and_watches_go_on_elsewhere_when_an_endpoint_stands_still() -> None:
+def test_calls_and_watches_continue_at_another_endpoint_when_one_stalls() -> None:
     with real_etcd() as first, real_etcd() as second:
 
         async def scene() -> None:

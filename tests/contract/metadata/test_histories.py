@@ -138,7 +138,7 @@ class History:
 
 @settings(max_examples=20, deadline=None)
 @given(faults=st.lists(st.tuples(FAULTS, st.integers(0, 800)), min_size=1, max_size=12))
-def test_nothing_confirmed_is_lost_and_nobody_shares(faults: list[tuple[Fault, int]]) -> None:
+def test_no_confirmed_write_is_lost_and_no_partition_has_two_owners(faults: list[tuple[Fault, int]]) -> None:
     async def scene(backend: Backend) -> None:
         async with Cluster(backend, group_partitions=PARTITIONS) as cluster:
             for node_id in NODES:

@@ -1,4 +1,4 @@
-"""Coordinators that share their metadata: who owns what, and that a former owner's writes have no effect.
+"""Coordinators that share their metadata: ownership, and that a former owner's writes have no effect.
 
 On a real etcd in real time, and on the model in virtual time.
 """
@@ -153,7 +153,7 @@ def test_a_write_that_etcd_takes_up_after_the_owner_changed_has_no_effect(play: 
     play(scene)
 
 
-def test_who_lost_a_key_behind_its_back_is_fenced_and_begins_anew(play: Play) -> None:
+def test_a_coordinator_whose_key_was_deleted_is_fenced_and_starts_over(play: Play) -> None:
     async def scene(backend: Backend) -> None:
         async with Cluster(backend, group_partitions=2) as cluster:
             a = await cluster.start(1)
@@ -349,7 +349,7 @@ def test_a_partition_is_given_back_when_its_append_has_ended(play: Play) -> None
     play(scene)
 
 
-def test_who_gains_knows_the_catalog_up_to_then(play: Play) -> None:
+def test_a_new_owner_has_read_the_catalog_up_to_its_claim(play: Play) -> None:
     """However late a watch is: what was committed for a topic is not to be forgotten because the topic is not known."""
 
     async def scene(backend: Backend) -> None:

@@ -1,4 +1,4 @@
-"""What every MetadataStore does, whatever keeps its rows: RocksDB, memory, the model of etcd and a real etcd."""
+"""The contract of a MetadataStore: RocksDB, memory, the model of etcd and a real etcd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs of every kind of resource says what Kafka 4.3.1 says when it is asked the same.
+"""DescribeConfigs of every kind of resource, compared with Kafka 4.3.1's response to the same request.
 
 Values, read-only, sources, sensitivity, synonyms and types are compared, and whether there is a documentation (its
 words are kshare's own), before and after an administrator alters broker configs. What has to differ is named below.

@@ -98,7 +98,7 @@ def test_half_sent_frames(attacked: KshareCluster, good_client: GoodClient) -> N
 
 
 @pytest.mark.quiet
-def test_fetches_that_nobody_reads(attacked: KshareCluster, good_client: GoodClient) -> None:
+def test_fetch_responses_that_the_client_does_not_read(attacked: KshareCluster, good_client: GoodClient) -> None:
     """150 clients fetch 50 MB each and never read."""
     create_topic(attacked.bootstrap, "large", 1)
     producer = Producer({"bootstrap.servers": attacked.bootstrap, "batch.size": 1_000_000, "linger.ms": 50})

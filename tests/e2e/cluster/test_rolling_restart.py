@@ -1,4 +1,4 @@
-"""Every role is stopped and started again, one after the other, under load: nothing is lost, nobody waits for long."""
+"""Every role is restarted in turn under load: no record is lost, and no client is paused for long."""
 
 from __future__ import annotations
 

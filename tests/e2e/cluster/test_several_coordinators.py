@@ -200,7 +200,9 @@ def test_etcd_is_started_again(tmp_path: Path, etcd: EtcdServer) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_without_etcd_for_longer_than_the_lease_nobody_owns_anything(tmp_path: Path, etcd: EtcdServer) -> None:
+def test_no_coordinator_owns_a_partition_without_etcd_for_longer_than_the_lease(
+    tmp_path: Path, etcd: EtcdServer
+) -> None:
     with KshareCluster(tmp_path, {**SETTINGS, **several_coordinators(etcd.endpoint)}) as cluster:
         coordinators = Coordinators(cluster)
         with Clients(cluster) as clients:

@@ -1,4 +1,4 @@
-"""Backups of a share coordinator that serves, and what its process does with a damaged store."""
+"""Backups of a running share coordinator, and its process on a damaged store."""
 
 from __future__ import annotations
 

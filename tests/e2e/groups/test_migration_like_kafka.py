@@ -264,7 +264,7 @@ def test_requests_that_are_refused(wires: Wires) -> None:
     assert E(wires.join("", version=3).error_code) is E.GROUP_MAX_SIZE_REACHED
 
 
-def test_who_may_commit(wires: Wires) -> None:
+def test_which_members_may_commit(wires: Wires) -> None:
     member = wires.stable()
     assert wires.beat("c", 0)[:2] == (E.NONE, 2)
     commit = wires.classic.commit

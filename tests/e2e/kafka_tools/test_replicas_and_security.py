@@ -1,4 +1,4 @@
-"""Tools for what kshare has none of: elections, reassignments, ACLs and delegation tokens.
+"""Tools for features that kshare does not have: elections, reassignments, ACLs and delegation tokens.
 
 A partition has one replica, and there is no authorizer: the answers are those of a Kafka with one broker and no
 security, so the tools say the same.
@@ -71,7 +71,7 @@ def test_without_an_authorizer_there_are_no_acls(pair: ToolPair, command: tuple[
     ],
     ids=" ".join,
 )
-def test_nobody_who_is_not_authenticated_has_delegation_tokens(
+def test_unauthenticated_clients_have_no_delegation_tokens(
     pair: ToolPair, command: tuple[str, ...], tmp_path: Path
 ) -> None:
     settings = tmp_path / "client.properties"

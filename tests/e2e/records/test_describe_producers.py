@@ -1,4 +1,4 @@
-"""What Kafka's own tool prints of a partition's producers (`kafka-transactions.sh describe-producers`)."""
+"""The output of Kafka's own tool for a partition's producers (`kafka-transactions.sh describe-producers`)."""
 
 from __future__ import annotations
 

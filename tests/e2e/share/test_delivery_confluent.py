@@ -1,4 +1,4 @@
-"""What members of share groups get, with confluent-kafka's ShareConsumer, on kshare and on Apache Kafka 4.3.1.
+"""Deliveries to members of share groups, with confluent-kafka's ShareConsumer, on kshare and on Apache Kafka 4.3.1.
 
 The steps and what is asserted are the same for both, so what kshare does is what a user of Kafka expects. That a record
 does not come again is shown by a later record that does come: records that may be delivered again go before new ones.

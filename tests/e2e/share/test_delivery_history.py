@@ -1,4 +1,4 @@
-"""`__share_delivery_history` with real clients: what happened to each record, by value and in order."""
+"""`__share_delivery_history` with real clients: the events of each record, by value and in order."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_clients_read_the_topic_and_change_nothing_but_its_configs(cluster: Ksha
     assert configs["cleanup.policy"].value == "delete"
 
 
-def test_nothing_is_told_of_who_reads_the_history(cluster: KshareCluster) -> None:
+def test_groups_that_read_the_history_are_not_in_the_history(cluster: KshareCluster) -> None:
     bootstrap = cluster.bootstrap
     topic, group, watchers = new_topic(bootstrap), new_group(bootstrap), new_group(bootstrap)
     produce(bootstrap, topic, ["a"])

@@ -1,4 +1,4 @@
-"""What only Apache Kafka's own KafkaShareConsumer (4.3.1) can ask for, on kshare and on Apache Kafka 4.3.1.
+"""Features that only Kafka's KafkaShareConsumer (4.3.1) offers, on kshare and on Apache Kafka 4.3.1.
 
 RENEW, record_limit, acknowledgement types for each offset, the callback of acknowledgements, lag.
 """

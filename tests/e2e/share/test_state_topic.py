@@ -297,7 +297,7 @@ def test_the_state_apis_in_turn(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_without_a_share_coordinator_it_is_nobodys(tmp_path: Path) -> None:
+def test_without_a_share_coordinator_state_partitions_have_no_owner(tmp_path: Path) -> None:
     """As long as the killed process is away, then the state is there again."""
     with KshareCluster(tmp_path, SETTINGS) as cluster:
         bootstrap = cluster.bootstrap

@@ -1,4 +1,4 @@
-"""Clients of a classic group that do what they like: join, sync, heartbeat, leave, fall silent, start anew.
+"""Clients of a classic group in any order of requests: join, sync, heartbeat, leave, fall silent, restart.
 
 What must hold is said from the outside, by what the clients were told:
 - a generation has one leader and one protocol, and the leader was told of everybody who is in it;

@@ -1,4 +1,4 @@
-"""Consumer groups of KIP-848 against what they promise: heartbeats, lost answers, expiry, topics, restarts.
+"""Consumer groups of KIP-848 against their guarantees: heartbeats, lost responses, expiry, topics, restarts.
 
 Members are clients that keep to the protocol (`ProtocolMember`). After every step: no partition is consumed by two
 members, what a member consumes the coordinator has as its own, epochs only grow, and a machine loaded from the rows

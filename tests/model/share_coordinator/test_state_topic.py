@@ -1,4 +1,4 @@
-"""What is read from `__share_group_state`, replayed, is the state: after any history, and for a reader that follows."""
+"""A replay of `__share_group_state` gives the stored state: after any history, and for a reader that follows."""
 
 from __future__ import annotations
 

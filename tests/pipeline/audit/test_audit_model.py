@@ -1,4 +1,4 @@
-"""The audit of runs against one that has an entry for each offset: any history gives the same findings."""
+"""The audit of runs against an audit with an entry for each offset: any history gives the same findings."""
 
 from __future__ import annotations
 

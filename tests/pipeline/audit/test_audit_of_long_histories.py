@@ -192,7 +192,7 @@ def test_a_state_that_was_cut_because_its_log_lost_records_begins_anew() -> None
     assert faults_of(teller.audit())
 
 
-def test_a_delivery_that_nobody_saw_does_not_count() -> None:
+def test_a_delivery_that_no_client_saw_does_not_count() -> None:
     teller = Teller()
     teller.tell("loaded", start_offset=0)
     teller.tell("acquired", 0, 4)

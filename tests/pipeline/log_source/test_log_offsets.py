@@ -129,7 +129,7 @@ def test_an_offset_says_its_whole_range() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"a": {"0": 5}}, {"a": 3}, {"a": {"x": {"from": 1, "until": 2}}}, {"a": {"0": {}}}])
-def test_an_offset_of_somebody_else_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_offset_of_another_source_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidOffset, match="no offset of the format kshare-log"):
         decode_offset(wrong)
 

@@ -142,7 +142,7 @@ def test_offsets_of_a_time(bootstrap: str) -> None:
     assert found == [0, 0, 1, 2, 3]
 
 
-def test_nobody_there_is_an_error_that_says_what_was_asked() -> None:
+def test_a_missing_server_is_an_error_that_names_the_request() -> None:
     with (
         RangeReader({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, timeout_s=0.3) as reader,
         pytest.raises(KafkaUnavailable, match="reading orders:0:0-4 stopped at offset 0"),

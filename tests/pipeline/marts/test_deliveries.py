@@ -29,7 +29,7 @@ def short(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_an_end_may_have_pieces_of_several_acquisitions_and_some_that_nobody_told() -> None:
+def test_an_end_may_cover_several_acquisitions_and_some_without_events() -> None:
     found = list(
         deliveries_of(
             [

@@ -129,7 +129,7 @@ def test_lag(pipeline: Pipeline) -> None:
     ]
 
 
-def test_what_nobody_could_process(pipeline: Pipeline) -> None:
+def test_records_that_no_member_could_process(pipeline: Pipeline) -> None:
     assert rows(pipeline, "poison_records") == [
         {
             "group": "workers",

@@ -1,4 +1,4 @@
-"""Redrive by this process on a real cluster: what moves, that it moves once, and what cannot move."""
+"""Redrive by this process on a real cluster: which records move, that they move once, and which cannot move."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_the_rate_is_kept_by_the_clock_that_is_handed_in(bootstrap: str) -> None
     assert sent_at == [(100.0 + second, 100 * (second + 1)) for second in range(4)]
 
 
-def test_notes_behind_somebody_elses_open_transaction_are_not_overlooked(bootstrap: str) -> None:
+def test_notes_behind_another_producers_open_transaction_are_read(bootstrap: str) -> None:
     topic, letters = new_topic(bootstrap), new_letters_topic(bootstrap)
     write_letters(bootstrap, letters, [Letter(topic, number, value=b"v") for number in range(2)])
     properties = {"bootstrap.servers": bootstrap}

@@ -1,4 +1,4 @@
-"""`kshare redrive`: what it refuses, what it prints, and that it needs no Spark for a few records."""
+"""`kshare redrive`: refusals, output, and that it needs no Spark for a few records."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_spans_have_every_offset_and_no_long_gap(offsets: list[int]) -> None:
     st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda ends: (min(ends), max(ends))),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)).map(lambda run: (run[0], run[0] + run[1])), max_size=5),
 )
-def test_without_leaves_what_nobody_has(run: tuple[int, int], taken: list[tuple[int, int]]) -> None:
+def test_without_returns_the_offsets_that_are_not_taken(run: tuple[int, int], taken: list[tuple[int, int]]) -> None:
     left = [offset for first, last in without(run, joined(taken)) for offset in range(first, last + 1)]
     others = {offset for first, last in taken for offset in range(first, last + 1)}
     assert left == [offset for offset in range(run[0], run[1] + 1) if offset not in others]

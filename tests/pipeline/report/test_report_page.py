@@ -198,7 +198,7 @@ def parts(bar: Element) -> list[tuple[str, float]]:
     return [(rect.attributes["data-part"], float(rect.attributes["data-value"])) for rect in bar.all("rect")]
 
 
-def test_what_nobody_could_process(page: Element) -> None:
+def test_records_that_no_member_could_process(page: Element) -> None:
     rows = section(page).one("table", data_table="poison").one("tbody").all("tr")
     assert [[cell.text for cell in row.all("td")] for row in rows] == [
         ["orders", "3", "40", "44", "5", "2", "rejected", "2026-11-20 10:01:00"]

@@ -1,4 +1,4 @@
-"""Options of the share source: what is understood, and what a user is told about the rest."""
+"""Options of the share source: accepted ones, and the errors for others."""
 
 from __future__ import annotations
 

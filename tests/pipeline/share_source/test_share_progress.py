@@ -90,7 +90,7 @@ def nobody_gets_anything(bootstrap: str, group: str, topic: str, *, for_s: float
             assert not found, f"{len(found)} records came, the first at offset {found[0].offset()}"
 
 
-def test_a_batch_is_read_whole_and_is_nobodys_else_while_it_runs(cluster: KshareCluster) -> None:
+def test_a_batch_is_read_whole_and_locked_for_others_while_it_runs(cluster: KshareCluster) -> None:
     """Locks of some seconds are renewed for as long as the batch takes; then it is accepted."""
     topic, group = new_topic(cluster.bootstrap, 2), new_group(cluster.bootstrap, **SHORT_LOCK)
     for partition in (0, 1):

@@ -1,4 +1,4 @@
-"""The format `kshare` in one Spark session: every way to read, and what becomes of the records in the group."""
+"""The format `kshare` in one Spark session: every way to read, and the state of the records in the group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead-letter topic holds, read with confluent-kafka's ordinary consumer."""
+"""The content of a dead-letter topic, read with confluent-kafka's ordinary consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of delivery do with real share consumers, on kshare and on Apache Kafka alike.
+"""Produce, consume and acknowledge with real share consumers, on kshare and on Apache Kafka alike.
 
 `Reader` is a confluent-kafka ShareConsumer in explicit mode. Both systems run with SETTINGS: short locks are allowed,
 members hear of their assignment soon, so that a test of Kafka does not wait 5 s for its first record, and transactions

@@ -1,4 +1,4 @@
-"""How long a member of a share group waits for its first record, with confluent-kafka; and what of it is the machine's.
+"""The time until a member of a share group gets its first record, with confluent-kafka; and the machine's part of it.
 
 Each sample makes a client of its own, as an application that starts does, and ends when its first poll brings records.
 `plain_s` is the same without a group: an ordinary consumer that is given its partition. Both make a client, connect,

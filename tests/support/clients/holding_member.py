@@ -1,4 +1,4 @@
-"""A member of a share group in a process of its own, to be killed while it holds records.
+"""A member of a share group in a process of its own, which a test kills while it holds records.
 
 with HoldingMember(bootstrap, group, topic) as member:
     member.held()   # how many records it holds, once it holds some

@@ -1,4 +1,4 @@
-"""Single requests of any API and version to a running cluster, kshare or Kafka: what no client would send, too.
+"""Single requests of any API and version to a running cluster, kshare or Kafka; also those that no client sends.
 
 with KafkaRequests(bootstrap) as kafka:
     kafka.ask(ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=2).error_code

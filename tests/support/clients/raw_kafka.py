@@ -1,4 +1,4 @@
-"""Kafka's protocol by hand, for what no client sends: frames, headers, a Produce with any bytes."""
+"""Kafka's protocol byte by byte, for requests that no client sends: frames, headers, a Produce with any bytes."""
 
 from __future__ import annotations
 

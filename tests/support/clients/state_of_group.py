@@ -1,4 +1,4 @@
-"""What the services themselves say of a share group, over unary gRPC at their operations addresses."""
+"""A share group's state as the services report it, over unary gRPC at their operations addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TLS connection to a gateway by hand: what certificate it shows, and whether it answers."""
+"""A TLS connection to a gateway without a Kafka client: the certificate that it shows, and whether it answers."""
 
 from __future__ import annotations
 

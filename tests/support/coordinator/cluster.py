@@ -1,4 +1,4 @@
-"""A CoordinatorNode on virtual time, with a share coordinator that does what a test tells it."""
+"""A CoordinatorNode on virtual time, with a scripted share coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TCP ports of loopback for servers that are told where to listen, some seconds before they do.
+"""TCP ports of loopback for servers that get their port some seconds before they listen.
 
 They are below those that the system draws for itself (Linux: 32768 and above) and below those that `kshare up` draws
 for its roles, so nobody else comes to one meanwhile; and each is given once, whichever test process asks, until all

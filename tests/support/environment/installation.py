@@ -1,4 +1,4 @@
-"""Where tests keep what they install, and one process at a time that installs it.
+"""The folder for programs that tests install, and a lock so that one process at a time installs a program.
 
 Tests run in several processes. Packages of Debian and what is fetched once share the lock "packages"; what takes
 minutes has a lock of its own, so that it keeps nobody waiting who needs something else. What cannot be had here is

@@ -1,4 +1,4 @@
-"""What the machine itself took from a test that measures seconds: CPU stolen by the hypervisor, and standing still.
+"""Stalls of the machine during a test that measures seconds: CPU stolen by the hypervisor, and pauses.
 
 Bounds of the product stay strict. A test may add `credit_s` to one: the part of the measured time in which the machine
 gave nobody a processor, and never more than a fifth of the bound. What the product costs is not credited, however much:

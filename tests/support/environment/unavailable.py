@@ -1,4 +1,4 @@
-"""What a test needs from outside and this machine cannot have: skipped on a developer's machine, a failure in CI."""
+"""Missing outside dependencies of a test: skipped on a developer's machine, a failure in CI."""
 
 from __future__ import annotations
 

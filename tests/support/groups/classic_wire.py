@@ -1,4 +1,4 @@
-"""The classic group protocol by hand, in any version, on one connection: for what no client sends.
+"""The classic group protocol byte by byte, in any version, on one connection: for requests that no client sends.
 
 with ClassicConnection(bootstrap) as wire:
     answer = wire.join("group", version=9)     # kio's response of that version

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (version 1) and ConsumerGroupDescribe by hand, for what no client sends."""
+"""ConsumerGroupHeartbeat (version 1) and ConsumerGroupDescribe byte by byte, for requests that no client sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Apache Kafka 4.3.1 broker on loopback, for benchmarks that compare and tests that ask what Kafka does.
+"""One Apache Kafka 4.3.1 broker on loopback, for benchmarks and tests that compare with Kafka.
 
 with ApacheKafka(folder) as kafka:
     kafka.bootstrap  # "127.0.0.1:PORT"

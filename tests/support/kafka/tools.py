@@ -1,4 +1,4 @@
-"""Kafka 4.3.1's command-line tools, unchanged, asked the same of kshare and of Apache Kafka.
+"""Kafka 4.3.1's command-line tools, unchanged, run against kshare and Apache Kafka with the same arguments.
 
 with ToolPair((kshare.bootstrap, kafka.bootstrap)) as pair:
     assert name in pair.same("kafka-topics", "--list").lines

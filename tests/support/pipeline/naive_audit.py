@@ -1,4 +1,4 @@
-"""The rules of the audit with one entry an offset, and loops over single offsets: what the audit of runs must say.
+"""The rules of the audit with one entry an offset, and loops over single offsets: the model of the audit of runs.
 
 `audit_offsets` gives each finding once for each of its offsets, as (severity, rule, offset); -1 where it has none.
 """

@@ -1,4 +1,4 @@
-"""What a topic holds for a reader of committed records, and dead letters written as our leader writes them."""
+"""A topic's records for a reader of committed records, and dead letters as the leader writes them."""
 
 from __future__ import annotations
 

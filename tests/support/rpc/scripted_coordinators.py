@@ -1,4 +1,4 @@
-"""Several coordinators on an in-process network under virtual time: scripted, and as little to be trusted as real ones.
+"""Several scripted coordinators on an in-process network under virtual time, as unreliable as real ones.
 
 Who is active and who owns what is what a test says. A coordinator that is asked for what another one owns answers
 NOT_COORDINATOR and points where it believes the active one to be. It can be away (nobody listens), silent (it takes

@@ -1,4 +1,4 @@
-"""A KeyValueStore whose disk fails as a whole for a while, as a test says."""
+"""A KeyValueStore whose disk fails as a whole while a test wants it to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share coordinators on an in-process network, under a catalog whose owners and moves a test says itself."""
+"""Share coordinators on an in-process network, under a catalog whose owners and moves a test sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share coordinator's machine over a store, without event loop and network: what the runner does, step by step."""
+"""The share coordinator's machine over a store, without event loop and network: the runner's steps, one by one."""
 
 from __future__ import annotations
 

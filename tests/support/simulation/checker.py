@@ -1,4 +1,4 @@
-"""Whether what happened was allowed: the correctness rules of delivery, applied to a recorded history.
+"""The correctness rules of delivery, applied to a recorded history.
 
 Clients' knowledge is what counts: an acknowledgement is confirmed when its answer has arrived, a delivery may have
 happened at any time between its request and its answer. Every rule is only applied where the history proves a breach.

@@ -1,4 +1,4 @@
-"""What a history proves: its events by record, and what is known besides. Rules are applied to it (`checker`)."""
+"""The evidence in a history: its events by record, and other known facts. The checker's rules are applied to it."""
 
 from __future__ import annotations
 

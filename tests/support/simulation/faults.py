@@ -1,4 +1,4 @@
-"""What goes wrong, and when: a schedule that is drawn from the seed, and the one that carries it out.
+"""The schedule of faults, which is drawn from the seed, and the task that carries it out.
 
 A fault begins at `at` and ends `duration` later; faults overlap. Each begin and end is a FaultEvent in the history.
 

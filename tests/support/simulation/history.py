@@ -1,4 +1,4 @@
-"""What happened in a simulation, in order: the events that clients and the network tap saw, and notes for the reader.
+"""The history of a simulation, in order: the events that clients and the network tap saw, and notes for the reader.
 
 Offsets are inclusive; times are virtual seconds. `History.digest` is a hash over all events: two runs of one seed give
 the same one.

@@ -1,4 +1,4 @@
-"""A run of the simulation in which topic partitions move between two leaders, while everybody works.
+"""A run of the simulation in which topic partitions move between two leaders under load.
 
 All partitions of all topics, those of dead letters too, move to leader 2, back to leader 1, and so on, over a slow
 network between the roles that take part, so that clients meet every stage of a move. One of the hosts can be killed at

@@ -1,4 +1,4 @@
-"""What a seed means: the cluster's shape, who produces, who consumes and how, and how much goes wrong."""
+"""The plan of a seed: the cluster's shape, producers, consumers and their behaviour, and the amount of faults."""
 
 from __future__ import annotations
 

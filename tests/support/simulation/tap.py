@@ -1,4 +1,4 @@
-"""What passes between gateways, leaders, share coordinators and the coordinator, written into the history.
+"""A tap between gateways, leaders, share coordinators and the coordinator that records messages in the history.
 
 A request is noted when it reaches its handler and an answer when the handler gives it, so that the times are those of
 the role that decides; a catalog is noted when it reaches the leader that follows it. Each event names the life of the

@@ -1,4 +1,4 @@
-"""A coordinator and leaders on simulated hosts without gateways: tests speak to the roles as other roles do.
+"""A coordinator and leaders on simulated hosts without gateways: tests call the roles as other roles do.
 
 `TwoLeaders.run` runs a test's body on virtual time. `stored` is what a leader has of a partition, family by family.
 """

@@ -1,4 +1,4 @@
-"""A table of record batches that no client should send: what a producer may get wrong, for each codec.
+"""A table of record batches that no client should send: the mistakes of a producer, for each codec.
 
 Each one goes to a topic of a kind: `plain`, `compacted`, `append-time` (message.timestamp.type), `bounded`
 (message.timestamp.before.max.ms and message.timestamp.after.max.ms of an hour).

@@ -1,4 +1,4 @@
-"""The first look at a cluster: it ends soon, whatever is at the address, and names what is not there."""
+"""The first metadata request to a cluster: it ends soon, whatever is at the address, and names what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees when a command cannot work: one line, and an exit code."""
+"""Errors of commands as a user sees them: one line, and an exit code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_bad_configuration_is_refused_by_file_and_name(
     assert not (tmp_path / "data").exists()
 
 
-def test_nobody_there_is_one_line_and_exit_code_1(
+def test_a_missing_server_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -142,7 +142,7 @@ def test_bad_addresses_are_refused_by_name(text: str) -> None:
         parse_address(text, what="--listen")
 
 
-def test_no_port_is_free_at_a_host_of_somebody_else() -> None:
+def test_no_port_is_free_at_another_machines_address() -> None:
     assert bind_problem(Address("192.0.2.1", 0)) is not None
     with pytest.raises(CommandFailed, match=r"cannot listen on 192\.0\.2\.1"):
         free_port("192.0.2.1")

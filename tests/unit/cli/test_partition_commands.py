@@ -241,6 +241,6 @@ def test_a_drain_that_is_refused_and_one_that_is_taken_back() -> None:
     assert coordinator.requests[0].undo
 
 
-def test_nobody_answers() -> None:
+def test_no_coordinator_answers() -> None:
     code, _, failure = run(Address("127.0.0.1", 1), "list")
     assert code == 1 and "127.0.0.1:1 did not answer" in failure

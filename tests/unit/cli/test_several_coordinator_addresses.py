@@ -1,4 +1,4 @@
-"""Commands that know several coordinators: the active one does what is asked, the others say that they are not it."""
+"""Commands with several coordinator addresses: the active coordinator carries them out, the others refuse."""
 
 from __future__ import annotations
 

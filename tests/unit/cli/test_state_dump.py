@@ -1,4 +1,4 @@
-"""What `kshare state dump` shows of a share-partition: its strip against a naive one, its words, its JSON."""
+"""The output of `kshare state dump`: its strip of offsets against a naive one, its words, its JSON."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def serving(catalog: Catalog) -> Iterator[Address]:
         yield address
 
 
-def test_the_tables_say_who_owns_what_and_who_is_there() -> None:
+def test_the_tables_list_owners_and_live_nodes() -> None:
     output = StringIO()
     with serving(Catalog()) as address:
         show_state_partitions(address, Console(file=output, width=100))
@@ -124,7 +124,7 @@ def test_drain_and_its_end_can_be_refused_and_taken_back() -> None:
         lambda address: drain_share_coordinator(address, 2, timeout_s=1, show=lambda line: None),
     ],
 )
-def test_nobody_at_the_address(command: Callable[[Address], None]) -> None:
+def test_no_server_at_the_address(command: Callable[[Address], None]) -> None:
     with serving(Catalog()) as address:
         pass
     with pytest.raises(CoordinatorUnreachable, match=f"the coordinator at {address} did not answer"):

@@ -1,4 +1,4 @@
-"""`kshare state verify`, `export` and `import` on stores that nobody serves: what they print, and their exit codes."""
+"""`kshare state verify`, `export` and `import` on stores without a running process: output and exit codes."""
 
 from __future__ import annotations
 

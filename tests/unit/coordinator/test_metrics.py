@@ -1,4 +1,4 @@
-"""What a coordinator shows, by value after known operations, under virtual time."""
+"""A coordinator's metrics, by value after known operations, under virtual time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def scrape(cluster: CoordinatorCluster) -> Scraped:
     return await scraped(metrics)
 
 
-def test_the_catalog_and_who_serves_it() -> None:
+def test_the_catalog_and_the_coordinator_that_serves_it() -> None:
     async def test(cluster: CoordinatorCluster) -> None:
         found = await scrape(cluster)
         version = found.value("coordinator_catalog_version")

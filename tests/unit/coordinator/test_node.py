@@ -303,7 +303,7 @@ def test_a_watch_ends_when_its_node_is_replaced() -> None:
     run_virtually(main)
 
 
-def test_a_coordinator_that_stops_does_not_wait_for_those_who_wait_for_news() -> None:
+def test_a_stopping_coordinator_does_not_wait_for_catalog_watchers() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         cluster = CoordinatorCluster()
@@ -504,7 +504,7 @@ def test_deadlines_move_in_both_directions() -> None:
     run_virtually(main)
 
 
-def test_a_process_that_stood_still_blames_nobody() -> None:
+def test_after_a_stall_members_get_time_before_they_expire() -> None:
     """SIGSTOP for a minute: the timers fire late, and those who were due get time to be heard."""
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What a coordinator's process makes of its flags and its config file."""
+"""Flags and config file of a coordinator's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three coordinators on one etcd: who answers for what, and what happens to it when one of them goes."""
+"""Three coordinators on one etcd: which one answers for which partition, and takeover when one of them goes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.coordinator.cluster import ADDRESS, CoordinatorCluster, run_virtual
 from support.coordinator.several_coordinators import SeveralCoordinators, ShareCoordinatorHost
 
 
-def test_every_partition_has_one_owner_and_the_view_says_who_it_is() -> None:
+def test_every_partition_has_one_owner_and_the_view_names_it() -> None:
     several = SeveralCoordinators()
 
     async def main() -> None:
@@ -38,7 +38,7 @@ def test_every_partition_has_one_owner_and_the_view_says_who_it_is() -> None:
     several.run(main)
 
 
-def test_who_is_asked_for_what_another_one_has_says_so_and_does_nothing() -> None:
+def test_a_coordinator_refuses_a_request_for_a_partition_of_another() -> None:
     several = SeveralCoordinators()
 
     async def main() -> None:
@@ -158,7 +158,7 @@ def test_one_coordinator_says_that_it_has_everything() -> None:
     run_virtually(main)
 
 
-def test_who_waits_for_the_catalog_hears_at_once_of_a_coordinator_that_came() -> None:
+def test_catalog_watchers_learn_at_once_of_a_new_coordinator() -> None:
     several = SeveralCoordinators(count=2)
 
     async def main() -> None:
@@ -248,7 +248,7 @@ def test_sessions_begin_anew_where_a_group_goes_and_then_run_out_as_always() -> 
     several.run(main)
 
 
-def test_an_alteration_that_was_noted_is_finished_by_whoever_has_the_group_then() -> None:
+def test_a_recorded_alteration_is_finished_by_the_next_owner_of_the_group() -> None:
     several = SeveralCoordinators(count=2)
 
     async def main() -> None:
@@ -288,7 +288,7 @@ def test_an_alteration_that_was_noted_is_finished_by_whoever_has_the_group_then(
     several.run(main)
 
 
-def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_answered_as_if_it_was_not() -> None:
+def test_a_write_with_an_unknown_outcome_is_not_answered_as_failed() -> None:
     """Who hears NOT_COORDINATOR asks another coordinator to do it, for nothing was done."""
     several = SeveralCoordinators()
 

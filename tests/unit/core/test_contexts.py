@@ -1,4 +1,4 @@
-"""Work for many requests: a context without what belongs to one of them, and with all else."""
+"""Contexts of work for many requests: nothing that belongs to one of them, and everything else."""
 
 from __future__ import annotations
 

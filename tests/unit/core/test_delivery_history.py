@@ -1,4 +1,4 @@
-"""The delivery history's records: what is written comes back; anything else is refused."""
+"""The delivery history's records: they are decoded as they were encoded; anything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gateway shows, by value after known requests."""
+"""A gateway's metrics, by value after known requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway among several coordinators: group APIs at the group's owner, and Kafka's codes where nobody is right."""
+"""A gateway among several coordinators: group APIs go to the group's owner; Kafka's codes where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the account of a worker pool calls lost or wrong."""
+"""Which records the account of a worker pool calls lost or wrong."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_record_is_checked(batches: list[PolledBatch], is_drained: bool, w
     assert all(text in problem for text, problem in zip(wrong, found, strict=True))
 
 
-def test_a_record_that_nobody_produced_is_told() -> None:
+def test_a_record_that_was_not_produced_is_reported() -> None:
     account = Account()
     account.add(batch(0, 10, 1))
     account.is_drained = True

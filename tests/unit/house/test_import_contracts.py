@@ -1,4 +1,4 @@
-"""The rules about our own source catch who breaks them: import contracts, and lengths of files and functions."""
+"""The rules about this repository's source find violations: import contracts, lengths of files and functions."""
 
 from __future__ import annotations
 

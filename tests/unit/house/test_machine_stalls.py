@@ -1,4 +1,4 @@
-"""What the machine took is credited once, only where it lay in what was measured, and at most a fifth of the bound."""
+"""Stalls of the machine are credited once, only within the measured time, and for at most a fifth of the bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for whom where tests run in several processes."""
+"""The order in which tests of several processes wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader's node shows of its topics, its disk and its calls, by value after known operations."""
+"""A leader node's metrics of topics, disk and calls, by value after known operations."""
 
 from __future__ import annotations
 

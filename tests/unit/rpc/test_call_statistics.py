@@ -1,4 +1,4 @@
-"""What is counted of calls between roles: over gRPC streams, in unary form, and within a process."""
+"""The statistics of calls between roles: over gRPC streams, in unary form, and within a process."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_the_newest_of_many_takeovers_wins_and_every_view_is_seen_once() -> None
     play(scenario, 1, 2, 3)
 
 
-def test_a_search_that_finds_nobody_is_one_problem_and_one_that_finds_somebody_is_none() -> None:
+def test_a_failed_search_is_one_problem_and_a_successful_one_is_none() -> None:
     async def main() -> None:
         cluster, problems = ScriptedCoordinators(1, 2, 3), list[str]()
         await cluster.start()

@@ -1,4 +1,4 @@
-"""Calls among several coordinators: to whom, how often, and what the caller gets when nobody is right."""
+"""Calls among several coordinators: their targets, retries, and the caller's result when no coordinator is right."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_in_the_end_a_refusal_is_the_callers() -> None:
     play(scenario, 1, 2)
 
 
-def test_nobody_owns_the_group() -> None:
+def test_the_group_has_no_owner() -> None:
     async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
         answering(cluster, methods.HEARTBEAT)
         cluster.change(owners={1: 2})
@@ -198,7 +198,7 @@ def test_nobody_owns_the_group() -> None:
         (methods.CONSUMER_GROUP_HEARTBEAT, pb.ConsumerGroupHeartbeatRequest(group_id=FIRST, member_epoch=0), False),
     ],
 )
-def test_what_is_done_again_when_nobody_knows_whether_it_was_done(
+def test_which_calls_are_retried_when_their_outcome_is_unknown(
     method: Method[Any, Any], request_: Any, goes_on: bool
 ) -> None:
     assert may_be_repeated(method, request_) is goes_on
@@ -237,7 +237,7 @@ def test_what_did_not_start_is_done_elsewhere_whatever_it_is() -> None:
     play(scenario, 1, 2)
 
 
-def test_whoever_waits_at_a_former_owner_that_is_silent_is_set_free_after_a_grace() -> None:
+def test_calls_at_a_silent_former_owner_go_to_the_new_one_after_a_grace_period() -> None:
     async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
         answering(cluster, methods.SYNC_GROUP, protocol_name="range")
         cluster[1].answers["SyncGroup"] = hang

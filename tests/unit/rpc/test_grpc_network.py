@@ -1,4 +1,4 @@
-"""What is gRPC's own: health, reflection, unary calls, garbled streams, limits, and connecting in any order."""
+"""gRPC's own behaviour: health, reflection, unary calls, garbled streams, limits, and connecting in any order."""
 
 from __future__ import annotations
 
@@ -431,7 +431,7 @@ def test_a_stream_that_the_other_side_ends_is_opened_again(code: grpc.StatusCode
     asyncio.run(main())
 
 
-def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
+def test_a_response_without_a_waiting_call_is_dropped() -> None:
     def answer(header: FrameHeader) -> bytes:
         correlation_id = header.correlation_id if header.correlation_id % 2 else 999
         return encode_frame(FrameHeader(correlation_id=correlation_id))

@@ -1,4 +1,4 @@
-"""The short way between roles of one machine: taken where it is there, and only from whom it may be."""
+"""Unix sockets between roles of one machine: used where present, and only if they belong to the same user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of RPCs: what `serves` registers, and what becomes of errors."""
+"""Handlers of RPCs: what `serves` registers, and how errors are returned."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_nothing_is_answered_before_the_append() -> None:
     run(play)
 
 
-def test_a_command_that_is_refused_affects_nobody_else() -> None:
+def test_a_refused_command_does_not_affect_others() -> None:
     async def play(scene: Scene) -> None:
         first, bad, third, last = await scene.submit("1", "bad", "x", "2")
         assert (first, last) == (1, 3)
@@ -186,7 +186,7 @@ def test_more_commands_than_the_queue_takes() -> None:
     run(play)
 
 
-def test_a_caller_that_gave_up_harms_nobody() -> None:
+def test_a_cancelled_caller_does_not_affect_others() -> None:
     async def play(scene: Scene) -> None:
         gone = scene.runner.submit("1")
         stays = scene.runner.submit("2")

@@ -1,4 +1,4 @@
-"""The runner with an append that takes time, against a naive model: what is seen is durable, and nothing else is.
+"""The runner with slow appends, against a naive model: results are visible only once they are durable.
 
 Commands come at any time, appends are slow, fail, or succeed and say that they failed to nobody (their answer is lost
 and the store reads them back as failed). The model folds the records of the appends that were confirmed.
@@ -272,7 +272,7 @@ def test_a_fenced_append_answers_its_error_and_is_no_failure_of_the_storage() ->
     run(main)
 
 
-def test_who_must_not_decide_any_more_is_refused_before_and_after_the_append() -> None:
+def test_a_fenced_machine_is_refused_before_and_after_the_append() -> None:
     async def main() -> None:
         scene = Scene([Append(10)])
         changing, asking = scene.runner.submit("1"), scene.runner.submit("?")

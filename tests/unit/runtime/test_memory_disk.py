@@ -1,4 +1,4 @@
-"""What a MemoryDisk keeps and loses at a crash; its stores' contract is in tests/contract."""
+"""What a MemoryDisk keeps and loses at a crash; the contract of its stores is in tests/contract."""
 
 from __future__ import annotations
 

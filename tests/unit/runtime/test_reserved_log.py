@@ -1,4 +1,4 @@
-"""Length that is reserved behind a log's last write: what a crash leaves of it, and what it must not hide."""
+"""Space that is reserved behind a log's last write: what a crash leaves of it, and what it must not hide."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_what_lies_in_the_zeros_is_no_write(tmp_path: Path, place: int) -> None:
     assert keys(path) == list(range(COUNT))
 
 
-def test_who_may_only_read_says_what_to_do_about_a_torn_write(tmp_path: Path) -> None:
+def test_a_reader_says_what_to_do_about_a_torn_write(tmp_path: Path) -> None:
     path, begins = killed(tmp_path, [SMALL] * COUNT)
     RocksStore(path, read_only=True).close()
     log = newest_log(path)

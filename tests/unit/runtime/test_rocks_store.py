@@ -1,4 +1,4 @@
-"""What RocksStore promises about crashes, damage and full disks; its contract as a store is in tests/contract."""
+"""RocksStore's guarantees about crashes, damage and full disks; its contract as a store is in tests/contract."""
 
 from __future__ import annotations
 

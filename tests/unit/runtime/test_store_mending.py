@@ -1,4 +1,4 @@
-"""A store that failed a write is opened anew when its disk takes writes again: nothing is lost, nothing comes back."""
+"""A store that failed a write is reopened when its disk accepts writes again: nothing is lost or undone."""
 
 from __future__ import annotations
 

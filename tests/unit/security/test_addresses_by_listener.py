@@ -1,4 +1,4 @@
-"""A client is told the addresses that gateways have for the client's own listener, and gateways that have one only."""
+"""The addresses that gateways have for a client's own listener are given to it; so are gateways with one listener."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_every_answer_with_addresses(listener: str, known: dict[int, int]) -> No
         [Listener(name="SSL", host="h", port=1), Listener(name="SSL", host="h", port=2)],
     ],
 )
-def test_the_coordinator_refuses_listeners_that_nobody_could_use(listeners: list[Listener]) -> None:
+def test_the_coordinator_refuses_unusable_listeners(listeners: list[Listener]) -> None:
     driver, node = CoordinatorDriver(), gateway(1)
     node.listeners.extend(listeners)
     with pytest.raises(KafkaError) as refusal:

@@ -1,4 +1,4 @@
-"""`--command-config`: what of it a connection of our own takes, and what is said where it is wrong."""
+"""`--command-config`: the properties that kshare's own connections use, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_properties(tmp_path / "none")
 
 
-def test_nobody_there() -> None:
+def test_no_server_there() -> None:
     with pytest.raises(ConnectionFailed, match=r"cannot connect to 127\.0\.0\.1:1"):
         read_metadata(Address("127.0.0.1", 1), properties={"security.protocol": "ssl"})

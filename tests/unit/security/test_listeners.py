@@ -1,4 +1,4 @@
-"""Kafka's `listeners` and `advertised.listeners`: what they say, and which texts are refused with which words."""
+"""Kafka's `listeners` and `advertised.listeners`: their meaning, and the error text for each refused value."""
 
 from __future__ import annotations
 

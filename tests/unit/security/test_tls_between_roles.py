@@ -1,4 +1,4 @@
-"""Streams between roles with `kshare.rpc.ssl.*`: who gets in, what is served without encryption, what is refused."""
+"""Streams between roles with `kshare.rpc.ssl.*`: accepted peers, unencrypted services, and refusals."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def asked(address: str, client: ExchangeTls | None) -> int:
         await channel.close()
 
 
-def test_only_who_has_a_certificate_gets_in(tmp_path: Path) -> None:
+def test_only_clients_with_a_certificate_get_in(tmp_path: Path) -> None:
     foreign = Authority("foreign")
 
     async def scene(address: str, operations: str) -> None:

@@ -1,4 +1,4 @@
-"""Keystores, truststores, versions and cipher suites of TLS listeners, and what is said of those that are wrong."""
+"""Keystores, truststores, versions and cipher suites of TLS listeners, and the errors for wrong ones."""
 
 from __future__ import annotations
 

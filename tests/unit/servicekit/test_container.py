@@ -1,4 +1,4 @@
-"""What a container fills in before its role starts."""
+"""The settings that a container fills in before its role starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line about an exception shows, and what it does not."""
+"""The text of a log line about an exception."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_several_nodes_of_a_process_are_told_apart() -> None:
     assert found.value("node_healthy", role="leader", node_id="2") == 1
 
 
-def test_a_source_with_a_bug_hides_nobody_else_and_is_counted() -> None:
+def test_a_source_with_a_bug_is_counted_and_does_not_hide_others() -> None:
     metrics = Metrics()
     metrics.add_node("leader", 1, Things(is_broken=True), list)
     for times in (1, 2):

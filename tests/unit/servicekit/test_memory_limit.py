@@ -1,4 +1,4 @@
-"""How much memory a process may use, and what of it is for queued requests and answers."""
+"""A process's memory limit, and its share for queued requests and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /metrics answers."""
+"""The response of /metrics."""
 
 from __future__ import annotations
 

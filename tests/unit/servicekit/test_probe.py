@@ -57,7 +57,7 @@ def test_the_cluster_is_told_apart_from_the_role() -> None:
     assert "NOT_SERVING" in cluster_words and "; ".join(problems) in cluster_words
 
 
-def test_nobody_there() -> None:
+def test_no_server_there() -> None:
     command = [sys.executable, "-m", "kshare_servicekit.probe", "127.0.0.1:1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stderr) == (1, "127.0.0.1:1 did not respond: UNAVAILABLE\n")
@@ -72,5 +72,5 @@ def test_nobody_there() -> None:
         ([], "", None),
     ],
 )
-def test_whom_it_asks(arguments: list[str], listen: str, asked: str | None) -> None:
+def test_which_address_it_asks(arguments: list[str], listen: str, asked: str | None) -> None:
     assert address_to_probe(arguments, listen) == asked

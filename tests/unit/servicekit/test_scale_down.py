@@ -33,7 +33,7 @@ from kshare_servicekit.scale_down import HookFailed, drain, is_scaled_away, main
         (1, {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}, "spec": {"replicas": 1}}, False),
     ],
 )
-def test_who_does_not_come_back(ordinal: int, stateful_set: dict[str, Any], expected: bool) -> None:
+def test_which_pods_are_scaled_away(ordinal: int, stateful_set: dict[str, Any], expected: bool) -> None:
     assert is_scaled_away(ordinal, stateful_set) is expected
 
 

@@ -1,4 +1,4 @@
-"""Rows with checksums: what was written comes back, anything else is told."""
+"""Rows with checksums: an undamaged row is returned as written, damage is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports and imports: what went out comes back, and nothing wrong goes in."""
+"""Exports and imports: an import restores the exported state, and refuses wrong input."""
 
 from __future__ import annotations
 

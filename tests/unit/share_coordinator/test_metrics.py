@@ -1,4 +1,4 @@
-"""What a share coordinator shows, by value after known operations, under virtual time."""
+"""A share coordinator's metrics, by value after known operations, under virtual time."""
 
 from __future__ import annotations
 

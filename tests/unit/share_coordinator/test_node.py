@@ -1,4 +1,4 @@
-"""The whole node under virtual time: what it answers before, while and after it owns a share-partition."""
+"""The whole node under virtual time: its responses before, while and after it owns a share-partition."""
 
 from __future__ import annotations
 

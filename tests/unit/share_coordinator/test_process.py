@@ -1,4 +1,4 @@
-"""What the process refuses before it starts, by name."""
+"""Settings that the process refuses before it starts."""
 
 from __future__ import annotations
 

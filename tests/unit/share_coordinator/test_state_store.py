@@ -1,4 +1,4 @@
-"""Where records lie, and what happens when the disk fails or its content is damaged."""
+"""The place of records in the store, and failures of the disk or damage to its content."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("letter", [b"o", b"k"])
-def test_a_damaged_row_of_the_index_keeps_nobody_from_writing(letter: bytes) -> None:
+def test_a_damaged_row_of_the_index_does_not_prevent_writes(letter: bytes) -> None:
     disk = MemoryDisk()
     store = disk.open_store("share-coordinator")
     one = StateTopicShell(store)

@@ -1,4 +1,4 @@
-"""Append, delete, retain, compact, crash: whatever the order, a log holds what a naive one says that it must."""
+"""Append, delete, retain, compact and crash in any order: a log holds the records that a naive log holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer as Kafka's is (isolation.level), reading a leader's Fetch: what an application would get to see."""
+"""A consumer with Kafka's isolation.level that reads a leader's Fetch: the records that an application would get."""
 
 from __future__ import annotations
 

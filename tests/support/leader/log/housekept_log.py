@@ -1,4 +1,4 @@
-"""One log whose appends, transactions, retention and compaction a test does step by step, and what it must then hold.
+"""One log with appends, transactions, retention and compaction step by step, and a naive log to compare with.
 
 `HousekeptLog` drives a PartitionLog on a MemoryDisk. `NaiveLog` keeps every record that was ever appended and knows,
 for each key, which value a reader of committed records must end up with.

@@ -1,4 +1,4 @@
-"""What tests of topic logs start from: a catalog's view, a clock that stands still, and the logs of a node."""
+"""Fixtures of tests of topic logs: a catalog's view, a clock that does not advance, and the logs of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all simulated clients share: finding a gateway, metadata, and trying again.
+"""The common part of all simulated clients: finding a gateway, metadata, and retries.
 
 `ClusterClient` is one client machine with a connection to each gateway that it needs.
 """

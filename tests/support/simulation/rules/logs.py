@@ -1,4 +1,4 @@
-"""Rules of the logs: what was confirmed is there, once, in order, until it is deleted; deliveries say what is there."""
+"""Rules of the logs: confirmed records are there, once, in order, until deleted; deliveries match the logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the share coordinators: what was confirmed as stored is what a leader reads afterwards."""
+"""Rules of the share coordinators: a leader reads the state that was confirmed as stored."""
 
 from __future__ import annotations
 

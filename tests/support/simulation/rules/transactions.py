@@ -1,4 +1,4 @@
-"""Rules of transactions: all or nothing, as the producer asked; read_committed groups get what was committed."""
+"""Rules of transactions: all or nothing, as the producer asked; read_committed groups get committed records only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes log at level ERROR, and exceptions that end their calls: expected only where the simulated disk failed.
+"""Log lines at level ERROR, and exceptions that end calls: expected only where the simulated disk failed.
 
 A StorageFailure is expected where a `MemoryDiskFailure` is in its chain of causes, that is where the disk really
 refused that very write, and in a host that is stopping, whose stores are being closed. Everything else that a node logs

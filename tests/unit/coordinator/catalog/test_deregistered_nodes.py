@@ -1,4 +1,4 @@
-"""A node that stops gives its lease back: it is out of the catalog at once, and whoever replaced it stays."""
+"""A node that stops releases its lease: it leaves the catalog at once, and its replacement stays."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_others_see_at_once_that_it_is_gone() -> None:
     play(what)
 
 
-def test_who_replaced_it_stays_and_keeps_its_lease() -> None:
+def test_the_node_that_replaced_it_keeps_its_lease() -> None:
     async def what(cluster: CoordinatorCluster) -> None:
         for incarnation in ("one", "two"):
             await cluster.call(methods.REGISTER_NODE, pb.RegisterNodeRequest(node=gateway(1, incarnation)))

@@ -1,4 +1,4 @@
-"""GiveUpNode: what a node that does not come back loses, who takes over, and that a live node is refused."""
+"""GiveUpNode: what a node that will not return loses, which nodes take over, and that a live node is refused."""
 
 from __future__ import annotations
 

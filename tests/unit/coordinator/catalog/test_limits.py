@@ -1,4 +1,4 @@
-"""What the catalog may grow to, what one request may add, and how long ids may be; what shrinks always passes."""
+"""Limits of the catalog: its size, what one request may add, and the length of ids; what shrinks always passes."""
 
 from __future__ import annotations
 

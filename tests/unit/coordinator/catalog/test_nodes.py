@@ -28,7 +28,7 @@ from support.coordinator.driver import CoordinatorDriver
         (pb.ROLE_GATEWAY, {"advertised_port": 70_000}),
     ],
 )
-def test_a_node_must_say_who_it_is(role: pb.Role.ValueType, fields: dict[str, int | str]) -> None:
+def test_a_node_must_identify_itself(role: pb.Role.ValueType, fields: dict[str, int | str]) -> None:
     driver = CoordinatorDriver()
     with pytest.raises(KafkaError) as refusal:
         driver.register(role, **fields)  # type: ignore[arg-type]
@@ -164,7 +164,7 @@ def test_versions_count_decisions_that_change_the_catalog() -> None:
     assert driver.state.version == before + 1
 
 
-def test_who_is_too_far_behind_or_ahead_gets_everything() -> None:
+def test_a_follower_too_far_behind_or_ahead_gets_a_full_view() -> None:
     driver = CoordinatorDriver()
     driver.register(pb.ROLE_LEADER, 1, "0")
     version = driver.state.version

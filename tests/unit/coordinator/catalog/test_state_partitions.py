@@ -1,4 +1,4 @@
-"""Who owns which state partition: balance by the fewest moves, draining, and moves that end or are taken back."""
+"""Owners of state partitions: balance by the fewest moves, draining, and moves that end or are taken back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics and DeleteTopics: every error, placement, and what can be seen of them."""
+"""CreateTopics and DeleteTopics: every error, placement, and the visible result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups between the two protocols, where kshare's own rules matter: restarts, timers, what Kafka leaves undone."""
+"""Groups between the two protocols, where kshare's own rules matter: restarts, timers, cases that Kafka leaves open."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_two_members_were_given_cannot_be_upgraded() -> None:
     assert driver.coordinator.rows == rows
 
 
-def test_a_static_member_that_changes_nothing_brings_what_is_nobodys() -> None:
+def test_an_unchanged_static_member_also_gets_partitions_without_an_owner() -> None:
     """Partition 3 came after the leader assigned."""
     driver = made()
     stable(driver, [0, 1, 2], instances=("i",))
@@ -198,7 +198,7 @@ def test_a_static_member_that_comes_back_while_others_have_a_step_to_take() -> N
     assert driver.group().state == "PreparingRebalance"
 
 
-def test_a_group_that_goes_there_and_back_and_there_again_knows_who_consumes_what() -> None:
+def test_a_group_migrated_there_and_back_and_again_keeps_its_assignment() -> None:
     """The member has all partitions until it joins again, whatever it was to have meanwhile."""
     driver = made()
     (member,) = stable(driver, ALL)

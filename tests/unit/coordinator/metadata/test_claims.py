@@ -19,13 +19,13 @@ def test_the_first_claims_everything() -> None:
     assert plan(1, [1], {}) == ClaimPlan([CATALOG, 0, 1, 2, 3, 4, 5], [])
 
 
-def test_who_has_everything_gives_a_share_back() -> None:
+def test_a_coordinator_that_owns_everything_gives_a_share_back() -> None:
     assert plan(1, [1, 2], ALL_OF_1) == ClaimPlan([], [3, 4, 5])
     assert plan(2, [1, 2], ALL_OF_1) == ClaimPlan([], [])
     assert plan(1, [1, 2, 3], ALL_OF_1) == ClaimPlan([], [2, 3, 4, 5])
 
 
-def test_who_has_its_share_claims_no_more_but_for_the_catalog() -> None:
+def test_a_coordinator_with_its_share_claims_only_the_catalog_in_addition() -> None:
     owners = dict.fromkeys(range(3), 1)
     assert plan(1, [1, 2], owners) == ClaimPlan([CATALOG], [])
     assert plan(2, [1, 2], owners) == ClaimPlan([CATALOG, 3, 4, 5], [])
@@ -35,7 +35,7 @@ def test_they_begin_at_different_places() -> None:
     assert [plan(node, [1, 2, 3], {}).claim[1:] for node in (1, 2, 3)] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_who_is_not_known_to_live_yet_plans_as_the_first() -> None:
+def test_a_coordinator_not_yet_listed_as_live_plans_as_the_first() -> None:
     assert plan(9, [], {}) == ClaimPlan([CATALOG, 0, 1, 2, 3, 4, 5], [])
 
 

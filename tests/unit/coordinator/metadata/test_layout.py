@@ -122,7 +122,7 @@ def pair(key: bytes, value: bytes, revision: int, lease: int = 1) -> KeyValue:
     return KeyValue(key, value, revision, revision, 1, lease)
 
 
-def test_who_lives_and_who_owns_what() -> None:
+def test_live_coordinators_and_owners() -> None:
     view = Coordination(LAYOUT)
     other = CoordinatorMember(1, "other", "host:2")
     view.replace(

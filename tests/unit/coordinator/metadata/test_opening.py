@@ -1,4 +1,4 @@
-"""Which store the configs name, and what of etcd's configs is refused."""
+"""The metadata store that the configs name, and the configs of etcd that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed offsets in the machine: every error of a commit, what a fetch says, retention, topics that go away."""
+"""Committed offsets in the machine: every error of a commit, fetches, retention, deleted topics."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_offsets_of_deleted_topics_go_with_them(driver: CoordinatorDriver) -> No
     assert fetched(driver.state) == {("u", 0): 2}
 
 
-def test_nobody_looks_at_the_group_where_no_partition_is_right(driver: CoordinatorDriver) -> None:
+def test_the_group_is_not_checked_where_no_partition_is_valid(driver: CoordinatorDriver) -> None:
     driver.heartbeat("m", 0, ["t"])
     assert commit(driver, {("missing", 0): 1}) == [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert commit(driver, {}) == []

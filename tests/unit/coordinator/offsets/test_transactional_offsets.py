@@ -1,4 +1,4 @@
-"""Offsets in transactions: what a TxnOffsetCommit is refused with, and what becomes of its offsets."""
+"""Offsets in transactions: the errors of TxnOffsetCommit, and the fate of its offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transaction machine: which state answers which request with which code, and what becomes of ids and epochs.
+"""The transaction machine: the error code of each request in each state, producer ids and epochs.
 
 The table is Kafka 4.3.1's (TransactionCoordinator), cell by cell.
 """

@@ -161,7 +161,7 @@ def test_only_what_failed_is_tried_again_with_longer_and_longer_pauses() -> None
     run_virtually(main)
 
 
-def test_a_partition_that_failed_holds_up_nobody_else() -> None:
+def test_a_failed_partition_does_not_delay_other_partitions() -> None:
     async def main() -> None:
         cluster, (leader,) = await started()
         leader.codes = {0: [E.KAFKA_STORAGE_ERROR] * 5}
@@ -178,7 +178,7 @@ def test_a_partition_that_failed_holds_up_nobody_else() -> None:
     run_virtually(main)
 
 
-def test_a_leader_that_is_away_holds_up_nobody_else_and_gets_its_markers_when_it_is_back() -> None:
+def test_an_absent_leader_does_not_delay_others_and_gets_its_markers_when_it_returns() -> None:
     async def main() -> None:
         cluster, _ = await started(leaders=2, partitions=2)
         producer = await cluster.begin([0, 1])
@@ -462,7 +462,7 @@ def test_timeouts_are_looked_at_again_when_the_disk_failed() -> None:
     run_virtually(main)
 
 
-def test_transactional_ids_that_nobody_uses_expire() -> None:
+def test_unused_transactional_ids_expire() -> None:
     async def main() -> None:
         configs = {
             "transactional.id.expiration.ms": "20000",

@@ -233,7 +233,7 @@ def test_the_same_end_told_twice_changes_nothing() -> None:
     several.run(main)
 
 
-def test_producer_ids_are_never_given_twice_by_whoever_is_active() -> None:
+def test_producer_ids_are_never_given_twice_across_active_coordinators() -> None:
     several = SeveralCoordinators()
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The tables say what Apache Kafka 4.3.1 says; figures here were read from its jars."""
+"""The config tables against Apache Kafka 4.3.1; the figures here were read from its jars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs that administrators alter while brokers run: what is in force, and what is refused."""
+"""Configs that administrators alter while brokers run: which values are in force, and which are refused."""
 
 from __future__ import annotations
 

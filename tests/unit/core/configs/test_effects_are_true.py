@@ -1,4 +1,4 @@
-"""A config that is said to have an effect is read somewhere; one that is read is said to have an effect."""
+"""A config that is documented as having an effect is read by code, and one that code reads is documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What topics and groups take from the broker, and what a group may set."""
+"""The configs that topics and groups inherit from the broker, and those that a group may set."""
 
 from __future__ import annotations
 

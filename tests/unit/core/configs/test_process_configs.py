@@ -1,4 +1,4 @@
-"""What a process may be told: keys without effect, contradictions."""
+"""Configs of a process: keys without effect, contradictions."""
 
 from __future__ import annotations
 

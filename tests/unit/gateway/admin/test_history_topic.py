@@ -1,4 +1,4 @@
-"""`__share_delivery_history` at the gateway: a topic with leaders that every client can read, and nobody changes."""
+"""`__share_delivery_history` at the gateway: a topic with leaders that every client can read and none can change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_is_internal_and_has_the_leaders_of_the_catalog() -> None:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_nobody_produces_to_it(version: int) -> None:
+def test_produce_is_refused(version: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:
         named = {"topic_id": HISTORY_ID} if version >= 13 else {"name": HISTORY_TOPIC}
         partition = {"index": 0, "records": build_batch([b"mine"])}
@@ -58,7 +58,7 @@ def test_nobody_produces_to_it(version: int) -> None:
     with_history_topic(scenario)
 
 
-def test_nobody_deletes_or_empties_it() -> None:
+def test_deletion_of_the_topic_or_its_records_is_refused() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         client = harness.client()
         deleted = await client.ask(

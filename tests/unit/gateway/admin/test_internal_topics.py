@@ -1,4 +1,4 @@
-"""`__share_group_state` at the gateway: seen and read by everybody, changed by nobody."""
+"""`__share_group_state` at the gateway: every client can see and read it, and none can change it."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_its_configs_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_nobody_produces_to_it(version: int) -> None:
+def test_produce_is_refused(version: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:
         topic = {"topic_id": STATE_TOPIC_ID} if version >= 13 else {"name": STATE_TOPIC}
         partition = {"index": 0, "records": build_batch([b"mine"])}
@@ -253,7 +253,7 @@ def test_nobody_produces_to_it(version: int) -> None:
     with_state_topic(scenario)
 
 
-def test_nobody_makes_deletes_or_empties_it() -> None:
+def test_creation_and_deletion_of_the_topic_or_its_records_are_refused() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         client = harness.client()
         created = await client.ask(

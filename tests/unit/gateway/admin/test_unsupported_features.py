@@ -1,4 +1,4 @@
-"""Requests about what kshare has none of, in every version: quotas, users, elections and more; sizes of logs."""
+"""Requests for features without support, in every version: quotas, users, elections and more; sizes of logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long work is done in slices, once, and only while somebody waits for it."""
+"""Long work is done in slices, once, and only while a client waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One budget for requests, half-received frames and answers: who is muted, who waits, who is closed."""
+"""One budget for requests, half-received frames and responses: which connections are muted, wait, or are closed."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_client_that_stops_is_left_alone_while_there_is_room() -> None:
     in_virtual_time(scenario())
 
 
-def test_answers_that_nobody_reads_stay_within_the_budget_and_a_small_fetch_has_room() -> None:
+def test_unread_responses_stay_within_the_budget_and_a_small_fetch_has_room() -> None:
     async def scenario() -> None:
         memory = RequestMemory(LIMIT)
         waiting: list[asyncio.Task[int]] = []

@@ -1,4 +1,4 @@
-"""The classic group protocol at the gateway, in every version: what the coordinator is told, and the answers."""
+"""The classic group protocol at the gateway, in every version: calls to the coordinator, and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe at the gateway: what the coordinator is told, and the answers."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe at the gateway: calls to the coordinator, and responses."""
 
 from __future__ import annotations
 

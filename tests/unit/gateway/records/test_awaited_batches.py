@@ -1,4 +1,4 @@
-"""A batch that was refused comes again before what its idempotent producer sent after it."""
+"""A refused batch is produced again before the later batches of its idempotent producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords at the gateway: each partition at its leader, and what clients hear of those that have none."""
+"""DeleteRecords at the gateway: each partition goes to its leader; partitions without one get an error."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Log:
         return answer
 
 
-def test_what_comes_while_nobody_serves_waits() -> None:
+def test_requests_wait_while_the_partition_has_no_leader() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         old, new = Log(harness, 1), Log(harness, 2)
         await sees(harness, moving_to=2, fenced=True)

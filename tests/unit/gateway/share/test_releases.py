@@ -1,4 +1,4 @@
-"""What a gateway gives back to leaders, and what it tells clients of partitions that are led elsewhere."""
+"""Records that a gateway gives back to leaders, and its responses for partitions that are led elsewhere."""
 
 from __future__ import annotations
 

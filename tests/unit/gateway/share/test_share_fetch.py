@@ -65,7 +65,7 @@ def test_nothing_is_read_ahead_at_the_end_of_the_log_or_without_a_cache() -> Non
     play(without, {"kshare.gateway.cache.bytes": "0"})
 
 
-def test_who_asks_is_told_to_the_leader_and_partitions_take_turns() -> None:
+def test_the_leader_is_told_the_member_and_partitions_take_turns() -> None:
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         await fetched(client, 0, listed(TOPIC_ID, 0, 1), listed(TOPIC_ID, 2), max_records=50, min_bytes=3)
         await fetched(client, 1)

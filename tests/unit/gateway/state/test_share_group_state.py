@@ -171,7 +171,7 @@ def test_a_summary_has_what_is_complete_since_version_1(version: int) -> None:
 
 
 @pytest.mark.parametrize("api_key", STATE_APIS)
-def test_what_nobody_owns_is_not_coordinator_and_the_others_are_answered(api_key: ApiKey) -> None:
+def test_state_without_an_owner_is_not_coordinator_and_the_rest_is_answered(api_key: ApiKey) -> None:
     async def scenario(harness: GatewayHarness) -> None:
         script(harness, api_key)
         del harness.catalog.share_coordinators[6]
@@ -189,7 +189,7 @@ def test_what_nobody_owns_is_not_coordinator_and_the_others_are_answered(api_key
     with_owners(scenario)
 
 
-def test_before_there_is_any_share_coordinator_nobody_is_the_coordinator() -> None:
+def test_without_any_share_coordinator_there_is_no_coordinator() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         topics = wanted(ApiKey.READ_SHARE_GROUP_STATE, PLACES)
         answer = await harness.client().ask(ApiKey.READ_SHARE_GROUP_STATE, 0, group_id=GROUP, topics=topics)

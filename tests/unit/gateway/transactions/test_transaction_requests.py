@@ -1,4 +1,4 @@
-"""The transaction APIs through real bytes, in every version: what the coordinator is asked, and what clients read."""
+"""The transaction APIs through real bytes, in every version: calls to the coordinator, and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receiver: dead letters are appended once, together with what it remembers of them, or not at all."""
+"""The receiver: dead letters are appended once, together with its memory of them, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a receiver knows of a source, against a set of single offsets."""
+"""The offsets of a source that a receiver has appended, against a set of single offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead letter is: its headers, what is copied, how many fit into a batch, and what cannot be copied."""
+"""The format of a dead letter: its headers, copied fields, how many fit into a batch, and records without a copy."""
 
 from __future__ import annotations
 

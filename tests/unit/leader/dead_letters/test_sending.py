@@ -1,4 +1,4 @@
-"""The sender, with a leader and a coordinator that answer as they are told: what becomes of each answer."""
+"""The sender, with a scripted leader and coordinator: the consequence of each response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, segments and limits: what is dropped is counted and leaves a gap, and nothing else does."""
+"""Numbers, segments and limits of the buffer: a dropped event is counted and leaves a gap, and nothing else does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The publisher, with leaders and a coordinator that answer as they are told: what becomes of each answer."""
+"""The publisher, with scripted leaders and a scripted coordinator: the consequence of each response."""
 
 from __future__ import annotations
 

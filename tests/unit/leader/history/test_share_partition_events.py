@@ -1,4 +1,4 @@
-"""What a ShareService tells of its share-partitions, event by event, on a virtual clock."""
+"""The events that a ShareService records of its share-partitions, one by one, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_an_acceptance_that_the_logs_start_overtook_is_not_told() -> None:
     scenario(test)
 
 
-def test_what_nobody_saw_is_released_uncounted() -> None:
+def test_records_that_no_member_saw_are_released_uncounted() -> None:
     async def test() -> None:
         told = Told(batches=1)
         leader = told.leader

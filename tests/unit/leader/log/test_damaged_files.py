@@ -1,4 +1,4 @@
-"""Damage under a leader's logs: all that was confirmed is served, or it is said what is damaged."""
+"""Damage to a leader's files: all confirmed records are served, or the damage is reported."""
 
 from __future__ import annotations
 

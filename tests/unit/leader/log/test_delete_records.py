@@ -1,4 +1,4 @@
-"""DeleteRecords at the leader: Kafka's checks, the low watermark, and what readers find afterwards."""
+"""DeleteRecords at the leader: Kafka's checks, the low watermark, and reads afterwards."""
 
 from __future__ import annotations
 

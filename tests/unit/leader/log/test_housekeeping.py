@@ -1,4 +1,4 @@
-"""The tasks of housekeeping under virtual time: what they do to which logs, how often, and who must not notice."""
+"""The tasks of housekeeping under virtual time: their effect on each log, how often they run, and other requests."""
 
 from __future__ import annotations
 

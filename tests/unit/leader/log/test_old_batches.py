@@ -1,4 +1,4 @@
-"""Batches that an older version stored without validation: what share groups get to see of them."""
+"""Batches that an older version stored without validation, as share groups read them."""
 
 from __future__ import annotations
 

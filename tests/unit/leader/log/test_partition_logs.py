@@ -1,4 +1,4 @@
-"""All logs of a node: group commit, what the catalog does to them, the lease, and a disk that fails or lies."""
+"""All logs of a node: group commit, changes of the catalog, the lease, and a disk that fails or lies."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_one_turn_is_one_write_and_listeners_see_what_is_durable() -> None:
     run(test())
 
 
-def test_a_listener_that_raises_is_reported_and_keeps_nobody_else_asleep() -> None:
+def test_a_listener_that_raises_is_reported_and_the_others_are_woken() -> None:
     async def test() -> None:
         reports: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
@@ -221,7 +221,7 @@ def test_batches_carry_the_epoch_they_were_written_in() -> None:
     run(test())
 
 
-def test_who_is_asked_for_what() -> None:
+def test_requests_for_partitions_of_other_leaders_are_refused() -> None:
     async def test() -> None:
         lease = [True]
         logs = open_logs(store(), topic(leaders=(1, 2)), has_lease=lambda: lease[0])

@@ -1,4 +1,4 @@
-"""When a segment is rolled, which ones go by size and time, and what of it all a restart finds again."""
+"""Segments: when they are rolled, which are deleted by size and time, and what a restart restores."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ def test_a_marker_that_is_not_durable_is_not_confirmed() -> None:
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (1, -1), (1, 1 << 15), (-(1 << 63), -(1 << 31))])
-def test_markers_of_nobody_are_refused(producer_id: int, epoch: int) -> None:
+def test_markers_without_a_valid_producer_are_refused(producer_id: int, epoch: int) -> None:
     async def test() -> None:
         logs = new_logs()
         results = await write_markers(logs, marker(producer_id, KEY, epoch=epoch), marker(5, KEY))

@@ -1,4 +1,4 @@
-"""What the leader asks the transaction coordinator, when, and what becomes of the batches that wait (KIP-890)."""
+"""Verification at the transaction coordinator (KIP-890): which calls, when, and the batches that wait for them."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_coordinator_that_does_not_answer_means_try_again() -> None:
         (9999, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_error_of_the_whole_call_is_everybodys(request_code: int, expected: ErrorCode) -> None:
+def test_an_error_of_the_whole_call_fails_every_batch(request_code: int, expected: ErrorCode) -> None:
     async def test() -> None:
         it = Setting()
         it.coordinator.request_code = request_code
@@ -397,7 +397,7 @@ def test_damaged_batches_are_refused_before_anybody_is_asked() -> None:
     run(test())
 
 
-def test_batches_outside_of_transactions_ask_nobody() -> None:
+def test_batches_outside_of_transactions_are_not_verified() -> None:
     async def test() -> None:
         it = Setting()
         plain = memoryview(build_batch())
@@ -451,7 +451,7 @@ def test_waiting_batches_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test())
 
 
-def test_a_leader_that_stops_lets_nobody_wait() -> None:
+def test_a_stopping_leader_ends_all_waits() -> None:
     async def test() -> None:
         it = Setting()
         it.coordinator.gate = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Records on their way to the dead-letter topic (KIP-1191): what they hold up, when they are listed, how they end."""
+"""Records on their way to the dead-letter topic (KIP-1191): what they block, when they are listed, how they end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_delivery_count_limit_leads_to_the_dead_letters(how: str) -> None:
     assert listed(machine) == [ArchivingRun(0, 4, 2, EXCEEDED)]
 
 
-def test_archiving_records_hold_the_start_offset_and_belong_to_nobody() -> None:
+def test_archiving_records_hold_the_start_offset_and_have_no_owner() -> None:
     machine = rejected()
     acknowledge(machine, 10, 14, b"\x01")
     store(machine)
@@ -253,7 +253,7 @@ def test_what_was_removed_behind_an_archiving_record_is_not_written_any_more() -
     assert runs(machine) == [(0, 9, "ARCHIVING"), (10, 12, "ARCHIVED"), (13, 14, "ACKNOWLEDGED")]
 
 
-def test_who_waits_for_a_write_of_what_was_removed_since_does_not_wait_for_ever() -> None:
+def test_a_wait_for_a_write_of_removed_offsets_ends() -> None:
     machine = rejected()
     write_id = acknowledge(machine, 10, 14, b"\x01")
     machine.remove_below(15)

@@ -1,4 +1,4 @@
-"""What an operation costs does not depend on how many runs are in flight, only on how many it touches.
+"""The cost of an operation depends on the runs that it touches, not on the number of runs in flight.
 
 Cost is the number of lines of the machine that are executed, so that no clock is needed and the result is exact.
 """

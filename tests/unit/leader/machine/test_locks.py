@@ -1,4 +1,4 @@
-"""The lock entries of a share-partition: none is forgotten when there are too many and all are made anew."""
+"""The lock entries of a share-partition: none is lost when there are too many and all are rebuilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text scenarios of tests/scenarios/share_partition; UPDATE_SCENARIOS=1 writes the output anew."""
+"""The text scenarios of tests/scenarios/share_partition; UPDATE_SCENARIOS=1 rewrites their output."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_rows_on_their_way_here_stay() -> None:
     asyncio.run(main())
 
 
-def test_who_remembers_something_of_the_rows_is_told_of_the_switch() -> None:
+def test_caches_of_the_rows_are_told_of_the_switch() -> None:
     async def main() -> None:
         leader = Leader()
         await leader.sees(view_with(leader=OTHER, moving_to=NODE_ID))

@@ -1,4 +1,4 @@
-"""Pages and marks of partitions that move, what a sender gives out and refuses, and pages that a receiver refuses."""
+"""Pages and marks of partitions in reassignment: what a sender gives out and refuses, and a receiver refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DropSharePartitions: what an administrator replaced or deleted is read anew, whoever still uses the former state."""
+"""DropSharePartitions: state that was replaced or deleted is read again, even while the former state is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes late at a leader: acknowledgements of an older acquisition, and state writes near their timeout."""
+"""Late requests at a leader: acknowledgements of an older acquisition, and state writes near their timeout."""
 
 from __future__ import annotations
 

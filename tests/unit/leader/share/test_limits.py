@@ -1,4 +1,4 @@
-"""How much a fetch gets and who gets it: min and max bytes, max records, fairness, back-pressure, changed configs."""
+"""The limits of a fetch, and which fetch gets records: bytes, max records, fairness, back-pressure, changed configs."""
 
 from __future__ import annotations
 

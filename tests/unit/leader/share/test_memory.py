@@ -1,4 +1,4 @@
-"""What share-partitions that nobody needs now cost a leader."""
+"""The memory cost of idle share-partitions at a leader."""
 
 from __future__ import annotations
 

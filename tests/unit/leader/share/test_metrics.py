@@ -1,4 +1,4 @@
-"""What a leader's metrics say of share-partitions, by value after known operations, under virtual time."""
+"""A leader's metrics of share-partitions, by value after known operations, under virtual time."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_how_long_calls_took() -> None:
     play(test)
 
 
-def test_an_acquisition_that_nobody_saw_is_taken_back() -> None:
+def test_an_acquisition_that_no_member_saw_is_taken_back() -> None:
     async def test(leader: MeasuredLeader) -> None:
         leader.append(4)
         await leader.acquire(fetch_number=9)

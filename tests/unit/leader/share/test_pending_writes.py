@@ -1,4 +1,4 @@
-"""Who waits for a write is told its end, whatever becomes of the others that wait."""
+"""Waits for a write learn its outcome, even if other waits for it are cancelled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ERROR = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "gone")
         (lambda writes: writes.fail_unsent(ERROR, NO_WRITE), ERROR),
     ],
 )
-def test_one_that_gave_up_keeps_nobody_from_being_told(
+def test_a_cancelled_wait_does_not_keep_others_from_being_told(
     end: Callable[[PendingWrites], None], told: KafkaError | None
 ) -> None:
     async def scene() -> None:

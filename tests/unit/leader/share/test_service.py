@@ -143,7 +143,7 @@ def test_kafka_19227_a_fetch_at_the_full_window_is_woken_when_the_start_offset_m
     run(test)
 
 
-def test_a_lock_runs_out_and_the_record_goes_to_somebody_who_waits() -> None:
+def test_a_lock_expires_and_the_record_goes_to_a_waiting_fetch() -> None:
     async def test() -> None:
         leader = ready()
         await leader.acquire("m1")
@@ -532,7 +532,7 @@ def test_an_idle_share_partition_is_unloaded_and_comes_back() -> None:
     run(test)
 
 
-def test_stop_answers_those_who_wait() -> None:
+def test_stop_answers_waiting_requests() -> None:
     async def test() -> None:
         leader = ready(records=0)
         waiting = asyncio.ensure_future(leader.fetch(max_wait_ms=60_000))

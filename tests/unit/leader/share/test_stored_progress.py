@@ -1,4 +1,4 @@
-"""The lag of share-partitions that nobody has fetched from this leader: by what the share coordinators have stored."""
+"""The lag of share-partitions without a fetch at this leader: computed from what the share coordinators have stored."""
 
 from __future__ import annotations
 

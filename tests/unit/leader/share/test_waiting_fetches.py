@@ -1,4 +1,4 @@
-"""The fetches that wait for records of a share-partition: whom a wake-up reaches, and in which order."""
+"""The fetches that wait for records of a share-partition: which ones a wake-up reaches, and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch with some of its records: what stays as it was, what changes, and that every reader takes it."""
+"""A batch that is reduced to some of its records: unchanged and changed fields; every reader accepts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of record batches: what they say, what is refused, and how a batch gets its place in a log."""
+"""Headers of record batches: their fields, refused values, and how a batch gets its place in a log."""
 
 from __future__ import annotations
 

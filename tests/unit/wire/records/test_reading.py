@@ -1,4 +1,4 @@
-"""Opening batches: every codec, and what hostile bytes get."""
+"""Opening batches: every codec, and hostile bytes."""
 
 from __future__ import annotations
 

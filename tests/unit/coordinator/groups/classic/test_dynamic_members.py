@@ -96,7 +96,7 @@ def test_a_new_member_makes_a_stable_group_rebalance(driver: ClassicGroupDriver)
     assert driver.synced(driver.sync(second, 2)).assignment == b""  # the leader did not name it
 
 
-def test_who_does_not_join_again_within_the_rebalance_timeout_is_out(driver: ClassicGroupDriver) -> None:
+def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_removed(driver: ClassicGroupDriver) -> None:
     first, second = driver.stable(2)
     _, call = driver.new_member()
     for _ in range(REBALANCE_MS // 5_000):
@@ -171,7 +171,7 @@ def test_members_that_do_not_sync_in_time_are_out(driver: ClassicGroupDriver) ->
     assert driver.heartbeat(first, 2) is E.REBALANCE_IN_PROGRESS
 
 
-def test_a_leader_that_does_not_sync_keeps_nobody_waiting_longer(driver: ClassicGroupDriver) -> None:
+def test_members_do_not_wait_longer_for_a_leader_that_does_not_sync(driver: ClassicGroupDriver) -> None:
     leader, follower = driver.stable(2)
     driver.join(leader)
     driver.join(follower)
@@ -281,7 +281,7 @@ def test_joins_that_are_refused(driver: ClassicGroupDriver, fields: dict[str, ob
     assert "full" not in driver.coordinator.state.classic_groups
 
 
-def test_a_full_group_takes_nobody_in() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     driver = ClassicGroupDriver({"group.max.size": "2"})
     first, second = driver.stable(2)
     assert E(driver.joined(driver.join()).error_code) is E.GROUP_MAX_SIZE_REACHED
@@ -400,7 +400,7 @@ def test_after_a_restart_a_rebalance_that_was_under_way_begins_again(driver: Cla
     assert driver.joined(call).generation_id == 2
 
 
-def test_a_group_that_nobody_synced_is_empty_after_a_restart(driver: ClassicGroupDriver) -> None:
+def test_a_group_without_a_sync_is_empty_after_a_restart(driver: ClassicGroupDriver) -> None:
     member, _ = driver.new_member()
     driver.advance(INITIAL_DELAY_MS)
     assert driver.group().generation_id == 1

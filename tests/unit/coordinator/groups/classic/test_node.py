@@ -87,7 +87,7 @@ def test_joins_and_syncs_wait_at_the_coordinator() -> None:
     run_virtually(main)
 
 
-def test_silent_members_expire_and_those_who_heartbeat_do_not() -> None:
+def test_silent_members_expire_and_heartbeating_members_do_not() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()
         await cluster.start()
@@ -128,7 +128,7 @@ def test_members_carry_on_after_a_restart_and_do_not_expire_for_what_could_not_b
     run_virtually(main)
 
 
-def test_who_waits_when_the_coordinator_stops_is_sent_away() -> None:
+def test_waiting_calls_are_refused_when_the_coordinator_stops() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()
         await cluster.start()
@@ -147,7 +147,7 @@ def test_who_waits_when_the_coordinator_stops_is_sent_away() -> None:
     run_virtually(main)
 
 
-def test_an_assignment_that_cannot_be_written_is_given_to_nobody() -> None:
+def test_an_assignment_that_cannot_be_written_is_given_to_no_member() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()
         await cluster.start()

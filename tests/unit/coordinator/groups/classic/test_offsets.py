@@ -1,4 +1,4 @@
-"""Offsets of classic groups: who may commit and delete, what expires; groups of all types listed and deleted."""
+"""Offsets of classic groups: commits, deletion and expiry; groups of all types are listed and deleted."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_commit_is_a_sign_of_life_and_is_refused_while_syncs_are_awaited(drive
     assert second not in driver.group().members
 
 
-def test_an_empty_group_takes_commits_of_nobody(driver: ClassicGroupDriver) -> None:
+def test_an_empty_group_accepts_commits_without_a_member(driver: ClassicGroupDriver) -> None:
     (member,) = driver.stable(1)
     driver.leave((member, ""))
     assert commit(driver) is E.NONE
@@ -204,7 +204,7 @@ def test_offsets_of_a_group_that_became_empty_expire_counted_from_then(driver: C
     assert GROUP not in driver.coordinator.load().state.classic_groups
 
 
-def test_an_empty_group_without_offsets_is_forgotten_unless_somebody_is_joining(driver: ClassicGroupDriver) -> None:
+def test_an_empty_group_without_offsets_is_deleted_unless_a_member_is_joining(driver: ClassicGroupDriver) -> None:
     driver.join()
     expire(driver)
     assert GROUP in driver.coordinator.state.classic_groups

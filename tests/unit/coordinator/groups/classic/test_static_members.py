@@ -1,4 +1,4 @@
-"""Static members (KIP-345): they come back under another member id, and whoever has the old one is fenced."""
+"""Static members (KIP-345): they return under another member id, and the holder of the old one is fenced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subscription inside of a member's metadata: what is read, and that no bytes do harm."""
+"""The subscription inside a member's metadata: how it is read, and that no bytes do harm."""
 
 from __future__ import annotations
 

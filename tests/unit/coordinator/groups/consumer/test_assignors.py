@@ -1,4 +1,4 @@
-"""Range and uniform assignors: tables, and properties against what every assignment must be."""
+"""Range and uniform assignors: tables, and the properties of every assignment."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_an_empty_classic_group_makes_room(driver: CoordinatorDriver) -> None:
     assert "group" not in driver.state.classic_groups and driver.load().state == driver.state
 
 
-def test_who_may_commit(driver: CoordinatorDriver) -> None:
+def test_which_members_may_commit(driver: CoordinatorDriver) -> None:
     assert commit(driver, "nobody", 1) == [E.GROUP_ID_NOT_FOUND]
     send(driver, join_request("a", ["t"]))
     assert commit(driver, "a", 2) == [0]
@@ -145,7 +145,7 @@ def test_a_commit_with_an_older_epoch_is_right_for_what_the_member_had_then(driv
     assert commit(driver, "b", 2, partitions=(1,)) == [E.STALE_MEMBER_EPOCH]
 
 
-def test_who_may_commit_in_a_transaction(driver: CoordinatorDriver) -> None:
+def test_which_members_may_commit_in_a_transaction(driver: CoordinatorDriver) -> None:
     """Codes are those that producers know; a producer that names nobody is an older client."""
     topic = driver.state.topic_ids["t"]
     producer = TransactionalProducer(driver, "p")
@@ -173,7 +173,7 @@ def test_who_may_commit_in_a_transaction(driver: CoordinatorDriver) -> None:
     assert codes("x", 3) == codes("x", -1) == [E.UNKNOWN_MEMBER_ID]
 
 
-def test_who_may_fetch(driver: CoordinatorDriver) -> None:
+def test_which_members_may_fetch(driver: CoordinatorDriver) -> None:
     assert fetched(driver, "nobody", 1) == E.NONE
     send(driver, join_request("a", ["t"]))
     assert [fetched(driver), fetched(driver, "a", 2)] == [0, 0]

@@ -159,7 +159,7 @@ def test_a_member_that_does_not_give_back_in_time_is_taken_out(driver: Coordinat
     assert assigned(beat(driver, "b")) == {topic: [0, 1, 2, 3]}
 
 
-def test_a_timeout_of_a_revocation_that_ended_takes_nobody_out(driver: CoordinatorDriver, topic: bytes) -> None:
+def test_the_timeout_of_a_revocation_that_ended_removes_no_member(driver: CoordinatorDriver, topic: bytes) -> None:
     """The group epoch did not rise while the member gave back what it no longer subscribes to."""
     send(driver, join_request("a", ["t"]))
     driver.create_topic("u", 1)
@@ -188,7 +188,7 @@ def test_a_member_that_joins_again_keeps_its_place(driver: CoordinatorDriver, to
     assert (answer.member_epoch, assigned(answer)) == (2, {topic: [0, 1, 2, 3]})
 
 
-def test_who_leaves_or_stays_silent_makes_room(driver: CoordinatorDriver, topic: bytes) -> None:
+def test_a_member_that_leaves_or_expires_makes_room(driver: CoordinatorDriver, topic: bytes) -> None:
     send(driver, join_request("a", ["t"]))
     send(driver, join_request("b", ["t"]))
     answer = send(driver, request_of("a", -1))
@@ -303,7 +303,7 @@ def test_internal_topics_are_subscribed_to_like_others(names: list[str] | None, 
     assert beat(driver, "a").member_epoch == 2 and driver.record_count == 0, "they are no other topics now"
 
 
-def test_names_and_an_expression_add_up_and_an_expression_that_nobody_has_is_forgotten(
+def test_names_and_an_expression_add_up_and_an_unused_expression_is_deleted(
     driver: CoordinatorDriver, topic: bytes
 ) -> None:
     other = driver.create_topic("u", 1)

@@ -1,4 +1,4 @@
-"""Alterations and deletions in the machine: every error, epochs, what is noted, and what a restart makes of it."""
+"""Alterations and deletions of share groups in the machine: every error, epochs, records, and restarts."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_altering_twice_supersedes(driver: CoordinatorDriver) -> None:
     assert partitions(driver).initialized[topic_id(driver)].partitions == (1,)
 
 
-def test_an_alteration_replaces_state_that_nobody_remembers(driver: CoordinatorDriver) -> None:
+def test_an_alteration_replaces_state_that_the_coordinator_does_not_know(driver: CoordinatorDriver) -> None:
     epoch = with_state(driver)
     alter(driver, t={0: 7})
     complete(driver, existing_state_epoch=epoch + 40)
@@ -361,7 +361,7 @@ def test_a_changed_subscription_counts_at_once(driver: CoordinatorDriver) -> Non
     assert not driver.state.share_groups["group"].is_settled
 
 
-def test_a_group_that_nobody_is_in_is_not_assigned(driver: CoordinatorDriver) -> None:
+def test_a_group_without_members_is_not_assigned(driver: CoordinatorDriver) -> None:
     with_state(driver)
     group = driver.state.share_groups["group"]
     assert (group.epoch, group.assignment_epoch, dict(group.targets)) == (3, 2, {})

@@ -1,4 +1,4 @@
-"""The second stage of alterations and deletions, on virtual time: share coordinators, leaders, and what is answered."""
+"""The second stage of alterations and deletions, on virtual time: share coordinators, leaders, responses."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_old_state_is_deleted_before_new_state_is_made() -> None:
     run_virtually(main)
 
 
-def test_newer_state_that_nobody_remembers_is_replaced() -> None:
+def test_newer_state_that_the_coordinator_does_not_know_is_replaced() -> None:
     async def main() -> None:
         scene = Scene()
         await scene.start()

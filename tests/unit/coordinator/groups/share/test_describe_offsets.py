@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets: what is described, the rule of the lag, and who cannot be reached, on virtual time."""
+"""DescribeShareGroupOffsets on virtual time: the response, the rule of the lag, and unreachable roles."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_figures_come_from_the_share_coordinator_and_the_leader() -> None:
     run(scenario)
 
 
-def test_a_topic_that_does_not_exist_asks_nobody() -> None:
+def test_a_topic_that_does_not_exist_causes_no_call() -> None:
     async def scenario(cluster: CoordinatorCluster, roles: FakeRoles) -> None:
         assert await roles.describe(0, topic_name="missing") == [(-1, 0, -1, 0)]
         assert roles.calls == []
@@ -275,7 +275,7 @@ def test_a_share_coordinator_that_gives_no_answer() -> None:
     run(scenario)
 
 
-def test_nobody_owns_the_state_or_leads_the_partition() -> None:
+def test_the_state_has_no_owner_or_the_partition_no_leader() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()
         await cluster.start()
