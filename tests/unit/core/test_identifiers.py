@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kshare_core.identifiers import SharePartitionKey, key_to_keep, state_partition_of
+from kshare_core.identifiers import SharePartitionKey, key_to_keep, parse_topic_id, state_partition_of, topic_id_text
 
 group_ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 topic_ids = st.binary(min_size=16, max_size=16)
@@ -60,3 +61,27 @@ def test_keys_that_are_kept_share_their_names() -> None:
     assert one == SharePartitionKey("a group1", bytes(range(16)), 1)
     assert one.group_id is other.group_id
     assert one.topic_id is other.topic_id
+
+
+@given(topic_ids)
+def test_a_topic_id_is_parsed_from_its_text(topic_id: bytes) -> None:
+    assert parse_topic_id(topic_id_text(topic_id)) == topic_id
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "A" * 21,
+        "A" * 23,
+        "A" * 22 + "==",
+        "+" + "A" * 21,
+        "/" + "A" * 21,
+        "A" * 21 + "\n",
+        "A" * 22 + "\n",
+        "é" * 22,
+    ],
+)
+def test_a_topic_id_of_other_characters_or_lengths_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="22 characters of URL-safe base64"):
+        parse_topic_id(text)
