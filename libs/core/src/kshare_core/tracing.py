@@ -7,6 +7,7 @@ is recorded. A trace begins at a gateway, for a sampled part of the requests, or
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Protocol
@@ -16,8 +17,9 @@ Attributes = Mapping[str, str | int]
 current_traceparent: ContextVar[str] = ContextVar("traceparent", default="")
 """The `traceparent` of the current span; empty: none."""
 
-TRACEPARENT_LENGTH = 55
 _SAMPLED = 1
+_TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})")
+"""Lower case only, as W3C trace context demands; ids of zeros are invalid."""
 
 
 class Span(Protocol):
@@ -52,11 +54,5 @@ class Tracer(Protocol):
 
 def is_sampled(traceparent: str) -> bool:
     """Whether a text is a traceparent (version 00) whose trace is recorded; False for anything else."""
-    if len(traceparent) != TRACEPARENT_LENGTH or not traceparent.startswith("00-"):
-        return False
-    version, trace_id, span_id, flags = (*traceparent.split("-"), "", "", "")[:4]
-    try:
-        is_valid = int(trace_id, 16) > 0 and int(span_id, 16) > 0 and len(trace_id) == 32 and len(span_id) == 16
-        return is_valid and version == "00" and bool(int(flags, 16) & _SAMPLED)
-    except ValueError:
-        return False
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return found is not None and bool(int(found[1], 16) & _SAMPLED)
