@@ -288,7 +288,7 @@ class Http2Frames:
         self._h2_has_spoken = True
         try:
             events = self._h2.receive_data(frame)
-        except h2.exceptions.ProtocolError as error:
+        except (h2.exceptions.ProtocolError, UnicodeDecodeError) as error:  # the latter: bytes in a header
             self.flush()
             self._sink.give_up(f"the peer violated HTTP/2: {error}")
             return
