@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from kshare_core.errors import ErrorCode
 from kshare_leader.log import keys
-from kshare_leader.moving.receiver import FENCED_LIMIT_S
+from kshare_leader.reassignment.receiver import FENCED_LIMIT_S
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import ADVANCE_PARTITION_MOVE, DELETE_TOPICS, DRAIN_LEADER, TRANSFER_PARTITION
 from kshare_rpc.network import Method

@@ -28,8 +28,8 @@ from kshare_rpc.network import Channel, Handler, Method, Service
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
-from kshare_share_coordinator.moving.rows import StatePartitionRows
 from kshare_share_coordinator.node import ShareCoordinatorNode
+from kshare_share_coordinator.reassignment.rows import StatePartitionRows
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from support.simulation.loop import VirtualLoop
 

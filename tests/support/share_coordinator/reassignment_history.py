@@ -44,8 +44,8 @@ from kshare_share_coordinator.machine.operations import (
     WriteState,
 )
 from kshare_share_coordinator.machine.state_batches import StateBatch
-from kshare_share_coordinator.moving.rows import StatePartitionRows
 from kshare_share_coordinator.node import ShareCoordinatorNode
+from kshare_share_coordinator.reassignment.rows import StatePartitionRows
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from support.share_coordinator.naive import NaiveShareCoordinator, NaiveState
 from support.simulation.cluster import COORDINATOR, RPC_PORT, Cluster, Shape

@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
-from kshare_leader.moving.rows import MARK
 from kshare_leader.node import LeaderNode
+from kshare_leader.reassignment.rows import MARK
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import (

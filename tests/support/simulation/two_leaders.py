@@ -11,8 +11,8 @@ from typing import Any
 
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
-from kshare_leader.moving.rows import PartitionRows
 from kshare_leader.node import LeaderNode
+from kshare_leader.reassignment.rows import PartitionRows
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import (

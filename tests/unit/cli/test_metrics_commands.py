@@ -20,7 +20,7 @@ from kshare_leader import measures_families as leader
 from kshare_servicekit import process_measures
 from kshare_servicekit.measures import Family, Kind
 from kshare_share_coordinator import measures as share_coordinator
-from kshare_share_coordinator.moving import measures as moving
+from kshare_share_coordinator.reassignment import measures as moving
 from support.environment.free_ports import free_port
 
 DOCUMENT = Path(__file__).parents[3] / "deploy" / "observability" / "metrics.md"

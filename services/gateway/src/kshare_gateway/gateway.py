@@ -24,7 +24,7 @@ from kshare_gateway.connections.request_memory import RequestMemory
 from kshare_gateway.measures import GatewayMeasures
 from kshare_gateway.records.awaited_batches import AwaitedBatches
 from kshare_gateway.records.batch_cache import BatchCache
-from kshare_gateway.records.reassignment import MovingPartitions
+from kshare_gateway.records.reassignment import ReassignedPartitions
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share.sessions import ShareSessionTable
 from kshare_rpc.catalog import CatalogView
@@ -58,7 +58,7 @@ class Gateway:
         )
         self.cache = BatchCache(self.configs.integer("kshare.gateway.cache.bytes"))
         self.measures = GatewayMeasures()
-        self.moving = MovingPartitions(lambda: self.view)
+        self.reassignments = ReassignedPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()
         self.awaited_batches = AwaitedBatches()
         self.slices = WorkSlices()

@@ -258,7 +258,7 @@ class GatewayNode:
     def _new_view(self, old: CatalogView, new: CatalogView) -> None:
         self._catalog_problem = None
         alter_configs(self._configs, new, self._settings.node_id)
-        self._gateway.moving.on_view(old, new)
+        self._gateway.reassignments.on_view(old, new)
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
                 self._gateway.cache.drop_topic(topic_id)

@@ -30,9 +30,9 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_leader.measures import LeaderMeasures
 from kshare_leader.measures_reading import LeaderParts, LeaderSource
-from kshare_leader.moving.partition_moves import PartitionMoves
-from kshare_leader.moving.rows import PartitionRows
-from kshare_leader.moving.sender import PartitionSender
+from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
+from kshare_leader.reassignment.rows import PartitionRows
+from kshare_leader.reassignment.sender import PartitionSender
 from kshare_leader.settings import LeaderSettings
 from kshare_leader.share.service import ShareService
 from kshare_leader.share.stored_progress import StoredProgress
@@ -71,7 +71,7 @@ class LeaderNode:
         self._verifier: TransactionVerifier | None = None
         self._share: ShareService | None = None
         self._publisher: HistoryPublisher | None = None
-        self._moves: PartitionMoves | None = None
+        self._moves: PartitionReassignments | None = None
         self._server: Server | None = None
         self._mending: StoreMending | None = None
         self._stored_progress: StoredProgress | None = None
@@ -247,8 +247,8 @@ class LeaderNode:
         self._measures.on_forgotten = stored_progress.wake
         return stored_progress
 
-    def _new_moves(self, logs: PartitionLogs, rows: PartitionRows, dead_letters: DeadLetters) -> PartitionMoves:
-        return PartitionMoves(
+    def _new_moves(self, logs: PartitionLogs, rows: PartitionRows, dead_letters: DeadLetters) -> PartitionReassignments:
+        return PartitionReassignments(
             rows=rows,
             view=lambda: self._follower.view,
             is_foreign=lambda: logs.is_foreign,

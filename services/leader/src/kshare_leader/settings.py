@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kshare_core.configs import DEFAULT_QUEUED_BYTES, Configs
-from kshare_leader.moving.sender import PAGE_LIMIT_BYTES
+from kshare_leader.reassignment.sender import PAGE_LIMIT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

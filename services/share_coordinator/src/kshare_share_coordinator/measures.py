@@ -19,7 +19,7 @@ from kshare_share_coordinator.machine.operations import (
     Result,
 )
 from kshare_share_coordinator.machine.share_group_offset import Record, ShareSnapshot, ShareTombstone, ShareUpdate
-from kshare_share_coordinator.moving import measures as moving_measures
+from kshare_share_coordinator.reassignment import measures as reassignment_measures
 
 APPEND_SIZE_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 
@@ -59,7 +59,7 @@ STORE = StoreFamilies("share_coordinator")
 FAMILIES = (
     *(OPERATIONS, RECORDS, APPEND_SECONDS, APPEND_SIZE, APPEND_BYTES, APPEND_FAILURES),
     *(LOAD_SECONDS, LOAD_FAILURES, DAMAGED, CORRUPT),
-    *moving_measures.FAMILIES,
+    *reassignment_measures.FAMILIES,
     *STORE.families,
 )
 

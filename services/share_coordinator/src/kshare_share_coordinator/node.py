@@ -34,11 +34,11 @@ from kshare_share_coordinator.maintenance.confirmed_sync import ConfirmedSync
 from kshare_share_coordinator.maintenance.opening import open_state_store
 from kshare_share_coordinator.maintenance.state_walk import StateWalk
 from kshare_share_coordinator.measures import ShareCoordinatorSource, StateMeasures
-from kshare_share_coordinator.moving.measures import MoveMeasures
-from kshare_share_coordinator.moving.rows import StatePartitionRows
-from kshare_share_coordinator.moving.sender import StatePartitionSender
-from kshare_share_coordinator.moving.state_partition_moves import StatePartitionMoves
 from kshare_share_coordinator.ownership import Ownership
+from kshare_share_coordinator.reassignment.measures import MoveMeasures
+from kshare_share_coordinator.reassignment.rows import StatePartitionRows
+from kshare_share_coordinator.reassignment.sender import StatePartitionSender
+from kshare_share_coordinator.reassignment.state_partition_reassignments import StatePartitionReassignments
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_share_coordinator.state_store import StateStore
 from kshare_share_coordinator.state_topic import StateTopicIndex
@@ -67,7 +67,7 @@ class ShareCoordinatorNode:
         self._ownership: Ownership | None = None
         self._state_topic_index: StateTopicIndex | None = None
         self._state_topic: StateTopicService | None = None
-        self._moves: StatePartitionMoves | None = None
+        self._moves: StatePartitionReassignments | None = None
         self._walk: StateWalk | None = None
         self._confirmed_sync: ConfirmedSync | None = None
         self._mending: StoreMending | None = None
@@ -124,7 +124,7 @@ class ShareCoordinatorNode:
             interval_ms=self._settings.cold_partition_snapshot_interval_ms,
         )
         rows = StatePartitionRows(self._store)
-        self._moves = StatePartitionMoves(
+        self._moves = StatePartitionReassignments(
             ownership=self._ownership,
             rows=rows,
             barrier=self._runner.barrier,

@@ -11,9 +11,9 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.log import keys
-from kshare_leader.moving.partition_moves import COPIES_AT_ONCE, PartitionMoves
-from kshare_leader.moving.receiver import FAILURES_BEFORE_PROBLEM
-from kshare_leader.moving.rows import PartitionRows
+from kshare_leader.reassignment.partition_reassignments import COPIES_AT_ONCE, PartitionReassignments
+from kshare_leader.reassignment.receiver import FAILURES_BEFORE_PROBLEM
+from kshare_leader.reassignment.rows import PartitionRows
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
@@ -114,7 +114,7 @@ class Leader:
         self.view = CatalogView()
         self.told: list[TopicPartition] = []
         network = InProcessNetwork()
-        self.moves = PartitionMoves(
+        self.moves = PartitionReassignments(
             rows=self.rows,
             view=lambda: self.view,
             is_foreign=lambda: is_foreign,
@@ -219,7 +219,7 @@ def test_a_disk_that_refuses_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
         assert not leader.has_row and leader.rows.mark(KEY) is None
         await leader.moves.stop()
 
-    monkeypatch.setattr("kshare_leader.moving.partition_moves.REMOVAL_RETRY_MS", 10)
+    monkeypatch.setattr("kshare_leader.reassignment.partition_reassignments.REMOVAL_RETRY_MS", 10)
     asyncio.run(main())
 
 

@@ -10,7 +10,7 @@ import pytest
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.rocks_store import RocksStore
 from kshare_share_coordinator.checksummed_store import ChecksummedStore, sealed
-from kshare_share_coordinator.moving.rows import Row, StatePartitionRows
+from kshare_share_coordinator.reassignment.rows import Row, StatePartitionRows
 
 
 @pytest.fixture(params=["memory", "rocks"])

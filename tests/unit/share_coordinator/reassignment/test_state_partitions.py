@@ -20,10 +20,10 @@ from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import InitializeState, Operation, Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.machine.share_group_offset import Record
-from kshare_share_coordinator.moving.measures import MoveMeasures
-from kshare_share_coordinator.moving.rows import StatePartitionRows
-from kshare_share_coordinator.moving.sender import PIECE_BYTES_LIMIT, StatePartitionSender
 from kshare_share_coordinator.ownership import Ownership
+from kshare_share_coordinator.reassignment.measures import MoveMeasures
+from kshare_share_coordinator.reassignment.rows import StatePartitionRows
+from kshare_share_coordinator.reassignment.sender import PIECE_BYTES_LIMIT, StatePartitionSender
 from kshare_share_coordinator.state_store import StateStore, family_of
 from support.share_coordinator.peers import (
     CLUSTER,

@@ -49,7 +49,7 @@ Ask = Callable[[RequestContext, ARequest], Awaitable[tuple[Results[AResult], Map
 
 async def ask_until_served(context: RequestContext, request: ARequest, ask: Ask[ARequest, AResult]) -> Results[AResult]:
     """Each partition's response; leaders are asked again for partitions that were in a reassignment."""
-    patience = context.gateway.moving.begin()
+    patience = context.gateway.reassignments.begin()
     known = context.gateway.view.topics_by_name
     keys = [
         TopicPartition(known[name].topic_id, entry.partition_index)

@@ -29,7 +29,7 @@ FIRST_AGAIN_MS, AGAIN_MAX_MS = 10, 200
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-class MovingPartitions:
+class ReassignedPartitions:
     """The reassignments and new topics of the catalog.
 
     `view` returns the newest view; `on_view` must be called with each view before `view` returns it.
@@ -81,9 +81,9 @@ class MovingPartitions:
         self._moved = {key: ended for key, ended in self._moved.items() if now - ended < MOVED_JUST_NOW_S}
         self._appeared = {topic: since for topic, since in self._appeared.items() if now - since < MOVED_JUST_NOW_S}
 
-    def begin(self) -> MovePatience:
+    def begin(self) -> ReassignmentWait:
         """Starts the wait budget of one request."""
-        return MovePatience(self, asyncio.get_running_loop().time() + MOVE_WAIT_MS / 1000)
+        return ReassignmentWait(self, asyncio.get_running_loop().time() + MOVE_WAIT_MS / 1000)
 
     def is_fenced(self, key: TopicPartition) -> bool:
         partition = self._view().partition(key)
@@ -111,12 +111,12 @@ class MovingPartitions:
             return
 
 
-class MovePatience:
+class ReassignmentWait:
     """One request's wait budget for reassignments."""
 
     __slots__ = ("_again_ms", "_deadline", "_moving")
 
-    def __init__(self, moving: MovingPartitions, deadline: float) -> None:
+    def __init__(self, moving: ReassignedPartitions, deadline: float) -> None:
         self._moving = moving
         self._deadline = deadline
         self._again_ms = FIRST_AGAIN_MS

@@ -165,8 +165,8 @@ class ShareFetcher:
 
         `is_first`: the response opens the session, so it has the final state of each partition at its leader.
         """
-        if not self._gateway.moving.is_calm:
-            await self._gateway.moving.begin().until_served((*fetched, *acknowledgements))
+        if not self._gateway.reassignments.is_calm:
+            await self._gateway.reassignments.begin().until_served((*fetched, *acknowledgements))
         if not self._gateway.sessions.is_current(session):
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session ended before its fetch began")
         plan = self._plan(fetched, acknowledgements)
@@ -200,8 +200,8 @@ class ShareFetcher:
         self, session: ShareSession, acknowledgements: Acknowledgements, *, is_renew_ack: bool
     ) -> list[LeaderAnswer]:
         """The results of acknowledgements alone, from all leaders involved."""
-        if not self._gateway.moving.is_calm:
-            await self._gateway.moving.begin().until_served(acknowledgements)
+        if not self._gateway.reassignments.is_calm:
+            await self._gateway.reassignments.begin().until_served(acknowledgements)
         plan = self._plan((), acknowledgements)
         works = [
             self._acknowledge(session, address, partitions, is_renew_ack=is_renew_ack)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from zlib import crc32
 
 from kshare_leader.handlers.partitions import key_of
-from kshare_leader.moving.rows import Place
-from kshare_leader.moving.sender import PartitionSender
+from kshare_leader.reassignment.rows import Place
+from kshare_leader.reassignment.sender import PartitionSender
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import TRANSFER_PARTITION
 from kshare_rpc.network import Payload

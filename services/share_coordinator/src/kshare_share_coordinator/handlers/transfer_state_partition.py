@@ -6,7 +6,7 @@ from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import TRANSFER_STATE_PARTITION
 from kshare_rpc.network import Payload
 from kshare_rpc.serving import answers
-from kshare_share_coordinator.moving.sender import StatePartitionSender
+from kshare_share_coordinator.reassignment.sender import StatePartitionSender
 
 
 class TransferStatePartitionHandler:

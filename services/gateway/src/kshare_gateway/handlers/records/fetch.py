@@ -20,7 +20,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_gateway.catalog.internal_topics import RecordSource, record_source, topic_named
 from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
-from kshare_gateway.records.reassignment import MovePatience
+from kshare_gateway.records.reassignment import ReassignmentWait
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
@@ -46,7 +46,7 @@ _Bodies = dict[TopicPartition, PartitionData]
 async def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
     if context.version >= 7 and request.session_epoch not in FULL_SESSION_EPOCHS:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"There is no fetch session {request.session_id}")
-    patience = context.gateway.moving.begin()
+    patience = context.gateway.reassignments.begin()
     while True:
         results, codes = await _ask(context, request, patience)
         if not await patience.should_ask_again(codes):
@@ -54,7 +54,7 @@ async def handle(context: RequestContext, request: FetchRequest) -> FetchRespons
 
 
 async def _ask(
-    context: RequestContext, request: FetchRequest, patience: MovePatience
+    context: RequestContext, request: FetchRequest, patience: ReassignmentWait
 ) -> tuple[dict[_Key, PartitionData], dict[TopicPartition, int]]:
     """The responses, and the error codes of the partitions that leaders were asked for."""
     results: dict[_Key, PartitionData] = {}

@@ -103,7 +103,7 @@ async def _produce_in_turn(
 ) -> dict[TopicPartition, PartitionProduceResponse]:
     """The partitions' responses; batches for partitions in a reassignment are retried for a short time."""
     found: dict[TopicPartition, PartitionProduceResponse] = {}
-    patience = context.gateway.moving.begin()
+    patience = context.gateway.reassignments.begin()
     left = records
     while left:
         if patience.must_wait(left):

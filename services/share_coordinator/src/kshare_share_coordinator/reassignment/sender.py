@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, StorageFailure
-from kshare_share_coordinator.moving.measures import MoveMeasures
-from kshare_share_coordinator.moving.rows import Row, StatePartitionRows
 from kshare_share_coordinator.ownership import Ownership
+from kshare_share_coordinator.reassignment.measures import MoveMeasures
+from kshare_share_coordinator.reassignment.rows import Row, StatePartitionRows
 
 PIECE_BYTES_LIMIT = 1024 * 1024
 """Limit of keys and values of one answer; a single row may be larger."""

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
-from kshare_leader.moving.receiver import PartitionReceiver
-from kshare_leader.moving.rows import PartitionRows
+from kshare_leader.reassignment.receiver import PartitionReceiver
+from kshare_leader.reassignment.rows import PartitionRows
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Channel
@@ -36,7 +36,7 @@ _MoveKey = tuple[TopicPartition, int]
 """The partition and the epoch of its reassignment."""
 
 
-class PartitionMoves:
+class PartitionReassignments:
     """The reassignments of a node. `is_foreign` says whether the store belongs to another cluster than the catalog."""
 
     def __init__(

@@ -27,9 +27,9 @@ from kshare_rpc.generated.methods import (
     TRANSFER_STATE_PARTITION,
 )
 from kshare_rpc.network import CallFailed, Channel
-from kshare_share_coordinator.moving.measures import MoveMeasures
-from kshare_share_coordinator.moving.rows import Row, StatePartitionRows
 from kshare_share_coordinator.ownership import Ownership
+from kshare_share_coordinator.reassignment.measures import MoveMeasures
+from kshare_share_coordinator.reassignment.rows import Row, StatePartitionRows
 
 COPY_BYTES_PER_SECOND = 64 * 1024 * 1024
 """The rate of all copies of a node together; writes of other state partitions run between pieces."""

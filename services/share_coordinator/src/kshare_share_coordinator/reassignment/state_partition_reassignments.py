@@ -19,10 +19,10 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Channel
-from kshare_share_coordinator.moving.measures import IN, OUT, MoveMeasures
-from kshare_share_coordinator.moving.receiver import StatePartitionReceiver
-from kshare_share_coordinator.moving.rows import StatePartitionRows
 from kshare_share_coordinator.ownership import Ownership
+from kshare_share_coordinator.reassignment.measures import IN, OUT, MoveMeasures
+from kshare_share_coordinator.reassignment.receiver import StatePartitionReceiver
+from kshare_share_coordinator.reassignment.rows import StatePartitionRows
 
 REMOVAL_RETRY_MS = 5_000
 REMOVAL_PAUSE_MS = 5
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 Move = coordinator_pb2.StatePartitionOwner
 
 
-class StatePartitionMoves:
+class StatePartitionReassignments:
     """Applies views; see the module's text.
 
     `forget` drops the machine's states of share-partitions for which a function is true.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_leader.log import keys
-from kshare_leader.moving.rows import FAMILIES, LogExtent, Page, PartitionRows, Place
+from kshare_leader.reassignment.rows import FAMILIES, LogExtent, Page, PartitionRows, Place
 from kshare_rpc.catalog import CatalogView
 
 PAGE_LIMIT_BYTES = 1024 * 1024

@@ -24,7 +24,7 @@ from zlib import crc32
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
-from kshare_leader.moving.rows import FAMILIES, LogExtent, Page, PartitionRows, Place, Row
+from kshare_leader.reassignment.rows import FAMILIES, LogExtent, Page, PartitionRows, Place, Row
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import ADVANCE_PARTITION_MOVE, TRANSFER_PARTITION
