@@ -402,6 +402,24 @@ def test_groups_of_a_coordinator_that_is_away_fail_alone() -> None:
     play(scenario, 1, 2)
 
 
+def test_calls_about_several_groups_are_not_retried_by_a_node_that_stops() -> None:
+    async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
+        describing(cluster)
+        listing(cluster)
+        cluster.owners = all_owned_by(1, 2)  # the view still names 1 for all
+        calls = [asyncio.ensure_future(described(follower, [SECOND])), asyncio.ensure_future(listed(follower))]
+        await asyncio.sleep(1)
+        assert not any(call.done() for call in calls)
+        follower.coordinators.stop_waiting()
+        began = asyncio.get_running_loop().time()
+        assert await calls[0] == [(SECOND, "", ErrorCode.NOT_COORDINATOR)]
+        with pytest.raises(NoCoordinator):
+            await calls[1]
+        assert asyncio.get_running_loop().time() - began <= 2 * LONGEST_BACK_OFF_MS / 1000
+
+    play(scenario, 1, 2)
+
+
 def test_what_is_still_refused_in_the_end_stands_in_its_place() -> None:
     async def scenario(cluster: ScriptedCoordinators, follower: CatalogFollower) -> None:
         describing(cluster)

@@ -172,7 +172,7 @@ class CoordinatorCalls:
             for found, may_repeat in answers:
                 results.update((result.group_id, result) for result in found)
                 again += may_repeat
-            if not again or not await waiting.may_go_on(self._coordinators):
+            if not again or self._is_stopping or not await waiting.may_go_on(self._coordinators):
                 break
             remaining = {group_id: self._owner(group_id) for group_id in again}
         return [results[group_id] for group_id in group_ids]
@@ -201,11 +201,11 @@ class CoordinatorCalls:
             missing = self._missing(covered)
             if covered and not missing:
                 return answers
-            if not await waiting.may_go_on(self._coordinators):
+            if self._is_stopping or not await waiting.may_go_on(self._coordinators):
                 raise NoCoordinator(f"{method.path}: no coordinator responds for group partitions {missing}")
 
     def stop_waiting(self) -> None:
-        """Ends the retries of `call_active` and `call_owner`, for a node that stops: calls in back-off end soon."""
+        """Ends the retries of all calls, for a node that stops: calls in back-off end soon."""
         self._is_stopping = True
 
     def owners_changed(self) -> None:
