@@ -17,7 +17,15 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import COORDINATOR, DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import Service
-from kshare_servicekit.scale_down import HookFailed, drain, is_scaled_away, main, pod_place, read_stateful_set
+from kshare_servicekit.scale_down import (
+    HookFailed,
+    coordinator_addresses,
+    drain,
+    is_scaled_away,
+    main,
+    pod_place,
+    read_stateful_set,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,14 @@ def test_the_place_of_a_pod() -> None:
     for name in ("", "gateway", "gateway-5d9c", "7"):
         with pytest.raises(HookFailed, match="not a pod of a StatefulSet"):
             pod_place(name)
+
+
+def test_the_coordinators_are_those_of_the_variable() -> None:
+    variable = "KSHARE_COORDINATOR_ADDRESS"
+    assert coordinator_addresses({variable: "one:1, two:2,"}) == ["one:1", "two:2"]
+    for variables in ({}, {variable: ""}, {variable: " ,"}):
+        with pytest.raises(HookFailed, match=f"{variable} is not set.*host:port"):
+            coordinator_addresses(variables)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import ssl
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,19 @@ def pod_place(pod_name: str) -> tuple[str, int]:
     if not dash or not ordinal.isdecimal():
         raise HookFailed(f"{pod_name!r} is not a pod of a StatefulSet: its name does not end in -<ordinal>")
     return name, int(ordinal)
+
+
+def coordinator_addresses(variables: Mapping[str, str]) -> list[str]:
+    """The addresses in KSHARE_COORDINATOR_ADDRESS; HookFailed if it names none."""
+    found = [
+        address for text in variables.get("KSHARE_COORDINATOR_ADDRESS", "").split(",") if (address := text.strip())
+    ]
+    if not found:
+        raise HookFailed(
+            "KSHARE_COORDINATOR_ADDRESS is not set, so the node was not drained: set it to the coordinators' "
+            "addresses, host:port, separated by commas"
+        )
+    return found
 
 
 def read_stateful_set(name: str, account: Path = ACCOUNT, server: str | None = None) -> dict[str, Any]:
@@ -130,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
         if not is_scaled_away(ordinal, read_stateful_set(stateful_set)):
             return 0
         node_id = int(os.environ.get("KSHARE_NODE_ID") or ordinal + 1)
-        coordinators = os.environ.get("KSHARE_COORDINATOR_ADDRESS", "").split(",")
+        coordinators = coordinator_addresses(os.environ)
         timeout_s = float(os.environ.get("KSHARE_SCALE_DOWN_TIMEOUT_S") or DEFAULT_TIMEOUT_S)
         asyncio.run(drain(role, node_id, coordinators, timeout_s))
     except (HookFailed, ValueError) as problem:
