@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from kshare_pipeline.data_source import register
-from kshare_pipeline.session import spark_session
+from kshare_spark.data_source import register
+from kshare_spark.session import spark_session
 from support.clients.administration import create_topic, read_from_earliest
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka

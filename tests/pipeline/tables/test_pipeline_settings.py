@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kshare_pipeline.kafka.topics import Partition
+from kshare_kafka_client.topics import Partition
 from kshare_pipeline.settings import PipelineProcessSettings
 from kshare_pipeline.tables.checkpoint import committed_offsets
 from kshare_pipeline.tables.layout import Layout, TouchedDays

@@ -14,6 +14,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kshare.audit.direct import audit_records
+from kshare.audit.findings import Severity, SharePartitionAudit
 from kshare_core.delivery_history import (
     HISTORY_TOPIC,
     DeliveryEvent,
@@ -21,8 +23,6 @@ from kshare_core.delivery_history import (
     HistoryRecord,
     decode_history_record,
 )
-from kshare_pipeline.audit.direct import audit_records
-from kshare_pipeline.audit.findings import Severity, SharePartitionAudit
 
 TIMEOUT_S = 20.0
 HISTORY_ON = {"kshare.delivery.history.enable": "true", "kshare.delivery.history.topic.num.partitions": "2"}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kshare_pipeline.audit.events import HistoryEvent
+from kshare.audit.events import HistoryEvent
 
 OPEN = ("available", "acquired", "unknown")
 ENDS = {"accepted": "accepted", "rejected": "rejected", "released": "available", "expired": "available"}

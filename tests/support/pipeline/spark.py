@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from kshare_pipeline.data_source import register
-from kshare_pipeline.session import spark_session
+from kshare_spark.data_source import register
+from kshare_spark.session import spark_session
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for a minute need not compile twice: 40 % less CPU than with the second compiler."""

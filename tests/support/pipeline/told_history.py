@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kshare.audit.direct import audit_records
+from kshare.audit.findings import SharePartitionAudit
 from kshare_core.delivery_history import DeliveryEvent, EventType, HistoryRecord
-from kshare_pipeline.audit.direct import audit_records
-from kshare_pipeline.audit.findings import SharePartitionAudit
 
 Place = tuple[str, str, int]
 """Group, topic and partition."""

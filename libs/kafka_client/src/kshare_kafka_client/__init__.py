@@ -1,5 +1,12 @@
-"""A small blocking Kafka client: one connection to one broker, with typed requests and responses, TLS and SASL.
+"""Clients of a Kafka cluster, for the command, the Spark library and tests.
 
-confluent-kafka is used for every operation that it offers. This client sends any request in any version: the command
-line reads groups and states with it, Spark's share source is a group member with it, and tests send invalid requests.
+| module | holds |
+|---|---|
+| `connection`, `sasl` | one blocking connection to one broker, with typed requests and responses, TLS and SASL |
+| `properties` | options `kafka.*` as properties of confluent-kafka |
+| `topics` | partitions of topics, with the offsets where their logs begin and end |
+| `range_reader` | the records of a range of plain offsets, exactly, with confluent-kafka |
+
+confluent-kafka is used for every operation that it offers. `connection` sends any request in any version: the command
+reads groups and states with it, Spark's share source is a group member with it, and tests send invalid requests.
 """

@@ -16,18 +16,18 @@ from typing import IO
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from kshare_pipeline.log_source import LogDataSource
 from kshare_pipeline.marts.refresh import MartRefresh
 from kshare_pipeline.measures import ReadCounts, ServiceCounts
 from kshare_pipeline.report.command import write_report
 from kshare_pipeline.report.figures import NoMarts
-from kshare_pipeline.session import spark_session
 from kshare_pipeline.settings import PipelineProcessSettings
 from kshare_pipeline.tables.checkpoint import lag_offsets
 from kshare_pipeline.tables.formats import Table, events_table, quarantine_table
 from kshare_pipeline.tables.history_stream import HistoryIngest, HistoryStream, history_records
 from kshare_pipeline.tables.layout import Layout, TouchedDays
 from kshare_pipeline.tables.upkeep import keep_up
+from kshare_spark.log_source import LogDataSource
+from kshare_spark.session import spark_session
 
 UPKEEP_INTERVAL_MS = 30 * 60_000
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"

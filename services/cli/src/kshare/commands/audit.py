@@ -14,7 +14,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import ConnectionFailed
 
 if TYPE_CHECKING:
-    from kshare_pipeline.audit.command import AuditRequest
+    from kshare.audit.command import AuditRequest
 
 LIMIT = 10
 """The default delivery count limit: the default of group.share.max.delivery.count.limit."""
@@ -58,11 +58,11 @@ def audit(
     if sum(place is not None for place in (tables, bootstrap, lines)) != 1:
         raise CommandFailed("give exactly one of --tables, --bootstrap and --lines as the history's source", BAD_USE)
     try:
-        from kshare_pipeline.audit.command import AuditRequest
-        from kshare_pipeline.audit.job import DeliveryCountLimits
-        from kshare_pipeline.audit.sources import Stretch
+        from kshare.audit.command import AuditRequest
+        from kshare.audit.job import DeliveryCountLimits
+        from kshare.audit.sources import Stretch
     except ModuleNotFoundError as missing:
-        text = f"kshare audit needs the package kshare-pipeline with PySpark; {missing.name} is not installed"
+        text = f"kshare audit needs PySpark: pip install 'kshare[spark]' (and Java 17); {missing.name} is not installed"
         raise CommandFailed(text, BAD_USE) from missing
     properties = {"log_level": "0", **read_properties(command_config), **_pairs("--kafka", kafka)}
     if bootstrap is not None:
@@ -85,7 +85,7 @@ def audit(
 
 def check_cluster(bootstrap: str, properties: dict[str, str]) -> None:
     """CommandFailed if a property is wrong or the cluster does not respond: checked first, as Spark takes seconds."""
-    from kshare_pipeline.kafka.properties import InvalidOption, open_consumer, reader_properties
+    from kshare_kafka_client.properties import InvalidOption, open_consumer, reader_properties
 
     try:
         open_consumer(reader_properties({**properties, "bootstrap.servers": bootstrap})).close()
@@ -96,8 +96,8 @@ def check_cluster(bootstrap: str, properties: dict[str, str]) -> None:
 
 def run_request(request: AuditRequest) -> None:
     """Runs the audit and prints the result; CommandFailed for violations, or if the history cannot be read."""
-    from kshare_pipeline.audit.command import run_audit
-    from kshare_pipeline.audit.direct import BadHistory
+    from kshare.audit.command import run_audit
+    from kshare.audit.direct import BadHistory
 
     try:
         is_sound = run_audit(request, typer.echo)

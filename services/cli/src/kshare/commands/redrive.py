@@ -18,7 +18,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare_core.delivery_history import REASON_DELIVERY_COUNT_LIMIT, REASON_REJECTED
 
 if TYPE_CHECKING:
-    from kshare_pipeline.redrive.request import Account, RedriveRequest
+    from kshare.redrive.request import Account, RedriveRequest
 
 Texts = list[str] | None
 
@@ -86,7 +86,7 @@ def redrive(
     _check_reasons(reason or [])
     parse_address(bootstrap, what="--bootstrap")
     try:
-        from kshare_pipeline.redrive.request import RedriveRequest, Selection
+        from kshare.redrive.request import RedriveRequest, Selection
     except ModuleNotFoundError as missing:
         raise CommandFailed(f"kshare redrive needs the package kshare-pipeline: {missing}", BAD_USE) from missing
     request = RedriveRequest(
@@ -116,9 +116,9 @@ def redrive(
 
 def check_redrive(request: RedriveRequest, engine: str) -> None:
     """Checks the request without the cluster; CommandFailed."""
-    from kshare_pipeline.kafka.properties import InvalidOption
-    from kshare_pipeline.redrive.engine import Engine, check
-    from kshare_pipeline.redrive.request import BadRequest
+    from kshare.redrive.engine import Engine, check
+    from kshare.redrive.request import BadRequest
+    from kshare_kafka_client.properties import InvalidOption
 
     if engine not in list(Engine):
         raise CommandFailed(f"--engine must be one of {', '.join(Engine)}, found {engine!r}", BAD_USE)
@@ -130,10 +130,10 @@ def check_redrive(request: RedriveRequest, engine: str) -> None:
 
 def run_redrive(request: RedriveRequest, engine: str, master: str) -> Account:
     """Runs a checked request; CommandFailed."""
-    from kshare_pipeline.kafka.properties import InvalidOption
-    from kshare_pipeline.kafka.topics import KafkaUnavailable, UnknownTopic
-    from kshare_pipeline.redrive.engine import Engine, redrive
-    from kshare_pipeline.redrive.request import BadRequest, RedriveFailed
+    from kshare.redrive.engine import Engine, redrive
+    from kshare.redrive.request import BadRequest, RedriveFailed
+    from kshare_kafka_client.properties import InvalidOption
+    from kshare_kafka_client.topics import KafkaUnavailable, UnknownTopic
 
     try:
         return redrive(request, Engine(engine), master=master)
@@ -155,7 +155,7 @@ def client_properties(bootstrap: str, texts: list[str], given: Properties) -> di
 
 
 def _offsets(texts: list[str]) -> Any:
-    from kshare_pipeline.redrive.request import BadRequest, parse_offsets
+    from kshare.redrive.request import BadRequest, parse_offsets
 
     try:
         return [parse_offsets(text) for text in texts]

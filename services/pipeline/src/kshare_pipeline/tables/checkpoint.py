@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from kshare_pipeline.kafka.properties import kafka_properties, open_consumer, reader_properties
-from kshare_pipeline.kafka.topics import Partition, end_offsets, partitions_of, start_offsets
-from kshare_pipeline.log_source.offsets import decode_offset
+from kshare_kafka_client.properties import kafka_properties, open_consumer, reader_properties
+from kshare_kafka_client.topics import Partition, end_offsets, partitions_of, start_offsets
+from kshare_spark.log_source.offsets import decode_offset
 
 
 def committed_offsets(checkpoint: Path) -> dict[Partition, int]:

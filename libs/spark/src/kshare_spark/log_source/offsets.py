@@ -1,0 +1,109 @@
+"""What a stream's offset says, and how much a batch takes. Pure.
+
+An offset in Spark's checkpoint is JSON: `{"orders": {"0": {"from": 5, "until": 20}}}`, for each partition the offsets 5
+to 19 of the batch that ends there. Spark would know the start from the batch before; but the first batch has none, and
+with `latest` Spark asks for the initial offset again after a crash, when the log's end is another one. With both ends
+in it, a batch reads the same records whenever it is run. The initial offset has empty ranges only, every later one has
+at least one that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from kshare_kafka_client.range_reader import OffsetRange
+from kshare_kafka_client.topics import Partition
+
+FROM, UNTIL = "from", "until"
+
+
+class InvalidOffset(ValueError):
+    """An offset of a checkpoint that this source did not write."""
+
+
+def encode_offset(ranges: Iterable[OffsetRange]) -> dict[str, Any]:
+    """The offset of a batch with these ranges; topics and partitions ascend, so equal offsets are equal JSON."""
+    found: dict[str, Any] = {}
+    for asked in sorted(ranges):
+        partitions = found.setdefault(asked.topic, {})
+        partitions[str(asked.partition)] = {FROM: asked.first_offset, UNTIL: asked.end_offset}
+    return found
+
+
+def decode_offset(offset: Mapping[str, Any]) -> dict[Partition, OffsetRange]:
+    """The inverse."""
+    try:
+        return {
+            Partition(topic, int(number)): OffsetRange(topic, int(number), int(ends[FROM]), int(ends[UNTIL]))
+            for topic, partitions in offset.items()
+            for number, ends in partitions.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InvalidOffset(f"no offset of the format kshare-log: {str(offset)[:200]}") from None
+
+
+def ranges_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
+    """What the batch from `start` to `end` reads, without empty ranges; nothing where they are equal."""
+    if start == end:
+        return []
+    before = decode_offset(start)
+    is_initial = all(found.first_offset == found.end_offset for found in before.values())
+    ranges: list[OffsetRange] = []
+    for partition, found in decode_offset(end).items():
+        if not is_initial and partition in before:
+            found = found._replace(first_offset=before[partition].end_offset)
+        if found.first_offset < found.end_offset:
+            ranges.append(found)
+    return ranges
+
+
+def next_offset(start: Mapping[str, Any], ends: Mapping[Partition, int], limit: int | None) -> dict[str, Any]:
+    """The offset after `start` where the logs end at `ends`, at most `limit` offsets on; `start` where nothing is new.
+
+    A partition that `start` does not have is new since then and read from offset 0. One that `ends` does not have keeps
+    its place.
+    """
+    firsts = {partition: found.end_offset for partition, found in decode_offset(start).items()}
+    firsts = {**dict.fromkeys(ends, 0), **firsts}
+    waiting = {partition: max(0, ends.get(partition, first) - first) for partition, first in firsts.items()}
+    taken = shared_out(waiting, limit)
+    if not any(taken.values()):
+        return dict(start)
+    return encode_offset(
+        OffsetRange(partition.topic, partition.partition, first, first + taken[partition])
+        for partition, first in firsts.items()
+    )
+
+
+def shared_out(waiting: Mapping[Partition, int], limit: int | None) -> dict[Partition, int]:
+    """How many offsets each partition gives, in proportion to what waits there, `limit` together.
+
+    What rounding leaves goes to the largest fractions, and among equals to the longest queue: with a small limit no
+    partition waits for ever, because its queue grows.
+    """
+    total = sum(waiting.values())
+    if limit is None or total <= limit:
+        return dict(waiting)
+    taken = {partition: count * limit // total for partition, count in waiting.items()}
+    left = limit - sum(taken.values())
+    by_fraction = sorted(waiting, key=lambda place: (-(waiting[place] * limit % total), -waiting[place], place))
+    for partition in by_fraction[:left]:
+        taken[partition] += 1
+    return taken
+
+
+def split(ranges: Iterable[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    """The same offsets in at least `min_partitions` ranges of about the same length, as long as there are so many."""
+    found = list(ranges)
+    total = sum(one.end_offset - one.first_offset for one in found)
+    if len(found) >= min_partitions or total == 0:
+        return found
+    pieces: list[OffsetRange] = []
+    for one in found:
+        length = one.end_offset - one.first_offset
+        count = max(1, min(length, -(-length * min_partitions // total)))
+        marks = [one.first_offset + length * index // count for index in range(count + 1)]
+        pieces.extend(one._replace(first_offset=low, end_offset=high) for low, high in pairwise(marks))
+    return pieces

@@ -1,0 +1,29 @@
+"""The columns of the share source: those of Spark's Kafka source, then what a share group adds.
+
+| column | type | |
+|---|---|---|
+| key, value | binary | |
+| topic | string | |
+| partition | int | |
+| offset | bigint | |
+| timestamp | timestamp | of the record, in ms |
+| timestampType | int | 0: of its creation, 1: of its append |
+| headers | array<struct<key string, value binary>> | with includeHeaders=true |
+| delivery_count | int | 1 for the first delivery |
+| lock_deadline | timestamp | until when the record is locked at least, if its lock were not renewed |
+
+(topic, partition, offset) names a record: the key for sinks that are to have it once.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import IntegerType, StructField, StructType, TimestampType
+
+from kshare_spark.record_columns import COLUMNS, COLUMNS_WITH_HEADERS
+
+
+def columns(*, include_headers: bool) -> StructType:
+    """The schema of a read."""
+    of_record = COLUMNS_WITH_HEADERS if include_headers else COLUMNS
+    added = [StructField("delivery_count", IntegerType()), StructField("lock_deadline", TimestampType())]
+    return StructType([*of_record.fields, *added])

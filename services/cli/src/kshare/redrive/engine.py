@@ -1,0 +1,65 @@
+"""Chooses the engine: Spark for an SQL expression and for very many offsets, else this process."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib.util import find_spec
+
+from kshare.redrive.direct import redrive_directly
+from kshare.redrive.request import Account, BadRequest, RedriveRequest
+from kshare.redrive.sources import source_ranges
+from kshare_kafka_client.properties import open_consumer, reader_properties
+from kshare_kafka_client.range_reader import RangeReader
+
+DIRECT_LIMIT_OFFSETS = 300_000
+"""More of them go to Spark when the engine is `auto`: it takes some 15 s to start and then is several times as fast."""
+NO_SPARK = "the engine spark needs PySpark: pip install 'kshare[spark]' (and Java 17)"
+
+
+class Engine(StrEnum):
+    AUTO = "auto"
+    DIRECT = "direct"
+    SPARK = "spark"
+
+
+def redrive(request: RedriveRequest, engine: Engine = Engine.AUTO, *, master: str = "local[*]") -> Account:
+    """Moves what is asked for, or counts it; `master` is where Spark runs.
+
+    BadRequest, RedriveFailed, KafkaUnavailable, InvalidOption.
+    """
+    check(request, engine)
+    if not _needs_spark(request, engine):
+        return redrive_directly(request)
+    from kshare.redrive.spark import redrive_with_spark
+    from kshare_spark.session import spark_session
+
+    spark = spark_session("kshare redrive", master=master, options={"spark.ui.showConsoleProgress": "false"})
+    try:
+        return redrive_with_spark(request, spark)
+    finally:
+        spark.stop()
+
+
+def check(request: RedriveRequest, engine: Engine) -> None:
+    """Everything that can be known without a cluster; BadRequest, InvalidOption."""
+    request.check()
+    if engine is Engine.DIRECT and request.where is not None:
+        raise BadRequest("an SQL expression needs the engine spark")
+    if (engine is Engine.SPARK or request.where is not None) and not has_spark():
+        raise BadRequest(NO_SPARK)
+    open_consumer(reader_properties(request.properties)).close()
+
+
+def has_spark() -> bool:
+    return find_spec("pyspark") is not None and find_spec("pyarrow") is not None
+
+
+def _needs_spark(request: RedriveRequest, engine: Engine) -> bool:
+    if engine is not Engine.AUTO or request.where is not None:
+        return engine is not Engine.DIRECT
+    return has_spark() and _offset_count(request) > DIRECT_LIMIT_OFFSETS
+
+
+def _offset_count(request: RedriveRequest) -> int:
+    with RangeReader(request.properties, timeout_s=request.timeout_s, must_be_whole=False) as reader:
+        return sum(one.end_offset - one.first_offset for one in source_ranges(request, reader, Account()))

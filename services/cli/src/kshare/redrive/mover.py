@@ -1,0 +1,168 @@
+"""Moves candidates of one partition: records and notes in one Kafka transaction after another.
+
+The transactional id belongs to the partition that is emptied. Whoever begins ends the transaction that somebody else of
+the same id has open, and the other cannot go on; only then the notes are read, so they say all that was ever moved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from kshare.redrive.candidates import Candidate, headers_of_moved, summary
+from kshare.redrive.ledger import note_key, note_value, read_ledger
+from kshare.redrive.pace import Pace
+from kshare.redrive.request import FIRST_ONES, LEDGER_TOPIC, Account, RedriveFailed, RedriveRequest
+from kshare_kafka_client.properties import open_producer, producer_properties
+from kshare_kafka_client.topics import Partition
+
+TRANSACTION_LIMIT_RECORDS = 1_000
+COMMIT_TRIES = 3
+
+
+def transactional_id(place: Partition) -> str:
+    return f"kshare-redrive-{place.topic}-{place.partition}"
+
+
+class PartitionMover:
+    """For one partition of a dead-letter topic, or of the topic whose archived records are moved; a context manager.
+
+    In a dry run it has no producer: it only counts. RedriveFailed, KafkaUnavailable from every method.
+    """
+
+    def __init__(
+        self,
+        place: Partition,
+        topic_id: str,
+        request: RedriveRequest,
+        account: Account,
+        pace: Pace,
+    ) -> None:
+        self._place = place
+        self._topic_id = topic_id
+        self._account = account
+        self._pace = pace
+        self._timeout_s = request.timeout_s
+        self._failures: list[KafkaError] = []
+        self._producer = None if request.dry_run else self._begin(request.properties)
+        self._moved = read_ledger(
+            request.properties,
+            topic_id,
+            place.partition,
+            timeout_s=request.timeout_s,
+            must_exist=self._producer is not None,
+        )
+
+    def __enter__(self) -> PartitionMover:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._producer is not None and kind is not None:
+            self._producer.purge()
+
+    def _begin(self, properties: Mapping[str, str]) -> Producer:
+        rules = {"transactional.id": transactional_id(self._place), "delivery.report.only.error": True}
+        producer = open_producer({**producer_properties(properties), **rules})
+        try:
+            producer.init_transactions(self._timeout_s)
+        except KafkaException as error:
+            raise RedriveFailed(f"redrive of {self._place} cannot begin: {_sentence(error.args[0])}") from None
+        return producer
+
+    def unmoved(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those that no run has moved; the others are counted."""
+        found = [candidate for candidate in candidates if candidate.from_offset not in self._moved]
+        self._account.already_moved += len(candidates) - len(found)
+        return found
+
+    def move(self, candidates: Sequence[Candidate]) -> None:
+        """Moves those that can be moved and were not moved yet, at the rate; they are durable when it returns."""
+        ready: dict[int, Candidate] = {}
+        for candidate in self.unmoved(candidates):
+            if candidate.problem:
+                self._account.add_problem(candidate.problem)
+            else:
+                ready.setdefault(candidate.from_offset, candidate)
+        found = list(ready.values())
+        limit = self._pace.batch_limit(TRANSACTION_LIMIT_RECORDS)
+        for begin in range(0, len(found), limit):
+            batch = found[begin : begin + limit]
+            if self._producer is not None:
+                self._pace.wait(len(batch))
+                self._transact(self._producer, batch)
+            self._count(batch)
+
+    def _count(self, batch: Sequence[Candidate]) -> None:
+        for candidate in batch:
+            self._account.add_moved(candidate.topic, candidate.reason)
+        missing = max(0, FIRST_ONES - len(self._account.first_ones))
+        self._account.first_ones.extend(summary(candidate) for candidate in batch[:missing])
+
+    def _transact(self, producer: Producer, batch: Sequence[Candidate]) -> None:
+        changed = self._moved.with_offsets(candidate.from_offset for candidate in batch)
+        try:
+            producer.begin_transaction()
+            for candidate in batch:
+                self._produce(
+                    producer,
+                    topic=candidate.topic,
+                    partition=candidate.partition,
+                    key=candidate.key,
+                    value=candidate.value,
+                    headers=headers_of_moved(candidate),
+                )
+            for segment, runs in changed.items():
+                key = note_key(self._topic_id, self._place.partition, segment)
+                self._produce(
+                    producer, topic=LEDGER_TOPIC, partition=0, key=key, value=note_value(self._place.topic, runs)
+                )
+            self._commit(producer)
+        except KafkaException as error:
+            self._give_up(producer, error.args[0])
+        self._moved.note(changed)
+
+    def _produce(self, producer: Producer, **record: Any) -> None:
+        while True:
+            try:
+                producer.produce(**record, on_delivery=self._delivered)
+                return
+            except BufferError:  # the queue is full
+                producer.poll(0.5)
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._failures.append(error)
+
+    def _commit(self, producer: Producer) -> None:
+        for attempt in range(COMMIT_TRIES):
+            try:
+                producer.commit_transaction(self._timeout_s)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or attempt == COMMIT_TRIES - 1:
+                    raise
+
+    def _give_up(self, producer: Producer, error: KafkaError) -> NoReturn:
+        """What is aborted here, or later by the coordinator, has moved nothing; the notes say so."""
+        cause = self._failures[0] if self._failures else error
+        if error.txn_requires_abort():
+            with contextlib.suppress(
+                KafkaException
+            ):  # else it ends at transaction.timeout.ms, or when the next run begins
+                producer.abort_transaction(self._timeout_s)
+        moved = f"{self._account.moved_count} records were moved before"
+        if error.fatal() and error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
+            raise RedriveFailed(f"another redrive of {self._place} has begun and goes on with the rest; {moved}")
+        raise RedriveFailed(
+            f"redrive of {self._place} broke off: {_sentence(cause)}; {moved}. Run it again for the rest"
+        )
+
+
+def _sentence(error: KafkaError) -> str:
+    return f"{error.name().lstrip('_')}: {error.str()}"
