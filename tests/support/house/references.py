@@ -1,20 +1,22 @@
-"""References in documents and docstrings: each path, module, `make` target and numbered section must exist.
+"""References in documents and docstrings: each path, module, command, `make` target and numbered section must exist.
 
-.venv/bin/python tests/support/house/references.py
+PYTHONPATH=tests .venv/bin/python -m support.house.references
 
-Checked are all Markdown files and the module docstrings of all Python files:
+Checked are all Markdown files and the docstrings of all Python files, of modules, classes, functions and attributes:
 
 - a path in backticks: the path of a file or folder of the repository, or its end (`house/tidy.py`, `machine/`).
   Globs are allowed. A placeholder in angle brackets and `…` stand for any text. Absolute paths belong to a container.
 - a Markdown link to a file, relative to the document, and its heading after `#`;
 - a module in backticks (`kshare_core.errors`), up to its first name below the package;
 - a target of `make`, in backticks or in an indented block;
-- a numbered section of a Markdown file.
+- a numbered section of a Markdown file;
+- a `kshare` command with its options (`command_references`).
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -22,9 +24,14 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+import typer
+
+from kshare.main import app
+from support.house.command_references import command_problems_of, tree_of
+
 ROOT = Path(__file__).resolve().parents[3]
 PATH_ENDINGS = (".py", ".md", ".c", ".proto", ".yaml", ".yml", ".toml", ".java")
-TOP_FOLDERS = frozenset({"deploy", "docs", "helm", "libs", "protos", "services", "tests"})
+TOP_FOLDERS = frozenset({"deploy", "docs", "examples", "helm", "libs", "protos", "services", "tests"})
 OUTSIDE = ("data/", "certificates/", "backups/", "history/")
 """Folders that users or processes make: paths below them are not in the repository."""
 
@@ -136,17 +143,28 @@ def files_of(root: Path) -> frozenset[str]:
     return frozenset(name for name in listed if (root / name).is_file())
 
 
+def docstrings_of(tree: ast.AST) -> Iterator[str]:
+    """The texts that stand alone as statements: docstrings of modules, classes, functions and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield inspect.cleandoc(node.value.value)
+
+
 def problems(root: Path) -> Iterator[str]:
     """All dead references below `root`."""
     files = files_of(root)
     documents = {name: (root / name).read_text() for name in sorted(files) if name.endswith(".md")}
     repository = Repository(files, documents, (root / "Makefile").read_text())
+    kshare = tree_of(typer.main.get_command(app))
     for name, text in documents.items():
         yield from problems_of(name, text, repository)
+        yield from command_problems_of(name, text, kshare)
         yield from link_problems_of(name, text, repository, files)
     for name in sorted(files):
         if name.endswith(".py") and "generated" not in PurePosixPath(name).parts:
-            yield from problems_of(name, ast.get_docstring(ast.parse((root / name).read_text())) or "", repository)
+            for docstring in docstrings_of(ast.parse((root / name).read_text())):
+                yield from problems_of(name, docstring, repository)
+                yield from command_problems_of(name, docstring, kshare)
 
 
 def main() -> int:

@@ -78,5 +78,8 @@ def test_a_dead_reference_fails_the_check(
     monkeypatch.setattr(references, "ROOT", tmp_path)
     assert references.main() == 1
     assert capsys.readouterr().err == "module.py: there is no file or folder `other.py`\n"
-    (tmp_path / "other.py").write_text("")
+    (tmp_path / "other.py").write_text('class Other:\n    """Run `kshare group list`."""\n')
+    assert references.main() == 1
+    assert capsys.readouterr().err == "other.py: there is no command group (kshare group list)\n"
+    (tmp_path / "other.py").write_text('class Other:\n    """Run `kshare groups list`."""\n')
     assert references.main() == 0

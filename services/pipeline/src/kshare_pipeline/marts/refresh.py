@@ -16,7 +16,7 @@ ONE_DAY = timedelta(days=1)
 
 
 class MartRefresh:
-    """Keeps `marts/` in step with `events/`.
+    """Keeps `marts/` in step with "events".
 
     Times are written as microseconds of UTC (Spark's default is a type that only Spark and Hive have).
     """
