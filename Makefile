@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-share-coordinator bench-spark model-slow simulate protos format
+.PHONY: setup demo up test test-all test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-share-coordinator bench-spark model-slow simulate protos format docs
 
 setup: $(STAMP)
 
@@ -36,7 +36,7 @@ up: setup
 # alone. make test TEST="-n 0" for one process.
 TEST ?= -n 3 --dist loadfile --no-loadscope-reorder
 QUICK_TESTS := tests/unit tests/contract tests/model tests/simulation \
-  tests/e2e/test_confluent_clients.py
+  tests/e2e/test_confluent_clients.py tests/e2e/examples/test_python_examples.py
 test: setup
 	$(BIN)/python -m pytest $(TEST) $(QUICK_TESTS)
 
@@ -63,11 +63,17 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/python protos/generate.py --check
 	$(BIN)/python libs/wire/generate_messages.py --check
-	$(BIN)/mypy libs/*/src services/*/src tests protos/generate.py libs/wire/generate_messages.py
+	$(BIN)/mypy libs/*/src services/*/src tests docs/conf.py protos/generate.py libs/wire/generate_messages.py
+	$(BIN)/mypy examples/python-worker examples/retry-and-dead-letters examples/spark-stream
 	$(BIN)/lint-imports
 	$(BIN)/python tests/support/house/registrations.py
 	$(BIN)/python tests/support/house/tidy.py
-	$(BIN)/python tests/support/house/references.py
+	PYTHONPATH=tests $(BIN)/python -m support.house.references
+	$(MAKE) --no-print-directory docs
+
+# The docs site in build/docs. A dead link, a dead anchor, or a page that is in no table of contents is an error.
+docs: setup
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
 
 # Speed as a ratio against Apache Kafka 4.3.1 in the same run; needs Java 17 and Maven.
 bench: setup
