@@ -12,11 +12,11 @@ from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.log import keys
 from kshare_leader.reassignment.partition_reassignments import COPIES_AT_ONCE, PartitionReassignments
-from kshare_leader.reassignment.receiver import FAILURES_BEFORE_PROBLEM
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
+from kshare_rpc.reassignment.copy_loop import FAILURES_BEFORE_PROBLEM
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
 from support.leader.log.leader_logs import KEY, NODE_ID, TOPIC, open_logs, topic, view_of
@@ -230,7 +230,7 @@ def test_a_move_that_does_not_go_on_is_a_problem() -> None:
         receiver, _ = next(iter(leader.moves._receivers.values()))
         assert receiver.problem is None, "it may still go well"
         for _ in range(FAILURES_BEFORE_PROBLEM):
-            receiver._note("it is not live")
+            receiver._loop.note("it is not live")
         assert leader.moves.problems() and "not live" in leader.moves.problems()[0]
         await leader.moves.stop()
 

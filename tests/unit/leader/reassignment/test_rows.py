@@ -12,11 +12,12 @@ from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.reassignment.receiver import MoveProblem, _page_of
+from kshare_leader.reassignment.receiver import _page_of
 from kshare_leader.reassignment.rows import FAMILIES, LogExtent, PartitionRows, Place, Row
 from kshare_leader.reassignment.sender import PAGE_LIMIT_BYTES, PartitionSender
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.reassignment.copy_loop import MoveProblem
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
 from support.leader.log.leader_logs import BROKER, KEY, NODE_ID, TOPIC, StillClock, topic, view_of

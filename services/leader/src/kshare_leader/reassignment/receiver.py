@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from itertools import pairwise
 from zlib import crc32
 
 from kshare_core.errors import ErrorCode, StorageFailure
@@ -29,32 +28,17 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import ADVANCE_PARTITION_MOVE, TRANSFER_PARTITION
 from kshare_rpc.network import CallFailed, Channel
+from kshare_rpc.reassignment.copy_loop import CALL_TIMEOUT_MS, CopyLoop, MoveProblem, StepFailure
+from kshare_rpc.reassignment.rows import rows_of
 
-COPY_BYTES_PER_SECOND = 64 * 1024 * 1024
-"""The rate limit of all copies of a node together, to leave time for clients.
-
-It applies until a copy has reached the end offset that the log had when the copy began.
-"""
-CALL_TIMEOUT_MS = 3_000
 FIRST_RETRY_MS = 10
-RETRY_MAX_MS = 500
 DISK_FAILURES_BEFORE_GIVING_UP = 3
 FENCED_LIMIT_S = 15.0
 """The longest time that the partition may be fenced because its former leader does not send the rest."""
-FAILURES_BEFORE_PROBLEM = 10
-"""Failed attempts in a row, some seconds, before the health check shows why a reassignment is stalled."""
 
 log = logging.getLogger(__name__)
 
 Step = coordinator_pb2.AdvancePartitionMoveRequest
-
-
-class MoveProblem(Exception):
-    """A step of a reassignment failed; it is retried."""
-
-
-class _HopelessMove(Exception):
-    """The copy is wrong, and another copy would not be better."""
 
 
 class _Stage(Enum):
@@ -92,7 +76,6 @@ class PartitionReceiver:
         self._view = view
         self._channel = channel
         self._coordinator = coordinator
-        self._copies = copies
         self._page_bytes = page_bytes
         self._stage = _Stage.BEGINNING
         self._after: Place | None = None
@@ -101,8 +84,12 @@ class PartitionReceiver:
         self._fenced_at = 0.0
         self._disk_failures = 0
         self._is_hopeless = False
-        self._failures = 0
-        self._newest_failure = ""
+        """The copy is wrong, and another copy would not be better."""
+        self._loop = CopyLoop(
+            f"{self.name} cannot be copied from leader {self.from_node_id}",
+            first_retry_ms=FIRST_RETRY_MS,
+            copies=copies,
+        )
 
     @property
     def name(self) -> str:
@@ -115,40 +102,19 @@ class PartitionReceiver:
     @property
     def problem(self) -> str | None:
         """The newest failure of a reassignment that is stalled for some seconds; None otherwise."""
-        return self._newest_failure if self._failures >= FAILURES_BEFORE_PROBLEM else None
+        return self._loop.problem
 
     async def run(self) -> None:
-        pause_ms = FIRST_RETRY_MS
-        while True:
-            try:
-                if await self._go_on():
-                    self._failures = 0
-                    pause_ms = FIRST_RETRY_MS
-                    continue
-            except (MoveProblem, CallFailed) as problem:
-                self._note(str(problem))
-            except StorageFailure as failure:
-                self._disk_failures += 1
-                self._note(str(failure))
-            except _HopelessMove as reason:
-                self._is_hopeless = True
-                self._note(str(reason))
-            await self._give_up_if_hopeless()
-            await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+        await self._loop.run(self._go_on, self._before_retry)
 
-    def _note(self, problem: str) -> None:
-        text = f"{self.name} cannot be copied from leader {self.from_node_id}: {problem}"
-        if text != self._newest_failure:
-            log.info("%s", text)
-        self._newest_failure = text
-        self._failures += 1
+    async def _before_retry(self, failure: StepFailure | None) -> None:
+        if failure is not None:
+            self._disk_failures += isinstance(failure, StorageFailure)
+            self._loop.note(str(failure))
+        await self._give_up_if_hopeless()
 
     async def _go_on(self) -> bool:
-        """Does one step; True where the next may follow at once.
-
-        Raises MoveProblem, CallFailed, StorageFailure or _HopelessMove.
-        """
+        """Does one step; True where the next may follow at once. MoveProblem, CallFailed, StorageFailure."""
         if self._stage is _Stage.BEGINNING:
             self._begin()
         elif self._stage is _Stage.LOG:
@@ -181,7 +147,7 @@ class PartitionReceiver:
             self._stage = _Stage.FENCED
             self._fenced_at = asyncio.get_running_loop().time()
         elif self._after is None or int.from_bytes(self._after.key, "big") < self._end_at_begin:
-            await asyncio.sleep(size_bytes * self._copies() / COPY_BYTES_PER_SECOND)
+            await self._loop.pace(size_bytes)  # until the log's end at the beginning; then it has to catch up
 
     async def _copy_rest(self) -> None:
         answer, _ = await self._copy_page(is_fenced=True)
@@ -190,7 +156,8 @@ class PartitionReceiver:
         theirs = LogExtent(answer.log_start_offset, answer.log_end_offset)
         mine = self._rows.extent(self._key)
         if mine != theirs:
-            raise _HopelessMove(f"the copy has {mine}, but the leader had {theirs}")
+            self._is_hopeless = True
+            raise MoveProblem(f"the copy has {mine}, but the leader had {theirs}")
         self._stage = _Stage.COPIED
         log.info("%s is copied from leader %d: offsets %s", self.name, self.from_node_id, mine)
 
@@ -236,11 +203,11 @@ class PartitionReceiver:
         is_late = self._stage is _Stage.FENCED and asyncio.get_running_loop().time() - self._fenced_at >= FENCED_LIMIT_S
         if not (is_late or self._is_hopeless) and self._disk_failures < DISK_FAILURES_BEFORE_GIVING_UP:
             return
-        log.error("%s; asking the coordinator to cancel the move", self._newest_failure)
+        log.error("%s; asking the coordinator to cancel the move", self._loop.newest_failure)
         try:
             await self._advance(Step.GIVE_UP)
         except (MoveProblem, CallFailed) as failure:
-            self._note(f"the move cannot be cancelled: {failure}")
+            self._loop.note(f"the move cannot be cancelled: {failure}")
 
 
 def _page_of(answer: leader_pb2.TransferPartitionResponse, payload: memoryview, after: Place | None) -> Page:
@@ -252,20 +219,6 @@ def _page_of(answer: leader_pb2.TransferPartitionResponse, payload: memoryview, 
         after is not None and FAMILIES.index(answer.family) < FAMILIES.index(after.family)
     ):
         raise MoveProblem(f"it sent rows of family {answer.family!r}")
-    rows: list[Row] = []
-    position = 0
-    for row in answer.rows:
-        value_at, end = position + row.key_length, position + row.key_length + row.value_length
-        if row.key_length < 0 or row.value_length < 0 or end > len(data):
-            raise MoveProblem(f"it sent a row of {row.key_length} and {row.value_length} bytes that exceeds its data")
-        rows.append(Row(data[position:value_at], data[value_at:end]))
-        position = end
-    if position != len(data):
-        raise MoveProblem(f"it sent {len(data)} bytes for rows of {position}")
-    if not rows and not answer.is_last:
-        raise MoveProblem("it sent no rows but announced more")
-    if any(one.key >= other.key for one, other in pairwise(rows)):
-        raise MoveProblem("it sent rows out of order")
-    if rows and after is not None and answer.family == after.family and rows[0].key <= after.key:
-        raise MoveProblem(f"it sent the key {rows[0].key.hex()} after {after.key.hex()}")
-    return Page(answer.family, rows, answer.is_last)
+    after_key = after.key if after is not None and answer.family == after.family else None
+    rows = rows_of(answer.rows, data, is_last=answer.is_last, after_key=after_key, key_may_be_empty=True)
+    return Page(answer.family, [Row(key, value) for key, value in rows], answer.is_last)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.catalog import CatalogView
@@ -27,24 +26,16 @@ from kshare_rpc.generated.methods import (
     TRANSFER_STATE_PARTITION,
 )
 from kshare_rpc.network import CallFailed, Channel
+from kshare_rpc.reassignment.copy_loop import CALL_TIMEOUT_MS, CopyLoop, MoveProblem, StepFailure
+from kshare_rpc.reassignment.rows import rows_of
 from kshare_share_coordinator.ownership import Ownership
 from kshare_share_coordinator.reassignment.measures import MoveMeasures
 from kshare_share_coordinator.reassignment.rows import Row, StatePartitionRows
 
-COPY_BYTES_PER_SECOND = 64 * 1024 * 1024
-"""The rate of all copies of a node together; writes of other state partitions run between pieces."""
-CALL_TIMEOUT_MS = 3_000
 FIRST_RETRY_MS = 20
-RETRY_MAX_MS = 500
 DISK_FAILURES_BEFORE_DRAIN = 3
-FAILURES_BEFORE_PROBLEM = 10
-"""Consecutive failures, some seconds, before the health check shows the problem of a reassignment."""
 
 log = logging.getLogger(__name__)
-
-
-class MoveProblem(Exception):
-    """The failure of a step, which is retried."""
 
 
 class StatePartitionReceiver:
@@ -71,47 +62,41 @@ class StatePartitionReceiver:
         self._barrier = barrier
         self._channel = channel
         self._coordinator = coordinator
-        self._copies = copies
         self._piece_bytes = piece_bytes
         self._measures = measures
         self._is_begun = False
         self._after_key = b""
         self._disk_failures = 0
         self._corrupt_rows: dict[Row, str | None] = {}
-        self._failures = 0
-        self._newest_failure = ""
+        self._loop = CopyLoop(
+            f"state partition {self._state_partition} cannot be copied from node {self._from_node_id}",
+            first_retry_ms=FIRST_RETRY_MS,
+            copies=copies,
+        )
         self.is_copied = False
 
     @property
     def problem(self) -> str | None:
         """The problem that has stopped the reassignment for some seconds; None while it makes progress."""
-        return self._newest_failure if self._failures >= FAILURES_BEFORE_PROBLEM else None
+        return self._loop.problem
 
     async def run(self) -> None:
-        pause_ms = FIRST_RETRY_MS
-        while True:
-            try:
-                if self.is_copied:
-                    await self._complete()
-                else:
-                    await self._copy_more()
-                    self._failures = 0
-                    pause_ms = FIRST_RETRY_MS
-                    continue
-            except (MoveProblem, CallFailed) as problem:
-                self._note(str(problem))
-            except StorageFailure as failure:
-                self._note(f"the disk of this node: {failure}")
-                await self._ask_to_be_drained()
-            await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+        await self._loop.run(self._go_on, self._before_retry)
 
-    def _note(self, problem: str) -> None:
-        text = f"state partition {self._state_partition} cannot be copied from node {self._from_node_id}: {problem}"
-        if text != self._newest_failure:
-            log.info("%s", text)
-        self._newest_failure = text
-        self._failures += 1
+    async def _before_retry(self, failure: StepFailure | None) -> None:
+        if isinstance(failure, StorageFailure):
+            self._loop.note(f"the disk of this node: {failure}")
+            await self._ask_to_be_drained()
+        elif failure is not None:
+            self._loop.note(str(failure))
+
+    async def _go_on(self) -> bool:
+        """Does one step; True where the next may follow at once. MoveProblem, CallFailed, StorageFailure."""
+        if self.is_copied:
+            await self._complete()
+            return False  # until the catalog shows it
+        await self._copy_more()
+        return True
 
     async def _copy_more(self) -> None:
         """Runs one step of the copy; raises MoveProblem, CallFailed or StorageFailure."""
@@ -119,10 +104,8 @@ class StatePartitionReceiver:
             await self._begin()
             return
         piece = await self._next_piece()
-        rows = _rows_of(piece)
+        rows = self._rows_of(piece)
         byte_count = sum(row.size for row in rows)
-        if rows and rows[0].key <= self._after_key:
-            raise MoveProblem(f"it sent the key {rows[0].key.hex()} after {self._after_key.hex()}")
         self._check_checksums(rows)
         self._rows.write_piece(self._state_partition, rows, self._owner_epoch if piece.message.is_last else None)
         self._disk_failures = 0
@@ -131,7 +114,14 @@ class StatePartitionReceiver:
             self._after_key = rows[-1].key
         self.is_copied = piece.message.is_last
         if not self.is_copied:
-            await asyncio.sleep(byte_count * self._copies() / COPY_BYTES_PER_SECOND)
+            await self._loop.pace(byte_count)  # writes of other state partitions run meanwhile
+
+    def _rows_of(self, piece: _Piece) -> list[Row]:
+        """The rows of a piece, in order; MoveProblem if lengths or order are wrong."""
+        answer, data = piece.message, bytes(piece.payload)
+        after_key = self._after_key
+        rows = rows_of(answer.rows, data, is_last=answer.is_last, after_key=after_key, key_may_be_empty=False)
+        return [Row(key, value) for key, value in rows]
 
     def _check_checksums(self, rows: Sequence[Row]) -> None:
         """MoveProblem for corrupt rows, so that they are fetched again, unless they equal those fetched before.
@@ -193,15 +183,15 @@ class StatePartitionReceiver:
         self._disk_failures += 1
         if self._disk_failures < DISK_FAILURES_BEFORE_DRAIN:
             return
-        log.error("%s; requesting a drain of this node, in effect until its restart", self._newest_failure)
+        log.error("%s; requesting a drain of this node, in effect until its restart", self._loop.newest_failure)
         request = coordinator_pb2.DrainShareCoordinatorRequest(node_id=self._ownership.node_id)
         try:
             answer, _ = await self._coordinator.call(DRAIN_SHARE_COORDINATOR, request, timeout_ms=CALL_TIMEOUT_MS)
         except CallFailed as failure:
-            self._note(f"the request to drain this node failed: {failure}")
+            self._loop.note(f"the request to drain this node failed: {failure}")
             return
         if answer.error_code != ErrorCode.NONE:
-            self._note(answer.error_message)
+            self._loop.note(answer.error_message)
 
     @property
     def _view(self) -> CatalogView:
@@ -216,23 +206,3 @@ class _Piece:
     def __init__(self, message: messages.TransferStatePartitionResponse, payload: memoryview) -> None:
         self.message = message
         self.payload = payload
-
-
-def _rows_of(piece: _Piece) -> list[Row]:
-    """The rows of a piece, in order; MoveProblem if lengths or order are wrong."""
-    rows: list[Row] = []
-    position = 0
-    payload = bytes(piece.payload)
-    for row in piece.message.rows:
-        value_at, end = position + row.key_length, position + row.key_length + row.value_length
-        if row.key_length <= 0 or row.value_length < 0 or end > len(payload):
-            raise MoveProblem(f"it sent a row of {row.key_length} and {row.value_length} bytes that exceeds its data")
-        rows.append(Row(payload[position:value_at], payload[value_at:end]))
-        position = end
-    if position != len(payload):
-        raise MoveProblem(f"it sent {len(payload)} bytes for rows of {position}")
-    if not rows and not piece.message.is_last:
-        raise MoveProblem("it sent no rows but announced more")
-    if any(one.key >= other.key for one, other in pairwise(rows)):
-        raise MoveProblem("it sent rows out of order")
-    return rows
