@@ -7,8 +7,8 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kshare_servicekit.measures import Readings, Source
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metric_families import Readings, Source
+from kshare_servicekit.metrics_server import Metrics
 
 
 class Scraped:

@@ -164,7 +164,7 @@ class Peer:
         return dict(self.rows.piece(state_partition, b"", 1 << 30)[0])
 
     def measure(self, name: str, direction: str, **labels: str) -> float:
-        return self.node.move_measures.value(f"state_partition_{name}", direction=direction, **labels)
+        return self.node.move_metrics.value(f"state_partition_{name}", direction=direction, **labels)
 
     @property
     def channel(self) -> Channel:

@@ -328,9 +328,9 @@ class MovingStates:
                 number = state_partition_of(client.key, STATE_PARTITIONS)
                 assert [name for name in NODES if number in self._rows_at(name) and self._owns(name, number)]
         for name in NODES:
-            measures = self._node(name).move_measures
+            metrics = self._node(name).move_metrics
             for step in self.moves:
-                self.moves[step] += int(measures.value("state_partition_moves_total", direction="in", step=step))
+                self.moves[step] += int(metrics.value("state_partition_moves_total", direction="in", step=step))
 
 
 class _Client:

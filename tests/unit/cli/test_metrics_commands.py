@@ -14,13 +14,13 @@ from kshare.commands.metrics import description
 from kshare.failure import CommandFailed
 from kshare.main import app
 from kshare.up.metrics_plan import plan_metrics
-from kshare_coordinator import measures as coordinator
-from kshare_gateway import measures as gateway
-from kshare_leader import measures_families as leader
-from kshare_servicekit import process_measures
-from kshare_servicekit.measures import Family, Kind
-from kshare_share_coordinator import measures as share_coordinator
-from kshare_share_coordinator.reassignment import measures as moving
+from kshare_coordinator import metrics as coordinator
+from kshare_gateway import metrics as gateway
+from kshare_leader import metric_families as leader
+from kshare_servicekit import process_metrics
+from kshare_servicekit.metric_families import Family, Kind
+from kshare_share_coordinator import metrics as share_coordinator
+from kshare_share_coordinator.reassignment import metrics as moving
 from support.environment.free_ports import free_port
 
 DOCUMENT = Path(__file__).parents[3] / "deploy" / "observability" / "metrics.md"
@@ -29,7 +29,7 @@ MODULES = {
     "gateway_": (gateway,),
     "leader_": (leader,),
     "share_coordinator_": (share_coordinator, moving),
-    "": (process_measures,),
+    "": (process_metrics,),
 }
 FAMILIES = [family for modules in MODULES.values() for family in modules[0].FAMILIES]
 

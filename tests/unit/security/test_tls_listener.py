@@ -149,11 +149,11 @@ def test_handshakes_count_against_the_limit_and_end_in_time(
         await found.until(lambda: found.now == (2, 0))
         refused, _ = await found.raw()
         assert await asyncio.wait_for(refused.read(), 10) == b""
-        assert found.node._gateway.measures.connections_refused == 1
+        assert found.node._gateway.metrics.connections_refused == 1
         for reader, _ in silent:
             assert await asyncio.wait_for(reader.read(), 10) == b""
         await found.until(lambda: found.now == (0, 0))
-        assert found.node._gateway.measures.handshakes_failed == 2
+        assert found.node._gateway.metrics.handshakes_failed == 2
         clients = [await found.encrypted() for _ in range(2)]
         for reader, writer in clients:
             assert await is_answered(reader, writer)
@@ -178,7 +178,7 @@ def test_what_is_no_tls_is_closed(loop: str, tmp_path: Path, sent: bytes, caplog
             except ConnectionResetError:
                 pass
         await found.until(lambda: found.now == (0, 0))
-        assert found.node._gateway.measures.handshakes_failed == 1
+        assert found.node._gateway.metrics.handshakes_failed == 1
         assert await is_answered(*await found.encrypted())
 
     with caplog.at_level(logging.ERROR):

@@ -1,7 +1,7 @@
 """A histogram of plain numbers, for code on the hot path.
 
-An observation is a bisection and two additions. `kshare_servicekit.measures` reads the histogram at a scrape; this
-module does not depend on metrics.
+An observation is a bisection and two additions. `kshare_servicekit.metric_families` reads the histogram at a scrape;
+this module does not depend on metrics.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from kshare_rpc.network import CallFailed, Network, Server
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
 from kshare_servicekit.rpc_tls import exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer

@@ -29,10 +29,10 @@ from kshare_coordinator.machine.records import (
     Record,
 )
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_coordinator.measures import CoordinatorMeasures
 from kshare_coordinator.metadata.appending import APPEND_BYTES_LIMIT
 from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS, CoordinatorMember, MetadataStore, OwnershipLost
 from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
+from kshare_coordinator.metrics import CoordinatorMetrics
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_runtime.machine import Decision, Machine, MachineRunner
@@ -89,9 +89,9 @@ class Core:
         act: Callable[[Sequence[Effect]], None],
         listener: OwnershipListener,
         broker_id: int = -1,
-        measures: CoordinatorMeasures | None = None,
+        metrics: CoordinatorMetrics | None = None,
     ) -> None:
-        self._measures = measures or CoordinatorMeasures()
+        self._metrics = metrics or CoordinatorMetrics()
         self._store = store
         self._own_store = store if isinstance(store, RocksDbMetadataStore) else None
         self._configs = configs
@@ -203,7 +203,7 @@ class Core:
         """The command's answer, once its records are durable; raises KafkaError or StorageFailure."""
         if self._runner is None:
             raise StorageFailure("the coordinator is not started")
-        self._measures.submitted(command)
+        self._metrics.submitted(command)
         if self.is_shared:
             for partition in command.homes():
                 if not self._store.owns(partition):
@@ -340,7 +340,7 @@ class Core:
                 write = records.write_of(record)
                 writes.setdefault(partition_of_record(record), {})[write.key] = write
         if not writes:
-            self._measures.appended(found)
+            self._metrics.appended(found)
             return None
         for partition in writes:
             if not self._store.owns(partition):  # no write was sent, so certainly none took effect
@@ -355,7 +355,7 @@ class Core:
         request at another coordinator.
         """
         try:
-            with self._measures.append(found):
+            with self._metrics.append(found):
                 await waiting
         except OwnershipLost as lost:
             raise StorageFailure(f"The outcome of the write is unknown: {lost}") from lost
@@ -364,10 +364,10 @@ class Core:
         """Writes to RocksDB, which does not distinguish partitions: all rows go in under CATALOG."""
         writes = [records.write_of(record) for record in found if isinstance(record, Record)]
         if not writes:
-            self._measures.appended(found)
+            self._metrics.appended(found)
             return
         try:
-            with self._measures.append(found):
+            with self._metrics.append(found):
                 self._store.append({CATALOG: writes})
         except StorageFailure as failure:
             self._failed_write = str(failure)

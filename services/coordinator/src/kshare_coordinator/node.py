@@ -46,9 +46,9 @@ from kshare_coordinator.machine.groups.share.given_up_state import GivenUpState
 from kshare_coordinator.machine.groups.share.settings import GroupSettings
 from kshare_coordinator.machine.metadata_partitions import partition_of_group, partition_of_row
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
-from kshare_coordinator.measures import CoordinatorMeasures, CoordinatorSource
 from kshare_coordinator.metadata.opening import open_metadata_store
 from kshare_coordinator.metadata.port import CoordinatorMember, MetadataStore
+from kshare_coordinator.metrics import CoordinatorMetrics, CoordinatorSource
 from kshare_coordinator.offsets_expiry import OffsetsExpiry
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_coordinator.transaction_markers import TransactionMarkers
@@ -61,7 +61,7 @@ from kshare_rpc.network import Network, Server, Service
 from kshare_rpc.serving import handlers_of
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_runtime.store_mending import StoreMending
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metrics_server import Metrics
 
 STORAGE_RETRY_MS = 1_000
 """Delay before an expiry is retried whose write failed."""
@@ -98,7 +98,7 @@ class CoordinatorNode:
         self._is_reconciling = False
         self._reconciled_with = (-1, 0)
         """The version of topics that groups were last reconciled with; see the function `_reconciled_with`."""
-        self._measures = CoordinatorMeasures()
+        self._metrics = CoordinatorMetrics()
         self._own_store: KeyValueStore | None = None
         """The metadata store, if it is this node's own."""
         self._mending: StoreMending | None = None
@@ -124,8 +124,8 @@ class CoordinatorNode:
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Adds this node's metrics to those of its process."""
-        self._measures.now = metrics.now
-        source = CoordinatorSource(self._measures, core=lambda: self._core, store=lambda: self._own_store)
+        self._metrics.now = metrics.now
+        source = CoordinatorSource(self._metrics, core=lambda: self._core, store=lambda: self._own_store)
         metrics.add_node("coordinator", self._settings.node_id, source, self.problems)
 
     def _open_own_store(self, name: str) -> KeyValueStore:
@@ -187,7 +187,7 @@ class CoordinatorNode:
             act=self._act,
             listener=self,
             broker_id=self._settings.node_id,
-            measures=self._measures,
+            metrics=self._metrics,
         )
         owners = self._owners = TransactionOwners(core, self._network)
         self._classic = ClassicGroupCalls(core)

@@ -21,7 +21,7 @@ from kshare_core.work_slices import WorkSlices
 from kshare_gateway.catalog.metadata_fragments import MetadataFragments
 from kshare_gateway.connections.produce_order import ProduceOrder
 from kshare_gateway.connections.request_memory import RequestMemory
-from kshare_gateway.measures import GatewayMeasures
+from kshare_gateway.metrics import GatewayMetrics
 from kshare_gateway.records.awaited_batches import AwaitedBatches
 from kshare_gateway.records.batch_cache import BatchCache
 from kshare_gateway.records.reassignment import ReassignedPartitions
@@ -57,7 +57,7 @@ class Gateway:
             partitions_limit=self.configs.integer("kshare.request.max.elements"),
         )
         self.cache = BatchCache(self.configs.integer("kshare.gateway.cache.bytes"))
-        self.measures = GatewayMeasures()
+        self.metrics = GatewayMetrics()
         self.reassignments = ReassignedPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()
         self.awaited_batches = AwaitedBatches()

@@ -18,7 +18,7 @@ from kshare_gateway.connections.connection import ClientConnection, ConnectionEn
 from kshare_gateway.connections.listeners import GatewayListener, joined
 from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.gateway import Gateway, log
-from kshare_gateway.measures import GatewayNow, GatewaySource
+from kshare_gateway.metrics import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share.fetching import ShareFetcher
@@ -28,7 +28,7 @@ from kshare_rpc.cluster_health import problems_of_view
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metrics_server import Metrics
 from kshare_wire.framing import RequestHeader
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class GatewayNode:
             lost=self._connection_lost,
             context=self._context,
             spawn=self._spawn,
-            measures=self._gateway.measures,
+            metrics=self._gateway.metrics,
             memory=self._gateway.memory,
             slices=self._gateway.slices,
             traces=None if environment.tracer is None else RequestTraces(environment.tracer),
@@ -121,7 +121,7 @@ class GatewayNode:
         environment = TlsListenerEnvironment(
             refusal=self._refusal,
             new_connection=partial(self.new_connection, listener.name),
-            measures=self._gateway.measures,
+            metrics=self._gateway.metrics,
         )
         return TlsListener(listener, self._configs, environment)
 
@@ -186,8 +186,8 @@ class GatewayNode:
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Adds this node's metrics to those of its process."""
-        self._gateway.measures.now = metrics.now
-        source = GatewaySource(self._gateway.measures, self._at_the_moment)
+        self._gateway.metrics.now = metrics.now
+        source = GatewaySource(self._gateway.metrics, self._at_the_moment)
         metrics.add_node("gateway", self._settings.node_id, source, self.problems)
 
     def _at_the_moment(self) -> GatewayNow:
@@ -225,14 +225,14 @@ class GatewayNode:
         return self._gateway.spawn(work, name)
 
     def _admit(self, connection: ClientConnection) -> str | None:
-        measures = self._gateway.measures
+        metrics = self._gateway.metrics
         if connection.listener in self._tls_listeners:
             self._tls_listeners[connection.listener].became_client(connection.connection_id)
         refusal = self._refusal()
         if refusal is not None:
-            measures.connections_refused += 1
+            metrics.connections_refused += 1
             return refusal
-        measures.connections_accepted += 1
+        metrics.connections_accepted += 1
         self._connections[connection.connection_id] = connection
         return None
 

@@ -28,8 +28,8 @@ from kshare_leader.history.publisher import HistoryPublisher
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.transaction_verifier import TransactionVerifier
-from kshare_leader.measures import LeaderMeasures
-from kshare_leader.measures_reading import LeaderParts, LeaderSource
+from kshare_leader.metric_reading import LeaderParts, LeaderSource
+from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_leader.reassignment.sender import PartitionSender
@@ -44,7 +44,7 @@ from kshare_rpc.network import Network, Server, Service
 from kshare_rpc.serving import handlers_of
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_runtime.store_mending import StoreMending
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metrics_server import Metrics
 
 STORE_NAME = "leader"
 
@@ -76,7 +76,7 @@ class LeaderNode:
         self._mending: StoreMending | None = None
         self._stored_progress: StoredProgress | None = None
         self._maintenance: asyncio.Task[None] | None = None
-        self._measures = LeaderMeasures()
+        self._metrics = LeaderMetrics()
 
     @property
     def address(self) -> str:
@@ -96,7 +96,7 @@ class LeaderNode:
             configs=settings.configs,
             has_lease=self._has_lease,
             report=_logger.warning,
-            measures=self._measures,
+            metrics=self._metrics,
             before_open=rows.discard_unfinished_copy,
         )
         self._mending = StoreMending(self._store, report=_logger.warning, on_mended=self._logs.store_mended)
@@ -119,7 +119,7 @@ class LeaderNode:
             environment=self._environment,
             report=_logger.warning,
             dead_letters=dead_letters,
-            measures=self._measures,
+            metrics=self._metrics,
             history=self._new_history(),
         )
         self._stored_progress = self._new_stored_progress(self._logs)
@@ -173,8 +173,8 @@ class LeaderNode:
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Adds this node's metrics to those of its process."""
-        self._measures.now = metrics.now
-        source = LeaderSource(self._measures, self._settings.configs, self._parts)
+        self._metrics.now = metrics.now
+        source = LeaderSource(self._metrics, self._settings.configs, self._parts)
         metrics.add_node("leader", self._settings.node_id, source, self.problems)
 
     def _parts(self) -> LeaderParts | None:
@@ -209,7 +209,7 @@ class LeaderNode:
             clock=self._environment.clock,
             random=self._environment.random,
             report=_logger.warning,
-            measures=self._measures,
+            metrics=self._metrics,
         )
 
     def _new_history(self) -> DeliveryHistory | None:
@@ -225,7 +225,7 @@ class LeaderNode:
             clock=self._environment.clock,
             random=self._environment.random,
             report=_logger.warning,
-            counts=self._measures.history,
+            counts=self._metrics.history,
         )
         return DeliveryHistory(
             buffer=self._publisher.buffer,
@@ -240,11 +240,11 @@ class LeaderNode:
             view=lambda: self._follower.view,
             channel=self._follower.channel,
             logs=logs,
-            measures=self._measures,
+            metrics=self._metrics,
             node_id=self._settings.node_id,
             report=_logger.warning,
         )
-        self._measures.on_forgotten = stored_progress.wake
+        self._metrics.on_forgotten = stored_progress.wake
         return stored_progress
 
     def _new_moves(self, logs: PartitionLogs, rows: PartitionRows, dead_letters: DeadLetters) -> PartitionReassignments:
@@ -267,7 +267,7 @@ class LeaderNode:
             name=LEADER,
             handlers=handlers_of(
                 ProduceHandler(logs, self._verifier),
-                FetchHandler(logs, self._measures),
+                FetchHandler(logs, self._metrics),
                 ListOffsetsHandler(logs),
                 DeleteRecordsHandler(logs),
                 WriteTxnMarkersHandler(logs),

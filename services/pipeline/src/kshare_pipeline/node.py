@@ -12,11 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from kshare_pipeline.measures import PipelineMeasures
+from kshare_pipeline.metrics import PipelineMetrics
 from kshare_pipeline.settings import PipelineProcessSettings
 from kshare_pipeline.worker import PipelineWorker
 from kshare_runtime.ports import Environment
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metrics_server import Metrics
 
 Result = TypeVar("Result")
 log = logging.getLogger("kshare_pipeline")
@@ -43,7 +43,7 @@ class PipelineNode:
         return [] if self._problem is None else [self._problem]
 
     def register_metrics(self, metrics: Metrics) -> None:
-        source = PipelineMeasures(self._worker.service, self._worker.counts)
+        source = PipelineMetrics(self._worker.service, self._worker.counts)
         metrics.add_node("pipeline", self._settings.node_id, source, self.problems)
 
     async def start(self) -> None:

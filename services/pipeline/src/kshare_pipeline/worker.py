@@ -17,7 +17,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from kshare_pipeline.marts.refresh import MartRefresh
-from kshare_pipeline.measures import ReadCounts, ServiceCounts
+from kshare_pipeline.metrics import ReadCounts, ServiceCounts
 from kshare_pipeline.report.command import write_report
 from kshare_pipeline.report.figures import NoMarts
 from kshare_pipeline.settings import PipelineProcessSettings

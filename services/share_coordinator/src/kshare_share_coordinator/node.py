@@ -20,7 +20,7 @@ from kshare_rpc.serving import handlers_of
 from kshare_runtime.machine import MachineRunner
 from kshare_runtime.ports import Environment
 from kshare_runtime.store_mending import StoreMending
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metrics_server import Metrics
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.handlers.list_state_summaries import ListStateSummariesHandler, StateSummaries
 from kshare_share_coordinator.handlers.operation_service import OperationService, operation_handlers
@@ -33,9 +33,9 @@ from kshare_share_coordinator.maintenance.backup import BackupService
 from kshare_share_coordinator.maintenance.confirmed_sync import ConfirmedSync
 from kshare_share_coordinator.maintenance.opening import open_state_store
 from kshare_share_coordinator.maintenance.state_walk import StateWalk
-from kshare_share_coordinator.measures import ShareCoordinatorSource, StateMeasures
+from kshare_share_coordinator.metrics import ShareCoordinatorSource, StateMetrics
 from kshare_share_coordinator.ownership import Ownership
-from kshare_share_coordinator.reassignment.measures import MoveMeasures
+from kshare_share_coordinator.reassignment.metrics import MoveMetrics
 from kshare_share_coordinator.reassignment.rows import StatePartitionRows
 from kshare_share_coordinator.reassignment.sender import StatePartitionSender
 from kshare_share_coordinator.reassignment.state_partition_reassignments import StatePartitionReassignments
@@ -71,8 +71,8 @@ class ShareCoordinatorNode:
         self._walk: StateWalk | None = None
         self._confirmed_sync: ConfirmedSync | None = None
         self._mending: StoreMending | None = None
-        self.move_measures = MoveMeasures(lambda: self._ownership.owned_count() if self._ownership else 0)
-        self._measures = StateMeasures()
+        self.move_metrics = MoveMetrics(lambda: self._ownership.owned_count() if self._ownership else 0)
+        self._metrics = StateMetrics()
         self._machine: ShareCoordinatorMachine | None = None
         self._runner: MachineRunner[Operation, Record, Result, None] | None = None
         self._server: Server | None = None
@@ -114,7 +114,7 @@ class ShareCoordinatorNode:
             ownership=self._ownership,
             report_corrupt=state_store.report_corrupt,
             damage=state_store.damage,
-            answered=self._measures.answered,
+            answered=self._metrics.answered,
         )
         self._walk = StateWalk(
             store=self._store,
@@ -132,10 +132,10 @@ class ShareCoordinatorNode:
             channel=self._follower.channel,
             coordinator=lambda: self._follower.coordinator,
             piece_bytes=self._settings.move_piece_bytes,
-            measures=self.move_measures,
+            metrics=self.move_metrics,
         )
         sender = StatePartitionSender(
-            ownership=self._ownership, rows=rows, barrier=self._runner.barrier, measures=self.move_measures
+            ownership=self._ownership, rows=rows, barrier=self._runner.barrier, metrics=self.move_metrics
         )
         self._server = await self._network.serve(
             self._settings.listen, [self._service(operations, sender, self._state_topic)]
@@ -173,10 +173,10 @@ class ShareCoordinatorNode:
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Adds this node's metrics to those of its process."""
-        self._measures.now = metrics.now
+        self._metrics.now = metrics.now
         source = ShareCoordinatorSource(
-            self._measures,
-            self.move_measures,
+            self._metrics,
+            self.move_metrics,
             store=lambda: self._store,
             corrupt_count=lambda: self._state_store.corrupt_count if self._state_store else 0,
         )
@@ -220,7 +220,7 @@ class ShareCoordinatorNode:
             store=store,
             state_partition_of=self._state_partition_of,
             state_topic=state_topic,
-            measures=self._measures,
+            metrics=self._metrics,
         )
 
     def _load(self) -> ShareCoordinatorMachine:

@@ -35,7 +35,7 @@ from kshare_share_coordinator.machine.share_group_offset import (
     ShareUpdate,
     apply,
 )
-from kshare_share_coordinator.measures import StateMeasures
+from kshare_share_coordinator.metrics import StateMetrics
 from kshare_share_coordinator.records import (
     SHARE_SNAPSHOT,
     SHARE_UPDATE,
@@ -100,9 +100,9 @@ class StateStore:
         store: ChecksummedStore,
         state_partition_of: Callable[[SharePartitionKey], int],
         state_topic: StateTopicIndex | None = None,
-        measures: StateMeasures | None = None,
+        metrics: StateMetrics | None = None,
     ) -> None:
-        self._measures = measures or StateMeasures()
+        self._metrics = metrics or StateMetrics()
         self._store = store
         self._state_topic = state_topic
         self._state_partition_of = state_partition_of
@@ -136,19 +136,19 @@ class StateStore:
 
     def load(self, key: SharePartitionKey) -> Sequence[Record]:
         """All records of a share-partition, in order; raises StorageFailure or CorruptRecord."""
-        started_at = self._measures.now()
+        started_at = self._metrics.now()
         try:
             records = self._read(key)
             self._read_failure = None
         except StorageFailure as failure:
             self._read_failure = str(failure)
-            self._measures.load_failures += 1
+            self._metrics.load_failures += 1
             raise
         except CorruptRecord:
-            self._measures.load_failures += 1
+            self._metrics.load_failures += 1
             raise
         finally:
-            self._measures.load_seconds.observe(self._measures.now() - started_at)
+            self._metrics.load_seconds.observe(self._metrics.now() - started_at)
         return records
 
     @property
@@ -159,17 +159,17 @@ class StateStore:
     def append(self, records: Sequence[Record]) -> None:
         """Makes the records durable in one atomic write; raises StorageFailure."""
         writes: list[Write] = []
-        started_at = self._measures.now()
+        started_at = self._metrics.now()
         try:
             for record in records:
                 self._add_writes(record, writes)
             self._store.write(writes)
         except Exception:
-            self._measures.append_failed(self._measures.now() - started_at)
+            self._metrics.append_failed(self._metrics.now() - started_at)
             if self._state_topic is not None:
                 self._state_topic.forget()
             raise
-        self._measures.appended(records, writes, self._measures.now() - started_at)
+        self._metrics.appended(records, writes, self._metrics.now() - started_at)
         if self._state_topic is not None:
             self._state_topic.written()
         for record in records:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from typing import Self
 
 from kshare_core.errors import ErrorCode
-from kshare_leader.measures import LeaderMeasures
+from kshare_leader.metrics import LeaderMetrics
 from support.leader.share.service import Leader
 
 ACCEPT, RELEASE = bytes([1]), bytes([2])
@@ -31,8 +31,8 @@ class DeliveredIdentities:
         """Accepted, and the state may have been cut below it since."""
 
     @classmethod
-    async def begin(cls, *, measures: LeaderMeasures | None = None) -> Self:
-        leader = Leader(partitions=1, measures=measures)
+    async def begin(cls, *, metrics: LeaderMetrics | None = None) -> Self:
+        leader = Leader(partitions=1, metrics=metrics)
         leader.channel.initialize(0, 0)
         return cls(leader)
 

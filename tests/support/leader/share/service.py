@@ -15,7 +15,7 @@ from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.history.buffer import HistoryBuffer
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.log.leader_epoch_history import LeaderEpochHistory
-from kshare_leader.measures import LeaderMeasures
+from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_leader.share.service import ShareService
 from kshare_rpc.catalog import CatalogView
@@ -402,7 +402,7 @@ class Leader:
         *,
         partitions: int = 2,
         configs: dict[str, str] | None = None,
-        measures: LeaderMeasures | None = None,
+        metrics: LeaderMetrics | None = None,
         history: HistoryBuffer | None = None,
     ) -> None:
         """`history` takes the delivery history, of leader NODE_ID with incarnation 17."""
@@ -417,7 +417,7 @@ class Leader:
         self._view_changed = asyncio.Event()
         self._disk = MemoryDisk()
         self._configs = configs
-        self._measures = measures
+        self._metrics = metrics
         self._history = history
         self.service = self._new_service()
 
@@ -442,7 +442,7 @@ class Leader:
             configs=Configs(PROCESS_CONFIGS, self._configs or {}),
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
-            measures=self._measures,
+            metrics=self._metrics,
             history=None
             if history is None
             else DeliveryHistory(

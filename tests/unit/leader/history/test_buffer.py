@@ -11,7 +11,7 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_leader.history.buffer import EventStream, HistoryBuffer, Segment
 from kshare_leader.history.limits import EVENT_OVERHEAD_BYTES, FLUSH_BYTES, RECORD_LIMIT_BYTES
 from kshare_leader.history.numbers import Number, Numbers
-from kshare_leader.measures import HistoryCounts
+from kshare_leader.metrics import HistoryCounts
 
 TOPIC = bytes(16)
 

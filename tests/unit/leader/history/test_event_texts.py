@@ -22,7 +22,7 @@ from kshare_leader.history.buffer import HistoryBuffer
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.machine.interval_map import Run
 from kshare_leader.machine.share_partition import SharePartition
-from kshare_leader.measures import HistoryCounts
+from kshare_leader.metrics import HistoryCounts
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 

@@ -23,7 +23,7 @@ from kshare_leader.history.limits import (
 )
 from kshare_leader.history.numbers import Number
 from kshare_leader.history.publisher import HistoryPublisher
-from kshare_leader.measures import HistoryCounts
+from kshare_leader.metrics import HistoryCounts
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import CREATE_TOPICS, PRODUCE

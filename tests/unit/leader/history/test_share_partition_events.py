@@ -10,7 +10,7 @@ from typing import Any
 from kshare_core.delivery_history import HISTORY_TOPIC, EventType, HistoryRecord, decode_history_record
 from kshare_core.errors import ErrorCode
 from kshare_leader.history.buffer import HistoryBuffer
-from kshare_leader.measures import HistoryCounts
+from kshare_leader.metrics import HistoryCounts
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from support.clients.delivery_history import short
 from support.leader.share.service import TOPIC, UNAVAILABLE, Leader, fetch_partition, run

@@ -11,7 +11,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_leader.history.buffer import HistoryBuffer
-from kshare_leader.measures import HistoryCounts
+from kshare_leader.metrics import HistoryCounts
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from support.leader.share.service import TOPIC, UNAVAILABLE, Leader, key, make_view, run
@@ -215,7 +215,7 @@ def test_metrics_and_history_know_what_became_durable_after_the_drop() -> None:
         buffer = HistoryBuffer(limit_bytes=1 << 20, counts=HistoryCounts(), wake=lambda at_once: None)
         leader = ready(buffer)
         await leader.acquire("m1")
-        counts = leader.service.directory.measures.share_partitions[key()]
+        counts = leader.service.directory.metrics.share_partitions[key()]
         in_flight = await begin(leader, 0, 4)
         await fence(leader)
         assert leader.channel.gate is not None

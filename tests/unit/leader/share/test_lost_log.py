@@ -13,7 +13,7 @@ import pytest
 from kshare_core.errors import ErrorCode
 from kshare_core.leader_epochs import EpochEntry
 from kshare_core.states import RecordState
-from kshare_leader.measures import LeaderMeasures
+from kshare_leader.metrics import LeaderMetrics
 from support.leader.share.delivered_identities import DeliveredIdentities
 from support.leader.share.service import UNAVAILABLE, MemoryTopicLog, key, run
 
@@ -195,15 +195,15 @@ def test_a_truncation_that_arrives_late_undoes_nothing() -> None:
 
 def test_a_truncation_is_counted_and_noted_with_the_state() -> None:
     async def test() -> None:
-        measures = LeaderMeasures()
-        case = await DeliveredIdentities.begin(measures=measures)
+        metrics = LeaderMetrics()
+        case = await DeliveredIdentities.begin(metrics=metrics)
         case.produce(100)
         older = case.leader.log().copy()
         case.produce(20)
         await case.accept(110)
         await case.leader.restart(older)
         await case.fetch_all()
-        assert measures.of_share_partition(key(), 0).truncated == 20
+        assert metrics.of_share_partition(key(), 0).truncated == 20
         noted = case.leader.channel.state().truncation
         assert noted is not None
         assert (noted.leader_epoch, noted.offset, noted.start_offset, noted.end_offset) == (6, 100, 110, 120)

@@ -11,8 +11,8 @@ from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.measures import LeaderMeasures
-from kshare_leader.measures_reading import LeaderParts, LeaderSource
+from kshare_leader.metric_reading import LeaderParts, LeaderSource
+from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.share.limits import IDLE_CHECK_INTERVAL_MS, IDLE_UNLOAD_MS
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
@@ -45,14 +45,14 @@ class MeasuredLeader(Leader):
     """A leader in memory with its metrics; `append` also notes the append."""
 
     def __init__(self, *, partitions: int = 2, configs: dict[str, str] | None = None, limit: int = 1_000) -> None:
-        self.measures = LeaderMeasures()
-        super().__init__(partitions=partitions, configs=configs, measures=self.measures)
+        self.leader_metrics = LeaderMetrics()
+        super().__init__(partitions=partitions, configs=configs, metrics=self.leader_metrics)
         for index in range(partitions):
             self.channel.initialize(index, 0)
         self.metrics = measured()
-        self.measures.now = self.metrics.now
+        self.leader_metrics.now = self.metrics.now
         source = LeaderSource(
-            self.measures,
+            self.leader_metrics,
             Configs(PROCESS_CONFIGS, {"kshare.metrics.share.partitions.limit": str(limit)}),
             lambda: LeaderParts(self.view, MemoryDisk().open_store("x"), MemoryLogs(self.logs), self.service.directory),
         )
@@ -61,7 +61,7 @@ class MeasuredLeader(Leader):
     def append(self, count: int, partition: int = 0) -> None:
         log = self.log(partition)
         first = log.high_watermark
-        self.measures.appended(log.topic_partition, first, first + count, 1, 100)
+        self.leader_metrics.appended(log.topic_partition, first, first + count, 1, 100)
         log.append(count)
 
     async def scrape(self) -> Scraped:

@@ -13,8 +13,8 @@ from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.measures import SHARE_PARTITIONS_KEPT_LIMIT, LeaderMeasures, Progress
-from kshare_leader.measures_reading import LeaderParts, LeaderSource
+from kshare_leader.metric_reading import LeaderParts, LeaderSource
+from kshare_leader.metrics import SHARE_PARTITIONS_KEPT_LIMIT, LeaderMetrics, Progress
 from kshare_leader.share.stored_progress import REFRESH_INTERVAL_S, StoredProgress
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
@@ -45,8 +45,8 @@ class WatchedLeader(Leader):
     """A leader of two partitions with ten records each, its metrics, and stored states that nobody fetched."""
 
     def __init__(self, limit: int = 1_000) -> None:
-        self.measures = LeaderMeasures()
-        super().__init__(measures=self.measures)
+        self.leader_metrics = LeaderMetrics()
+        super().__init__(metrics=self.leader_metrics)
         for index in range(2):
             self.log(index).append(10)
         self.metrics = measured()
@@ -55,7 +55,7 @@ class WatchedLeader(Leader):
             "leader",
             NODE_ID,
             LeaderSource(
-                self.measures,
+                self.leader_metrics,
                 configs,
                 lambda: LeaderParts(
                     self.view, MemoryDisk().open_store("x"), MemoryLogs(self.logs), self.service.directory
@@ -67,11 +67,11 @@ class WatchedLeader(Leader):
             view=lambda: self.view,
             channel=lambda address: self.channel,
             logs=self.logs,
-            measures=self.measures,
+            metrics=self.leader_metrics,
             node_id=NODE_ID,
             report=self.reports.append,
         )
-        self.measures.on_forgotten = self.stored_progress.wake
+        self.leader_metrics.on_forgotten = self.stored_progress.wake
 
     async def lags(self) -> dict[str, float]:
         """By partition, "(others)" for those that have no sample of their own."""
@@ -169,16 +169,16 @@ def test_state_that_an_administrator_replaced_is_asked_for_at_once() -> None:
 
 def test_what_the_leader_knows_itself_is_newer_than_an_answer_that_was_under_way() -> None:
     async def test(leader: WatchedLeader) -> None:
-        asked = leader.measures.next_moment()
+        asked = leader.leader_metrics.next_moment()
         leader.channel.initialize(0, 0)
         assert await leader.acquire() == [(0, 9, 1)]
         assert await leader.acknowledge("m1", 0, 9, ACCEPT) == 0
         assert await leader.release("m1") == 0
         assert await leader.lags() == {"0": 0} and not leader.service.directory.served
-        assert not leader.measures.note_stored(key(), Progress(0, 0), 10, asked)
+        assert not leader.leader_metrics.note_stored(key(), Progress(0, 0), 10, asked)
         assert await leader.lags() == {"0": 0}
-        leader.measures.forget_share_partition(key())
-        assert not leader.measures.note_stored(key(), Progress(0, 0), 10, asked)
+        leader.leader_metrics.forget_share_partition(key())
+        assert not leader.leader_metrics.note_stored(key(), Progress(0, 0), 10, asked)
         assert await leader.lags() == {}
 
     play(test)
@@ -210,8 +210,8 @@ def test_it_is_asked_for_again_after_a_while_and_beyond_the_limit_it_is_summed_u
 
 
 def test_what_has_no_room_is_left_out() -> None:
-    measures = LeaderMeasures()
+    metrics = LeaderMetrics()
     for number in range(SHARE_PARTITIONS_KEPT_LIMIT):
-        assert measures.note_stored(key(number), Progress(0, 0), 0, 1)
-    assert not measures.note_stored(key(SHARE_PARTITIONS_KEPT_LIMIT), Progress(0, 0), 0, 1)
-    assert measures.note_stored(key(3), Progress(5, 0), 0, 2), "those that are known are kept up to date"
+        assert metrics.note_stored(key(number), Progress(0, 0), 0, 1)
+    assert not metrics.note_stored(key(SHARE_PARTITIONS_KEPT_LIMIT), Progress(0, 0), 0, 1)
+    assert metrics.note_stored(key(3), Progress(5, 0), 0, 2), "those that are known are kept up to date"

@@ -21,7 +21,7 @@ from kshare_share_coordinator.machine.operations import InitializeState, Operati
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.machine.share_group_offset import Record
 from kshare_share_coordinator.ownership import Ownership
-from kshare_share_coordinator.reassignment.measures import MoveMeasures
+from kshare_share_coordinator.reassignment.metrics import MoveMetrics
 from kshare_share_coordinator.reassignment.rows import StatePartitionRows
 from kshare_share_coordinator.reassignment.sender import PIECE_BYTES_LIMIT, StatePartitionSender
 from kshare_share_coordinator.state_store import StateStore, family_of
@@ -189,7 +189,7 @@ def test_what_was_accepted_before_the_fence_is_written_before_the_first_piece_is
         )
         rows = StatePartitionRows(store)
         sender = StatePartitionSender(
-            ownership=ownership, rows=rows, barrier=runner.barrier, measures=MoveMeasures(lambda: 0)
+            ownership=ownership, rows=rows, barrier=runner.barrier, metrics=MoveMetrics(lambda: 0)
         )
         accepted = runner.submit(InitializeState(key, 1, 0))
         piece = await sender.piece(MOVED, 5, b"", 1 << 20)
@@ -473,7 +473,7 @@ def test_moves_are_counted_on_both_sides() -> None:
         one, two = peers.one, peers.two
         size = sum(len(key) + len(value) for key, value in one.content(MOVED).items())
         for peer, owned in ((one, 2), (two, 0)):
-            assert peer.node.move_measures.value("state_partitions") == owned
+            assert peer.node.move_metrics.value("state_partitions") == owned
         peers.move(MOVED, 5)
         await until(lambda: len(peers.catalog.completed) > 0)
         await asyncio.sleep(1)
@@ -481,7 +481,7 @@ def test_moves_are_counted_on_both_sides() -> None:
         peers.give(MOVED, 6, 2)
         await asyncio.sleep(1)
         for peer, direction, owned in ((one, "out", 1), (two, "in", 1)):
-            assert peer.node.move_measures.value("state_partitions") == owned
+            assert peer.node.move_metrics.value("state_partitions") == owned
             assert peer.measure("moves_total", direction, step="completed") == 1
             assert peer.measure("moves_total", direction, step="taken_back") == 0
             assert peer.measure("move_bytes_total", direction) == size

@@ -6,7 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kshare_servicekit.measures import Chapter
+    from kshare_servicekit.metric_families import Chapter
 
 INTRODUCTION = """\
 # Metrics
@@ -34,12 +34,12 @@ rate(kshare_gateway_cache_miss_bytes_total[5m]))`. Health of all nodes: `min(ksh
 def description() -> str:
     """The document, with a line break at its end."""
     # Imported here since it loads every role, which other commands do not need.
-    from kshare_coordinator import measures as coordinator
-    from kshare_gateway import measures as gateway
-    from kshare_leader import measures_families as leader
-    from kshare_servicekit import process_measures
-    from kshare_servicekit.measures import Chapter, describe
-    from kshare_share_coordinator import measures as share_coordinator
+    from kshare_coordinator import metrics as coordinator
+    from kshare_gateway import metrics as gateway
+    from kshare_leader import metric_families as leader
+    from kshare_servicekit import process_metrics
+    from kshare_servicekit.metric_families import Chapter, describe
+    from kshare_share_coordinator import metrics as share_coordinator
 
     return describe(
         INTRODUCTION,
@@ -57,7 +57,7 @@ def description() -> str:
             ),
             Chapter("Gateways", "Clients of the Kafka protocol.", gateway.FAMILIES),
             *_pipeline_chapter(),
-            Chapter("Every process", "Health, the event loop, and calls between roles.", process_measures.FAMILIES),
+            Chapter("Every process", "Health, the event loop, and calls between roles.", process_metrics.FAMILIES),
         ],
     )
 
@@ -66,8 +66,8 @@ def _pipeline_chapter() -> list[Chapter]:
     """The pipeline's chapter; none if the package is not installed, as in the image of the kshare command."""
     if importlib.util.find_spec("kshare_pipeline") is None:
         return []
-    from kshare_pipeline import measures as pipeline
-    from kshare_servicekit.measures import Chapter
+    from kshare_pipeline import metrics as pipeline
+    from kshare_servicekit.metric_families import Chapter
 
     text = "The service that turns the delivery history into tables, marts and a report."
     return [Chapter("The pipeline", text, pipeline.FAMILIES)]

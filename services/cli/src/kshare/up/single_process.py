@@ -30,7 +30,7 @@ from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit.memory_limit import queued_bytes
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import SettingsError, read_trace_settings
 from kshare_servicekit.rpc_tls import exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer

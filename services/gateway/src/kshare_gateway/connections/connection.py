@@ -44,7 +44,7 @@ from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.dispatch import SERVED_APIS, is_supported
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.admin.api_versions import unsupported_version
-from kshare_gateway.measures import GatewayMeasures
+from kshare_gateway.metrics import GatewayMetrics
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.served_apis import ResponseSize
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
@@ -95,7 +95,7 @@ class ConnectionEnvironment:
     lost: Callable[[ClientConnection], None]
     context: Callable[[ClientConnection, RequestHeader], RequestContext]
     spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
-    measures: GatewayMeasures = field(default_factory=GatewayMeasures)
+    metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     traces: RequestTraces | None = None
     memory: RequestMemory = field(default_factory=unlimited_memory)
     slices: WorkSlices = field(default_factory=WorkSlices)
@@ -172,7 +172,7 @@ class ClientConnection(asyncio.Protocol):
         if self._is_closed:
             return
         self._last_active = asyncio.get_running_loop().time()
-        self._environment.measures.received_bytes += len(data)
+        self._environment.metrics.received_bytes += len(data)
         self._frames.feed(data)
         self.account.add_request(len(data))
         self.account.progressed_at = self._last_active
@@ -367,7 +367,7 @@ class ClientConnection(asyncio.Protocol):
         return not self._is_closed
 
     def _new_slot(self, api_key: int, version: int, request_bytes: int) -> _Slot:
-        slot = _Slot(api_key, version, request_bytes, self._environment.measures.now())
+        slot = _Slot(api_key, version, request_bytes, self._environment.metrics.now())
         self._slots.append(slot)
         self._lanes_in_use[slot.lane] = True
         return slot
@@ -513,11 +513,11 @@ class ClientConnection(asyncio.Protocol):
         steps = encode_response_in_slices(response, header.version, header.correlation_id)
         buffers = await self._environment.slices.run(steps, self.is_wanted)
         codes = await self._environment.slices.run(error_codes_in_slices(response), self.is_wanted)
-        self._environment.measures.note_codes(header.api_key, codes)
+        self._environment.metrics.note_codes(header.api_key, codes)
         return buffers
 
     def _finish(self, slot: _Slot, buffers: list[Buffer], response: Response | None) -> None:
-        measures, account = self._environment.measures, self.account
+        metrics, account = self._environment.metrics, self.account
         slot.buffers = buffers
         slot.is_done = True
         self._lanes_in_use[slot.lane] = False
@@ -534,9 +534,9 @@ class ClientConnection(asyncio.Protocol):
                 sent = slots.popleft().buffers
                 account.end_answer(sum(map(len, sent)))
                 self._send(sent)
-        measures.answered(slot.api_key, slot.version, measures.now() - slot.started_at)
+        metrics.answered(slot.api_key, slot.version, metrics.now() - slot.started_at)
         if response is not None:
-            measures.note_errors(response)
+            metrics.note_errors(response)
 
     def _send(self, buffers: list[Buffer]) -> None:
         """Writes a response."""
@@ -545,7 +545,7 @@ class ClientConnection(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         self._last_active = asyncio.get_running_loop().time()
-        self._environment.measures.sent_bytes += sum(map(len, buffers))
+        self._environment.metrics.sent_bytes += sum(map(len, buffers))
         if len(buffers) == 1:
             transport.write(buffers[0])
         else:
@@ -569,5 +569,5 @@ class ClientConnection(asyncio.Protocol):
         if not self._is_closed:
             log.warning("closing connection %d of %s: %s", self.connection_id, self.client_host, reason)
             if self._is_admitted:
-                self._environment.measures.connections_closed += 1
+                self._environment.metrics.connections_closed += 1
             self.close()

@@ -23,7 +23,7 @@ from kshare_core.configs import Configs, InvalidConfig
 from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.gateway import log
-from kshare_gateway.measures import GatewayMeasures
+from kshare_gateway.metrics import GatewayMetrics
 from kshare_servicekit.tls import HandshakeFailed, TlsServer
 from kshare_servicekit.tls_material import TlsConfigs
 
@@ -44,7 +44,7 @@ class TlsListenerEnvironment:
 
     refusal: Callable[[], str | None]
     new_connection: Callable[[], ClientConnection]
-    measures: GatewayMeasures
+    metrics: GatewayMetrics
 
 
 class TlsListener:
@@ -124,7 +124,7 @@ class TlsListener:
     def _begin(self, accepted: socket.socket, client_host: str) -> None:
         refusal = self._environment.refusal()
         if refusal is not None:
-            self._environment.measures.connections_refused += 1
+            self._environment.metrics.connections_refused += 1
             log.warning("refusing a connection of %s to listener %s: %s", client_host, self.name, refusal)
             accepted.close()
             return
@@ -164,7 +164,7 @@ class TlsListener:
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000,
             )
         except OSError as error:
-            self._environment.measures.handshakes_failed += 1
+            self._environment.metrics.handshakes_failed += 1
             if isinstance(error, HandshakeFailed) and error.alert:
                 await _tell(spare, error.alert)
             if not isinstance(error, ConnectionResetError | BrokenPipeError):  # the client did not just go away

@@ -58,13 +58,13 @@ class ReadAhead:
         try:
             _, payload = await self._gateway.call_leader(address, FETCH, request)
         except CallFailed as failure:
-            self._gateway.measures.read_ahead_failures += 1
+            self._gateway.metrics.read_ahead_failures += 1
             log.info("read-ahead of partition %d at %s failed: %s", key.partition, address, failure)
             return
         finally:
             del self._under_way[key]
         if key.topic_id not in self._gateway.view.topics_by_id:
             return
-        self._gateway.measures.read_ahead_bytes += len(payload)
+        self._gateway.metrics.read_ahead_bytes += len(payload)
         for batch in split_batches(payload):
             self._gateway.cache.put(key, batch)

@@ -467,7 +467,7 @@ class ShareFetcher:
         position: int,
     ) -> int:
         """Collects the partition's batches from payload and cache; returns where the next one's payload begins."""
-        cache, measures, records = self._gateway.cache, self._gateway.measures, result.records
+        cache, metrics, records = self._gateway.cache, self._gateway.metrics, result.records
         start = position
         for batch in entry.batches:
             if batch.inline:
@@ -478,8 +478,8 @@ class ShareFetcher:
                 records.append(data)
             elif (cached := cache.get(result.key, batch.base_offset, batch.leader_epoch)) is not None:
                 records.append(cached.data)
-                measures.cache_hit_bytes += len(cached.data)
-        measures.cache_miss_bytes += position - start
+                metrics.cache_hit_bytes += len(cached.data)
+        metrics.cache_miss_bytes += position - start
         return position
 
     async def _acknowledge(

@@ -57,7 +57,7 @@ from kshare_leader.dead_letters.limits import (
 )
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.machine.share_partition import ArchivingRun
-from kshare_leader.measures import LeaderMeasures
+from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import TopicLog
 from kshare_leader.share.start_offset import Truncation
 from kshare_leader.topic_creation import CreatableTopic, TopicNotCreated, create_topic
@@ -171,9 +171,9 @@ class DeadLetters:
         clock: Clock,
         random: random.Random,
         report: Callable[[str], None],
-        measures: LeaderMeasures | None = None,
+        metrics: LeaderMetrics | None = None,
     ) -> None:
-        self._measures = measures or LeaderMeasures()
+        self._metrics = metrics or LeaderMetrics()
         self._unfinished = UnfinishedDeadLetters(store)
         self._view = view
         self._channel = channel
@@ -390,7 +390,7 @@ class DeadLetters:
             more = " and more" if len(runs) > 10 else ""
             text = f"records {offsets}{more} of {served.key} are archived without dead letters: {reason}"
             about(served.key, self._report)(text)
-        self._measures.dead_letters(served.key, given_up=_count_of(runs))
+        self._metrics.dead_letters(served.key, given_up=_count_of(runs))
         served.dead_letters_done(runs)
 
     async def _send(
@@ -433,7 +433,7 @@ class DeadLetters:
             text = answer.error_message or "nothing was appended"
             raise _CannotStore(f"leader {destination.address} answered {answer.error_code}: {text}")
         appended = [OffsetRun(run.first_offset, run.last_offset) for run in answer.appended]
-        self._measures.dead_letters(served.key, stored=_count_of(appended))
+        self._metrics.dead_letters(served.key, stored=_count_of(appended))
         served.dead_letters_done(appended, stored_in=settings.topic_name)
 
     def _letters(

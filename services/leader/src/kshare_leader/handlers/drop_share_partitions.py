@@ -23,5 +23,5 @@ async def drop_share_partitions(
         if served is not None:
             text = f"the state of {key} was replaced or deleted by an administrator"
             served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
-        directory.measures.forget_share_partition(key)
+        directory.metrics.forget_share_partition(key)
     return leader_pb2.DropSharePartitionsResponse()

@@ -29,7 +29,7 @@ from kshare_core.work_slices import ElementCount, WorkSlices
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer, log_at_epoch
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.measures import LeaderMeasures
+from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import AbortedTransaction, StoredBatch
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH
@@ -76,9 +76,9 @@ class _Reading:
 class FetchHandler:
     """Answers `Leader/Fetch`."""
 
-    def __init__(self, logs: PartitionLogs, measures: LeaderMeasures | None = None) -> None:
+    def __init__(self, logs: PartitionLogs, metrics: LeaderMetrics | None = None) -> None:
         self._logs = logs
-        self._measures = measures or LeaderMeasures()
+        self._metrics = metrics or LeaderMetrics()
         self._waiting = 0
         self._slices = WorkSlices()
 
@@ -94,7 +94,7 @@ class FetchHandler:
             finally:
                 self._waiting -= 1
         for topic_id, records, size_bytes in reading.sent:
-            counts = self._measures.of_topic(topic_id)
+            counts = self._metrics.of_topic(topic_id)
             counts.fetch_records_out += records
             counts.fetch_bytes_out += size_bytes
         return reading.response, reading.payload

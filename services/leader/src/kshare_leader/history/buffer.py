@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kshare_leader.history.limits import EVENT_OVERHEAD_BYTES, FLUSH_BYTES, RECORD_LIMIT_BYTES
 from kshare_leader.history.numbers import Number
-from kshare_leader.measures import HistoryCounts
+from kshare_leader.metrics import HistoryCounts
 
 
 class Segment:

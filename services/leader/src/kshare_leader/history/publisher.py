@@ -31,7 +31,7 @@ from kshare_leader.history.limits import (
     RETRY_INTERVAL_MS,
     STOP_TIMEOUT_MS,
 )
-from kshare_leader.measures import HistoryCounts
+from kshare_leader.metrics import HistoryCounts
 from kshare_leader.topic_creation import CreatableTopic, TopicNotCreated, create_topic
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2

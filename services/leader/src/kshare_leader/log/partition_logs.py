@@ -50,7 +50,7 @@ from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings, topic_settings
-from kshare_leader.measures import LeaderMeasures
+from kshare_leader.metrics import LeaderMetrics
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_runtime.ports import Clock, KeyValueStore, Write
@@ -117,13 +117,13 @@ class PartitionLogs:
         has_lease: Callable[[], bool] = lambda: True,
         report: Callable[[str], None] = lambda text: None,
         tails: TailCache | None = None,
-        measures: LeaderMeasures | None = None,
+        metrics: LeaderMetrics | None = None,
         aside: Aside | None = None,
         before_open: Callable[[TopicPartition, int], None] = lambda key, given_up_epoch: None,
     ) -> None:
         """`aside` validates and reads batches that are too large for the event loop; two threads do by default."""
         self._before_open = before_open
-        self._measures = measures or LeaderMeasures()
+        self._metrics = metrics or LeaderMetrics()
         self._store = store
         self._clock = clock
         self._node_id = node_id
@@ -310,7 +310,7 @@ class PartitionLogs:
         writes = turn.writes()
         if writes:
             try:
-                with self._measures.log_write():
+                with self._metrics.log_write():
                     self._store.write(writes)
             except StorageFailure as failure:
                 self._write_failure = str(failure)
@@ -323,7 +323,7 @@ class PartitionLogs:
             if pending.batches:
                 first_offset = pending.batches[0].base_offset
                 batches, size_bytes = len(pending.batches), pending.size_bytes
-                self._measures.appended(log.topic_partition, first_offset, pending.next_offset, batches, size_bytes)
+                self._metrics.appended(log.topic_partition, first_offset, pending.next_offset, batches, size_bytes)
         if self._has_lease():
             _answer(turn)
         else:
@@ -376,9 +376,9 @@ class PartitionLogs:
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
                 self._topics_to_remove[topic_id] = "its topic was deleted"
-                self._measures.topic_removed(topic_id)
+                self._metrics.topic_removed(topic_id)
         closed = {key: self._logs.pop(key) for key in list(self._logs) if not self._leads(key)}
-        self._measures.logs_closed(closed)
+        self._metrics.logs_closed(closed)
         for log in closed.values():
             log.close()
         for key in [key for key in (*self._offline, *self._unopened) if not self._leads(key)]:

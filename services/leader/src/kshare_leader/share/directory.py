@@ -17,7 +17,7 @@ from kshare_core.log_fields import about
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.history.partition_history import SILENT, PartitionHistory
-from kshare_leader.measures import LeaderMeasures
+from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.current_catalog import CurrentCatalog
 from kshare_leader.share.group_settings import GroupSettings, GroupSettingsSource
@@ -50,11 +50,11 @@ class SharePartitionDirectory:
         report: Callable[[str], None],
         max_share_partitions: int,
         dead_letters: DeadLetters | None = None,
-        measures: LeaderMeasures | None = None,
+        metrics: LeaderMetrics | None = None,
         history: DeliveryHistory | None = None,
     ) -> None:
-        self.measures = measures or LeaderMeasures()
-        self.measures.is_kept = lambda key: key in self._served
+        self.metrics = metrics or LeaderMetrics()
+        self.metrics.is_kept = lambda key: key in self._served
         self._logs = logs
         self._view = view
         self._store = store
@@ -140,7 +140,7 @@ class SharePartitionDirectory:
             settings=settings,
             wall_now_ms=self._wall_now_ms,
             report=about(key, self._report),
-            counts=self.measures.of_share_partition(key, log.high_watermark),
+            counts=self.metrics.of_share_partition(key, log.high_watermark),
         )
         served = ServedPartition(
             loader=loader,

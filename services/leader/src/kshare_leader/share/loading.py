@@ -14,7 +14,7 @@ from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
 from kshare_leader.machine.share_partition import SharePartition
-from kshare_leader.measures import ShareCounts
+from kshare_leader.metrics import ShareCounts
 from kshare_leader.ports import TopicLog
 from kshare_leader.share.current_catalog import CurrentCatalog
 from kshare_leader.share.group_settings import GroupSettings

@@ -17,7 +17,7 @@ from kshare_leader.handlers.share_acknowledge import AcknowledgeCall
 from kshare_leader.handlers.share_fetch import ShareFetchCall
 from kshare_leader.handlers.share_session import release_session
 from kshare_leader.history.delivery_history import DeliveryHistory
-from kshare_leader.measures import LeaderMeasures
+from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.current_catalog import CurrentCatalog
 from kshare_leader.share.directory import SharePartitionDirectory
@@ -53,10 +53,10 @@ class ShareService:
         environment: Environment,
         report: Callable[[str], None],
         dead_letters: DeadLetters | None = None,
-        measures: LeaderMeasures | None = None,
+        metrics: LeaderMetrics | None = None,
         history: DeliveryHistory | None = None,
     ) -> None:
-        self._measures = measures or LeaderMeasures()
+        self._metrics = metrics or LeaderMetrics()
         self._dead_letters = dead_letters
         self._store = ShareStateStore(
             view=view,
@@ -81,7 +81,7 @@ class ShareService:
             report=report,
             max_share_partitions=configs.integer("kshare.leader.max.share.partitions"),
             dead_letters=dead_letters,
-            measures=self._measures,
+            metrics=self._metrics,
             history=history,
         )
         if dead_letters is not None:
@@ -97,11 +97,11 @@ class ShareService:
         self, request: leader_pb2.ShareFetchRequest, payload: memoryview
     ) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
         """Handler of SHARE_FETCH."""
-        now = self._measures.now
+        now = self._metrics.now
         started_at = now()
         call = ShareFetchCall(self._directory, request)
         answer = await call.run()
-        counts = self._measures.of_group(request.owner.group_id)
+        counts = self._metrics.of_group(request.owner.group_id)
         (counts.fetch_waited_s if call.has_waited else counts.fetch_s).observe(now() - started_at)
         return answer
 
@@ -110,11 +110,11 @@ class ShareService:
         self, request: leader_pb2.ShareAcknowledgeRequest, payload: memoryview
     ) -> asyncio.Future[leader_pb2.ShareAcknowledgeResponse]:
         """Handler of SHARE_ACKNOWLEDGE."""
-        now = self._measures.now
+        now = self._metrics.now
         started_at = now()
 
         def observe() -> None:
-            self._measures.of_group(request.owner.group_id).acknowledge_s.observe(now() - started_at)
+            self._metrics.of_group(request.owner.group_id).acknowledge_s.observe(now() - started_at)
 
         call = AcknowledgeCall(self._directory, request, observe)
         call.begin()

@@ -17,7 +17,7 @@ from kshare_leader.history.partition_history import PartitionHistory
 from kshare_leader.machine.interval_map import NO_WRITE
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.state_write import StateWrite
-from kshare_leader.measures import Progress, ShareCounts
+from kshare_leader.metrics import Progress, ShareCounts
 from kshare_leader.ports import TopicLog
 from kshare_leader.share.limits import FAILED_WRITE_PAUSE_MS
 from kshare_leader.share.pending_writes import PendingWrites, Stored

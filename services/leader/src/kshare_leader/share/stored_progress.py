@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
-from kshare_leader.measures import LeaderMeasures, Progress
+from kshare_leader.metrics import LeaderMetrics, Progress
 from kshare_leader.ports import TopicLogs
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -41,14 +41,14 @@ class StoredProgress:
         view: Callable[[], CatalogView],
         channel: Callable[[str], Channel],
         logs: TopicLogs,
-        measures: LeaderMeasures,
+        metrics: LeaderMetrics,
         node_id: int,
         report: Callable[[str], None],
     ) -> None:
         self._view = view
         self._channel = channel
         self._logs = logs
-        self._measures = measures
+        self._metrics = metrics
         self._node_id = node_id
         self._report = report
         self._is_due = asyncio.Event()
@@ -112,7 +112,7 @@ class StoredProgress:
             request = messages.ListStateSummariesRequest(
                 leader_node_id=self._node_id, position=position, catalog_version=self._view().version
             )
-            asked_moment = self._measures.next_moment()
+            asked_moment = self._metrics.next_moment()
             try:
                 answer, _ = await self._channel(address).call(LIST_STATE_SUMMARIES, request, timeout_ms=CALL_TIMEOUT_MS)
             except CallFailed as failure:
@@ -134,4 +134,4 @@ class StoredProgress:
             if partition is None or partition.leader_node_id != self._node_id or log is None:
                 continue
             progress = Progress(result.start_offset, result.delivery_complete_count)
-            self._measures.note_stored(key, progress, log.high_watermark, asked_moment)
+            self._metrics.note_stored(key, progress, log.high_watermark, asked_moment)

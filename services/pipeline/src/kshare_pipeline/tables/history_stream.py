@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kshare_pipeline.measures import ReadCounts
+from kshare_pipeline.metrics import ReadCounts
 from kshare_pipeline.tables.formats import Table
 from kshare_pipeline.tables.layout import Layout, TouchedDays
 from kshare_pipeline.tables.parse import parse_history

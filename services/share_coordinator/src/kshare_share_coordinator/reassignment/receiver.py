@@ -29,7 +29,7 @@ from kshare_rpc.network import CallFailed, Channel
 from kshare_rpc.reassignment.copy_loop import CALL_TIMEOUT_MS, CopyLoop, MoveProblem, StepFailure
 from kshare_rpc.reassignment.rows import rows_of
 from kshare_share_coordinator.ownership import Ownership
-from kshare_share_coordinator.reassignment.measures import MoveMeasures
+from kshare_share_coordinator.reassignment.metrics import MoveMetrics
 from kshare_share_coordinator.reassignment.rows import Row, StatePartitionRows
 
 FIRST_RETRY_MS = 20
@@ -52,7 +52,7 @@ class StatePartitionReceiver:
         coordinator: Channel,
         copies: Callable[[], int],
         piece_bytes: int,
-        measures: MoveMeasures,
+        metrics: MoveMetrics,
     ) -> None:
         self._state_partition = move.state_partition
         self._owner_epoch = move.owner_epoch
@@ -63,7 +63,7 @@ class StatePartitionReceiver:
         self._channel = channel
         self._coordinator = coordinator
         self._piece_bytes = piece_bytes
-        self._measures = measures
+        self._metrics = metrics
         self._is_begun = False
         self._after_key = b""
         self._disk_failures = 0
@@ -109,7 +109,7 @@ class StatePartitionReceiver:
         self._check_checksums(rows)
         self._rows.write_piece(self._state_partition, rows, self._owner_epoch if piece.message.is_last else None)
         self._disk_failures = 0
-        self._measures.received(byte_count)
+        self._metrics.received(byte_count)
         if rows:
             self._after_key = rows[-1].key
         self.is_copied = piece.message.is_last

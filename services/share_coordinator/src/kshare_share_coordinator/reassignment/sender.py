@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_share_coordinator.ownership import Ownership
-from kshare_share_coordinator.reassignment.measures import MoveMeasures
+from kshare_share_coordinator.reassignment.metrics import MoveMetrics
 from kshare_share_coordinator.reassignment.rows import Row, StatePartitionRows
 
 PIECE_BYTES_LIMIT = 1024 * 1024
@@ -39,12 +39,12 @@ class StatePartitionSender:
         ownership: Ownership,
         rows: StatePartitionRows,
         barrier: Callable[[], asyncio.Future[None]],
-        measures: MoveMeasures,
+        metrics: MoveMetrics,
     ) -> None:
         self._ownership = ownership
         self._rows = rows
         self._barrier = barrier
-        self._measures = measures
+        self._metrics = metrics
 
     async def piece(self, state_partition: int, owner_epoch: int, after_key: bytes, max_bytes: int) -> Piece:
         """The rows after `after_key`. COORDINATOR_LOAD_IN_PROGRESS: this node's view lacks the reassignment (yet)."""
@@ -60,7 +60,7 @@ class StatePartitionSender:
         except StorageFailure as failure:
             text = f"state partition {state_partition} cannot be read: {failure}"
             return Piece([], False, ErrorCode.KAFKA_STORAGE_ERROR, text)
-        self._measures.sent(sum(row.size for row in rows))
+        self._metrics.sent(sum(row.size for row in rows))
         return Piece(rows, is_last)
 
     def _refusal(self, state_partition: int, owner_epoch: int) -> str | None:

@@ -20,7 +20,7 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import Channel
 from kshare_share_coordinator.ownership import Ownership
-from kshare_share_coordinator.reassignment.measures import IN, OUT, MoveMeasures
+from kshare_share_coordinator.reassignment.metrics import IN, OUT, MoveMetrics
 from kshare_share_coordinator.reassignment.receiver import StatePartitionReceiver
 from kshare_share_coordinator.reassignment.rows import StatePartitionRows
 
@@ -49,7 +49,7 @@ class StatePartitionReassignments:
         channel: Callable[[str], Channel],
         coordinator: Callable[[], Channel],
         piece_bytes: int,
-        measures: MoveMeasures,
+        metrics: MoveMetrics,
     ) -> None:
         self._ownership = ownership
         self._rows = rows
@@ -58,7 +58,7 @@ class StatePartitionReassignments:
         self._channel = channel
         self._coordinator = coordinator
         self._piece_bytes = piece_bytes
-        self._measures = measures
+        self._metrics = metrics
         self._receivers: dict[tuple[int, int], tuple[StatePartitionReceiver, asyncio.Task[None]]] = {}
         """Receivers by state partition and owner epoch."""
         self._removal: asyncio.Task[None] | None = None
@@ -110,7 +110,7 @@ class StatePartitionReassignments:
             coordinator=self._coordinator(),
             copies=lambda: sum(not other.is_copied for other, _ in self._receivers.values()),
             piece_bytes=self._piece_bytes,
-            measures=self._measures,
+            metrics=self._metrics,
         )
         name = f"receive-state-partition-{move.state_partition}"
         return receiver, asyncio.get_running_loop().create_task(receiver.run(), name=name)
@@ -141,13 +141,13 @@ class StatePartitionReassignments:
                     continue
                 seconds = now - self._seen_at.pop((direction, *key), now)
                 if new.state_partition_owners.get(move.state_partition) == move.moving_to_node_id:
-                    self._measures.completed(direction, seconds)
+                    self._metrics.completed(direction, seconds)
                 else:
-                    self._measures.taken_back(direction)
+                    self._metrics.taken_back(direction)
             for key in new_moves:
                 if key not in old_moves:
                     self._seen_at[direction, *key] = now
-                    self._measures.started(direction)
+                    self._metrics.started(direction)
 
     # Removing
 

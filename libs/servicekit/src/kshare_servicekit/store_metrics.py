@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kshare_runtime.ports import FiguredStore, KeyValueStore
-from kshare_servicekit.measures import Family, Readings, counter, gauge
+from kshare_servicekit.metric_families import Family, Readings, counter, gauge
 
 
 class StoreFamilies:

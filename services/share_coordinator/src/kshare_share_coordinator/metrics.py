@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 from kshare_core.errors import ErrorCode
 from kshare_runtime.ports import Write
-from kshare_servicekit.measures import Readings, Source, counter, gauge, histogram
-from kshare_servicekit.store_measures import StoreFamilies
+from kshare_servicekit.metric_families import Readings, Source, counter, gauge, histogram
+from kshare_servicekit.store_metrics import StoreFamilies
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import (
     Operation,
     Result,
 )
 from kshare_share_coordinator.machine.share_group_offset import Record, ShareSnapshot, ShareTombstone, ShareUpdate
-from kshare_share_coordinator.reassignment import measures as reassignment_measures
+from kshare_share_coordinator.reassignment import metrics as reassignment_metrics
 
 APPEND_SIZE_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 
@@ -59,7 +59,7 @@ STORE = StoreFamilies("share_coordinator")
 FAMILIES = (
     *(OPERATIONS, RECORDS, APPEND_SECONDS, APPEND_SIZE, APPEND_BYTES, APPEND_FAILURES),
     *(LOAD_SECONDS, LOAD_FAILURES, DAMAGED, CORRUPT),
-    *reassignment_measures.FAMILIES,
+    *reassignment_metrics.FAMILIES,
     *STORE.families,
 )
 
@@ -71,7 +71,7 @@ def _operation_name(operation: type) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation.__name__.replace("State", "")).lower()
 
 
-class StateMeasures:
+class StateMetrics:
     """Counted by the store and by the operations; `now` is a steady clock in seconds."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class ShareCoordinatorSource:
 
     def __init__(
         self,
-        state: StateMeasures,
+        state: StateMetrics,
         moves: Source,
         store: Callable[[], ChecksummedStore | None],
         corrupt_count: Callable[[], int],

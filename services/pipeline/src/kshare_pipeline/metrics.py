@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kshare_servicekit.measures import Readings, counter, gauge
+from kshare_servicekit.metric_families import Readings, counter, gauge
 
 BATCHES = counter("pipeline_batches", "Batches of the history topic that are in the tables.")
 RECORDS = counter("pipeline_records", "Records of the history topic that were read.")
@@ -63,7 +63,7 @@ class ServiceCounts:
     marts_last_success_ms: int = 0
 
 
-class PipelineMeasures:
+class PipelineMetrics:
     """The source of the process' metrics."""
 
     def __init__(self, service: ServiceCounts, read_counts: Callable[[], ReadCounts]) -> None:

@@ -2,7 +2,7 @@
 
 Roles count in plain numbers (integers, `kshare_core.distribution`), a few per call or batch and never one per record.
 A `Source` reads the numbers of one node: `read` is called at each scrape and adds its samples to `Readings`. The
-families are tables in the roles' `measures` modules; `describe` generates the document of all of them.
+families are tables in the roles' `metrics` modules; `describe` generates the document of all of them.
 """
 
 from __future__ import annotations

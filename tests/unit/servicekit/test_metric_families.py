@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kshare_core.distribution import Distribution
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_servicekit.capped_series import CappedSeries, Entry
-from kshare_servicekit.measures import Chapter, Readings, counter, describe, gauge, histogram
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metric_families import Chapter, Readings, counter, describe, gauge, histogram
+from kshare_servicekit.metrics_server import Metrics
 from support.servicekit.scraped import Scraped, scraped
 
 CALLS = counter("things_done", "Things that were done.", "kind")

@@ -1,9 +1,9 @@
-"""The metrics of a leader: their names, labels and meaning. `measures_reading` fills them."""
+"""The metrics of a leader: their names, labels and meaning. `metric_reading` fills them."""
 
 from __future__ import annotations
 
-from kshare_servicekit.measures import counter, gauge, histogram
-from kshare_servicekit.store_measures import StoreFamilies
+from kshare_servicekit.metric_families import counter, gauge, histogram
+from kshare_servicekit.store_metrics import StoreFamilies
 
 _SHARE = ("group", "topic", "partition")
 

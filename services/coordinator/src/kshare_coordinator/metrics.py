@@ -26,8 +26,8 @@ from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 from kshare_core.errors import StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.ports import KeyValueStore
-from kshare_servicekit.measures import Readings, counter, gauge, histogram
-from kshare_servicekit.store_measures import StoreFamilies
+from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
+from kshare_servicekit.store_metrics import StoreFamilies
 
 GROUPS_PER_TURN = 500
 APPEND_SIZE_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
@@ -120,7 +120,7 @@ _OUTCOMES = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLE
 _EPOCH_KINDS = {"share_group": GroupType.SHARE, "consumer_group": GroupType.CONSUMER}
 
 
-class CoordinatorMeasures:
+class CoordinatorMetrics:
     """Counters of commands and records; `now` is a steady clock in seconds."""
 
     def __init__(self) -> None:
@@ -216,11 +216,11 @@ class CoordinatorSource:
 
     def __init__(
         self,
-        measures: CoordinatorMeasures,
+        metrics: CoordinatorMetrics,
         core: Callable[[], MeasuredCore | None],
         store: Callable[[], KeyValueStore | None],
     ) -> None:
-        self._measures = measures
+        self._metrics = metrics
         self._core = core
         self._store = store
         self._groups: dict[tuple[GroupType, str], int] = {}
@@ -271,21 +271,21 @@ class CoordinatorSource:
             return None
 
     def _read_counts(self, readings: Readings) -> None:
-        measures = self._measures
-        for command, count in measures.commands.items():
+        metrics = self._metrics
+        for command, count in metrics.commands.items():
             readings.add(COMMANDS, count, command.__name__)
         for command, kind in _HEARTBEATS.items():
-            readings.add(HEARTBEATS, measures.commands.get(command, 0), kind.value)
+            readings.add(HEARTBEATS, metrics.commands.get(command, 0), kind.value)
         for command, what in _EXPIRATIONS.items():
-            readings.add(EXPIRATIONS, measures.commands.get(command, 0), what)
-        for kind, count in measures.rebalances.items():
+            readings.add(EXPIRATIONS, metrics.commands.get(command, 0), what)
+        for kind, count in metrics.rebalances.items():
             readings.add(REBALANCES, count, kind.value)
-        for outcome, count in measures.transactions_ended.items():
+        for outcome, count in metrics.transactions_ended.items():
             readings.add(TRANSACTIONS_ENDED, count, outcome)
-        readings.add(COMMITTED_OFFSETS, measures.committed_offsets)
-        readings.add(APPEND_SECONDS, measures.append_seconds)
-        readings.add(APPEND_SIZE, measures.append_size)
-        readings.add(APPEND_FAILURES, measures.append_failures)
+        readings.add(COMMITTED_OFFSETS, metrics.committed_offsets)
+        readings.add(APPEND_SECONDS, metrics.append_seconds)
+        readings.add(APPEND_SIZE, metrics.append_size)
+        readings.add(APPEND_FAILURES, metrics.append_failures)
 
 
 def _tables(state: CoordinatorState) -> list[tuple[GroupType, list[str]]]:

@@ -1,6 +1,6 @@
 """Metrics in Prometheus' text format, and a small HTTP server for them; without threads.
 
-A scrape reads all nodes' counts at once (`measures.Source`) and writes some hundred lines per turn of the event loop,
+A scrape reads all nodes' counts at once (`metrics.Source`) and writes some hundred lines per turn of the event loop,
 so that thousands of samples do not delay requests.
 
 Every process exports the metrics of the operating system and the garbage collector (prometheus-client), and the lag of
@@ -18,8 +18,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_runtime.clock import stopwatch_s
-from kshare_servicekit.measures import Family, PreparedSource, Readings, Row, Source, lines_of
-from kshare_servicekit.process_measures import MeasuredHealth, ProcessSource
+from kshare_servicekit.metric_families import Family, PreparedSource, Readings, Row, Source, lines_of
+from kshare_servicekit.process_metrics import MeasuredHealth, ProcessSource
 
 LAG_INTERVAL_MS = 250
 REQUEST_TIMEOUT_MS = 5_000

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 from kshare_core.errors import ErrorCode
-from kshare_servicekit.measures import Readings, counter, gauge, histogram
+from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 from kshare_wire.api_versions import ApiKey
 from kshare_wire.error_codes import error_codes
 from kshare_wire.messages import Response
@@ -86,7 +86,7 @@ FAMILIES = (
 )
 
 
-class GatewayMeasures:
+class GatewayMetrics:
     """The counters of a gateway, kept by connections and share fetches; `now` is a steady clock in seconds."""
 
     def __init__(self) -> None:
@@ -143,15 +143,15 @@ class GatewayNow(NamedTuple):
 class GatewaySource:
     """Source of a gateway's metrics for a scrape."""
 
-    def __init__(self, measures: GatewayMeasures, now: Callable[[], GatewayNow]) -> None:
-        self._measures = measures
+    def __init__(self, metrics: GatewayMetrics, now: Callable[[], GatewayNow]) -> None:
+        self._metrics = metrics
         self._now = now
 
     def read(self, readings: Readings) -> None:
-        measures, now = self._measures, self._now()
-        for (api_key, version), durations in measures.requests.items():
+        metrics, now = self._metrics, self._now()
+        for (api_key, version), durations in metrics.requests.items():
             readings.add(REQUEST_SECONDS, durations, ApiKey(api_key).api_name, str(version))
-        for (api_key, code), count in measures.errors.items():
+        for (api_key, code), count in metrics.errors.items():
             readings.add(ERRORS, count, ApiKey(api_key).api_name, _error_name(code))
         readings.add(REQUESTS_UNDER_WAY, now.requests_under_way)
         readings.add(CONNECTIONS, now.connections)
@@ -162,18 +162,18 @@ class GatewaySource:
         readings.add(MUTED_CONNECTIONS, now.muted_connections)
         readings.add(FETCHES_WITHOUT_ROOM, now.fetches_without_room)
         readings.add(SLOW_CONNECTIONS_CLOSED, now.slow_connections_closed)
-        readings.add(CONNECTIONS_ACCEPTED, measures.connections_accepted)
-        readings.add(CONNECTIONS_REFUSED, measures.connections_refused)
-        readings.add(CONNECTIONS_CLOSED, measures.connections_closed)
-        readings.add(HANDSHAKES_FAILED, measures.handshakes_failed)
+        readings.add(CONNECTIONS_ACCEPTED, metrics.connections_accepted)
+        readings.add(CONNECTIONS_REFUSED, metrics.connections_refused)
+        readings.add(CONNECTIONS_CLOSED, metrics.connections_closed)
+        readings.add(HANDSHAKES_FAILED, metrics.handshakes_failed)
         for listener, expires_at_s in now.certificate_expiry_s.items():
             readings.add(CERTIFICATE_EXPIRY, expires_at_s, listener)
-        readings.add(BYTES_IN, measures.received_bytes)
-        readings.add(BYTES_OUT, measures.sent_bytes)
-        readings.add(CACHE_HIT_BYTES, measures.cache_hit_bytes)
-        readings.add(CACHE_MISS_BYTES, measures.cache_miss_bytes)
-        readings.add(READ_AHEAD_BYTES, measures.read_ahead_bytes)
-        readings.add(READ_AHEAD_FAILURES, measures.read_ahead_failures)
+        readings.add(BYTES_IN, metrics.received_bytes)
+        readings.add(BYTES_OUT, metrics.sent_bytes)
+        readings.add(CACHE_HIT_BYTES, metrics.cache_hit_bytes)
+        readings.add(CACHE_MISS_BYTES, metrics.cache_miss_bytes)
+        readings.add(READ_AHEAD_BYTES, metrics.read_ahead_bytes)
+        readings.add(READ_AHEAD_FAILURES, metrics.read_ahead_failures)
 
 
 def _error_name(code: int) -> str:

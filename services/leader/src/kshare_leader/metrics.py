@@ -1,9 +1,9 @@
 """The counters behind a leader's metrics: plain numbers, updated per call or batch and never per record.
 
-`LeaderMeasures` has one object per topic, per share-partition, per topic of a group, and per group; the code that does
+`LeaderMetrics` has one object per topic, per share-partition, per topic of a group, and per group; the code that does
 the work adds to these. They stay when a share-partition is unloaded, so that its counters continue and its lag is still
 known. They are dropped when its topic is deleted, when another node leads the partition, or when an administrator
-replaced the state. `measures_reading` exposes them as metrics.
+replaced the state. `metric_reading` exposes them as metrics.
 
 Acknowledgements are counted when they are durable.
 """
@@ -192,7 +192,7 @@ class ShareCounts:
         self.progress: Progress | None = None
         """The progress at the last unloading, or as stored; None if unknown. Out of date while loaded."""
         self.progress_moment = 0
-        """The `LeaderMeasures.next_moment` at which `progress` was known."""
+        """The `LeaderMetrics.next_moment` at which `progress` was known."""
         self._next_moment = next_moment
         self._pending: _Acknowledged | None = None
         self._in_flight: _Acknowledged | None = None
@@ -261,7 +261,7 @@ class ShareCounts:
                 ages.observe(now - appended_at, count)
 
 
-class LeaderMeasures:
+class LeaderMetrics:
     """See the module docstring. `now` is a monotonic clock in seconds."""
 
     def __init__(self) -> None:

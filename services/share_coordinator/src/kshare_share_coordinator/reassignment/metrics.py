@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kshare_core.distribution import Distribution
-from kshare_servicekit.measures import Readings, counter, gauge, histogram
+from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 
 IN, OUT = "in", "out"
 STARTED, COMPLETED, TAKEN_BACK = "started", "completed", "taken_back"
@@ -33,7 +33,7 @@ MOVE_BYTES = counter(
 FAMILIES = (OWNED, MOVES, MOVE_SECONDS, MOVE_BYTES)
 
 
-class MoveMeasures:
+class MoveMetrics:
     """Counts from the node's start; a Source."""
 
     def __init__(self, owned: Callable[[], int]) -> None:

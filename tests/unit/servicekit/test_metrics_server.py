@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from kshare_servicekit import metrics
-from kshare_servicekit.measures import Readings, counter, gauge
-from kshare_servicekit.metrics import Metrics
+from kshare_servicekit.metric_families import Readings, counter, gauge
+from kshare_servicekit.metrics_server import Metrics
 from support.servicekit.scraped import scraped
 
 CALLS = counter("calls", "Calls.", "method")

@@ -14,15 +14,15 @@ from typing import NamedTuple, Protocol
 from kshare_core.configs import Configs
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
-from kshare_leader import measures_families as families
+from kshare_leader import metric_families as families
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.machine.share_partition import NEVER
-from kshare_leader.measures import (
+from kshare_leader.metrics import (
     AGE_BOUNDS_S,
     DELIVERY_BOUNDS,
     TOPIC_NUMBERS,
     HistoryCounts,
-    LeaderMeasures,
+    LeaderMetrics,
     Progress,
     ShareCounts,
 )
@@ -32,7 +32,7 @@ from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.catalog import CatalogView
 from kshare_runtime.ports import KeyValueStore
 from kshare_servicekit.capped_series import OTHERS, CappedSeries, Entry
-from kshare_servicekit.measures import Family, Readings
+from kshare_servicekit.metric_families import Family, Readings
 
 _SHARE_NUMBERS = 13
 THINGS_PER_TURN = 200
@@ -81,8 +81,8 @@ class _Gauges(NamedTuple):
 class LeaderSource:
     """See the module docstring; `parts` returns the running parts, None before the start."""
 
-    def __init__(self, measures: LeaderMeasures, configs: Configs, parts: Callable[[], LeaderParts | None]) -> None:
-        self._measures = measures
+    def __init__(self, metrics: LeaderMetrics, configs: Configs, parts: Callable[[], LeaderParts | None]) -> None:
+        self._metrics = metrics
         self._parts = parts
         self._found = Readings()
 
@@ -101,10 +101,10 @@ class LeaderSource:
     async def prepare(self) -> None:
         """Reads all parts, THINGS_PER_TURN share-partitions or logs per turn of the event loop."""
         readings = Readings()
-        measures = self._measures
-        readings.add(families.LOG_WRITE_SECONDS, measures.log_write_s)
-        readings.add(families.LOG_WRITE_FAILURES, measures.log_write_failures)
-        _add_history(readings, measures.history)
+        metrics = self._metrics
+        readings.add(families.LOG_WRITE_SECONDS, metrics.log_write_s)
+        readings.add(families.LOG_WRITE_FAILURES, metrics.log_write_failures)
+        _add_history(readings, metrics.history)
         parts = self._parts()
         if parts is not None:
             await self._read_parts(readings, parts)
@@ -123,7 +123,7 @@ class LeaderSource:
         readings.add(families.OFFLINE_PARTITIONS, parts.logs.offline_count)
         await self._read_topics(readings, parts)
         gauges: dict[SharePartitionKey, _Gauges] = {}
-        for number, (key, counts) in enumerate(list(self._measures.share_partitions.items())):
+        for number, (key, counts) in enumerate(list(self._metrics.share_partitions.items())):
             _add_gauges_of(gauges, key, counts, parts)
             if number % THINGS_PER_TURN == THINGS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -146,8 +146,8 @@ class LeaderSource:
             if number % THINGS_PER_TURN == THINGS_PER_TURN - 1:
                 await asyncio.sleep(0)
         entries = [
-            Entry(topic_id, sizes.get(topic_id, (0, 0))[0], self._measures.of_topic(topic_id).numbers())
-            for topic_id in {**sizes, **self._measures.topics}
+            Entry(topic_id, sizes.get(topic_id, (0, 0))[0], self._metrics.of_topic(topic_id).numbers())
+            for topic_id in {**sizes, **self._metrics.topics}
         ]
         shown = self._topics.show(entries)
         for topic_id, numbers in shown.named.items():
@@ -164,7 +164,7 @@ class LeaderSource:
         nothing = _Gauges()
         entries = [
             Entry(key, _rank(gauges.get(key, nothing)), _numbers(counts))
-            for key, counts in self._measures.share_partitions.items()
+            for key, counts in self._metrics.share_partitions.items()
         ]
         await asyncio.sleep(0)
         shown = self._shares.show(entries)
@@ -187,8 +187,8 @@ class LeaderSource:
     # Groups
 
     def _read_group_topics(self, readings: Readings, view: CatalogView, lags: Mapping[str, int]) -> None:
-        alive = {(key.group_id, key.topic_id) for key in self._measures.share_partitions}
-        table = self._measures.group_topics
+        alive = {(key.group_id, key.topic_id) for key in self._metrics.share_partitions}
+        table = self._metrics.group_topics
         for pair in [pair for pair in table if pair not in alive]:
             del table[pair]
         entries = [
@@ -205,8 +205,8 @@ class LeaderSource:
             readings.add(families.ACCEPT_AGE, Distribution.of_numbers(AGE_BOUNDS_S, row[width:]), group, topic)
 
     def _read_groups(self, readings: Readings, lags: Mapping[str, int]) -> None:
-        alive = {key.group_id for key in self._measures.share_partitions}
-        table = self._measures.groups
+        alive = {key.group_id for key in self._metrics.share_partitions}
+        table = self._metrics.groups
         for group_id in [group_id for group_id in table if group_id not in alive]:
             del table[group_id]
         entries = [
