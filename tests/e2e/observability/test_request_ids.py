@@ -26,7 +26,7 @@ def test_an_acknowledgement_from_the_gateway_to_the_share_coordinator(tmp_path: 
         with Reader(cluster.bootstrap, group, topic) as reader:
             reader.take()
             reader.settle(ACCEPT)
-    at_gateway = [line for line in lines_of(tmp_path, "gateway") if line["event"].startswith("ShareAcknowledge ")]
+    at_gateway = [line for line in lines_of(tmp_path, "gateway") if "ShareAcknowledge version" in line["event"]]
     acknowledged = next(line for line in at_gateway if line.get("group") == group)
     request_id = acknowledged["request_id"]
     assert request_id.startswith("g1-")

@@ -354,4 +354,4 @@ def test_the_dump_as_json(cluster: KshareCluster, group: tuple[str, str]) -> Non
 def test_the_dump_of_a_group_that_is_not_there(cluster: KshareCluster) -> None:
     result = dumped(cluster, "nobody")
     assert result.returncode == 1
-    assert result.stderr == "kshare: group nobody has no share-partitions: nothing is stored about it\n"
+    assert result.stderr == "kshare: group nobody has no share-partitions, so no state is stored\n"
