@@ -104,7 +104,8 @@ def serve(
     - `versions` are those that clients may use, at most those of the generated messages. They should include the
       versions that confluent-kafka and kafka-clients choose.
     - `handle` returns None if the request gets no response (Produce with acks = 0).
-    - `failed` makes the response to an error of the whole request. It is missing only where a request of any number of
+    - `failed` makes the response to an error of the whole request. A response that has a field for such an error needs
+      none with `handle`: see `error_response`. With `answer_now` it is missing where a request of any number of
       elements is answered at once.
     - `elements` are independent, so a long request is answered in parts.
     - `works_in_slices`: the handler divides any number of elements into slices, and into calls of at most
@@ -118,7 +119,7 @@ def serve(
     if (answer_now is None) == (handle is None):
         raise ValueError(f"{api_key.api_name} needs either answer_now or handle")
     if handle is not None and failed is None:
-        raise ValueError(f"{api_key.api_name} has handle, so it needs failed")
+        failed = error_response(response)
     if elements is not None:
         _check_fields(elements, request, response)
     REGISTERED[api_key] = ServedApi(
@@ -131,6 +132,26 @@ def serve(
         elements=elements,
         works_in_slices=works_in_slices,
     )
+
+
+def error_response(
+    response: type[AResponse],
+) -> Callable[[RequestContext, Request[Any], KafkaError], AResponse]:
+    """Makes responses whose only fields are the code of an error and, where the API has it, its text.
+
+    ValueError for an API that tells errors by element: which elements a response names is the handler's `failed`.
+    """
+    if "error_code" not in response.__slots__:
+        raise ValueError(f"{response.__name__} has no error_code, so the handler needs failed")
+    has_text = "error_message" in response.__slots__
+
+    def failed(context: RequestContext, request: Request[Any], error: KafkaError) -> AResponse:
+        fields: dict[str, Any] = {"error_code": error.code}
+        if has_text:
+            fields["error_message"] = error.message
+        return response(**fields)
+
+    return failed
 
 
 def _check_fields(elements: ElementArrays, request: type[Request[Any]], response: type[Response]) -> None:

@@ -6,7 +6,7 @@ is UNSUPPORTED_ENDPOINT_TYPE. No broker is ever fenced.
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import ErrorCode
 from kshare_gateway.catalog.brokers import client_gateways, controller_id, endpoint_of
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
@@ -45,8 +45,4 @@ def _broker(context: RequestContext, node: coordinator_pb2.Node) -> DescribeClus
     return DescribeClusterBroker(broker_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack or None)
 
 
-def failed(context: RequestContext, request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=error.code, error_message=error.message)
-
-
-serve(DescribeClusterRequest, DescribeClusterResponse, VersionRange(0, 2), handle=handle, failed=failed)
+serve(DescribeClusterRequest, DescribeClusterResponse, VersionRange(0, 2), handle=handle)

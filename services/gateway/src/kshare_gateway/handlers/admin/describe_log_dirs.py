@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 from kshare_core.work_slices import portions
 from kshare_gateway.gateway import Gateway, log
@@ -66,10 +66,6 @@ def _is_told_here(context: RequestContext, topic: coordinator_pb2.Topic, index: 
     return brokers.broker(topic, index) == context.gateway.node_id
 
 
-def failed(context: RequestContext, request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
-    return DescribeLogDirsResponse(error_code=error.code, results=[])
-
-
 def _wanted(gateway: Gateway, request: DescribeLogDirsRequest) -> Iterator[tuple[coordinator_pb2.Topic, Sequence[int]]]:
     view = gateway.view
     if request.topics is None:
@@ -116,7 +112,6 @@ serve(
     DescribeLogDirsResponse,
     VersionRange(1, 5),
     handle=handle,
-    failed=failed,
     size=ResponseSize.LONG,
     works_in_slices=True,
 )

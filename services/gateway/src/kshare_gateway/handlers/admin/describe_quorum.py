@@ -8,10 +8,10 @@ in Kafka, any other partition than `__cluster_metadata`-0 is UNKNOWN_TOPIC_OR_PA
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import ErrorCode
 from kshare_gateway.catalog.brokers import client_gateways, controller_id, endpoint_of
 from kshare_gateway.request_context import RequestContext
-from kshare_gateway.served_apis import serve
+from kshare_gateway.served_apis import error_response, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.describe_quorum import DescribeQuorumRequest
 from kshare_wire.generated.responses.describe_quorum import (
@@ -58,10 +58,6 @@ def answer_now(context: RequestContext, request: DescribeQuorumRequest) -> Descr
     return DescribeQuorumResponse(topics=[TopicData(topic_name=TOPIC, partitions=[quorum])], nodes=nodes)
 
 
-def failed(context: RequestContext, request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[], nodes=[])
-
-
 def _refused(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumResponse:
     def refused(partition: int) -> PartitionData:
         return PartitionData(partition_index=partition, error_code=code, current_voters=[], observers=[])
@@ -77,4 +73,10 @@ def _refused(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumR
     )
 
 
-serve(DescribeQuorumRequest, DescribeQuorumResponse, VersionRange(0, 2), answer_now=answer_now, failed=failed)
+serve(
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    VersionRange(0, 2),
+    answer_now=answer_now,
+    failed=error_response(DescribeQuorumResponse),
+)

@@ -7,7 +7,7 @@ the whole response UNSUPPORTED_VERSION, as in Kafka 4.3.1.
 
 from __future__ import annotations
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import ErrorCode
 from kshare_gateway.catalog.internal_topics import all_topics
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
@@ -42,17 +42,10 @@ async def handle(context: RequestContext, request: ListConfigResourcesRequest) -
     return ListConfigResourcesResponse(config_resources=resources)
 
 
-def failed(
-    context: RequestContext, request: ListConfigResourcesRequest, error: KafkaError
-) -> ListConfigResourcesResponse:
-    return ListConfigResourcesResponse(error_code=error.code)
-
-
 serve(
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
     VersionRange(0, 1),
     handle=handle,
-    failed=failed,
     size=ResponseSize.LONG,
 )

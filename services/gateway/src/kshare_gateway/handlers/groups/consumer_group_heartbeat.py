@@ -6,7 +6,6 @@ null. If it does not answer, the member gets COORDINATOR_NOT_AVAILABLE and retri
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -71,10 +70,4 @@ def _wanted(
     )
 
 
-def failed(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest, error: KafkaError
-) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-
-
-serve(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, VersionRange(0, 1), handle=handle, failed=failed)
+serve(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, VersionRange(0, 1), handle=handle)

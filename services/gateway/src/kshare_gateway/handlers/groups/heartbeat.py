@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -23,8 +22,4 @@ async def handle(context: RequestContext, request: HeartbeatRequest) -> Heartbea
     return HeartbeatResponse(error_code=answer.error_code)
 
 
-def failed(context: RequestContext, request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=error.code)
-
-
-serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), handle=handle, failed=failed)
+serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), handle=handle)

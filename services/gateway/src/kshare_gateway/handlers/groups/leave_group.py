@@ -5,7 +5,6 @@ One member below version 3, several from then on.
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -37,10 +36,6 @@ async def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGr
     return LeaveGroupResponse(error_code=answer.error_code, members=results)
 
 
-def failed(context: RequestContext, request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=error.code)
-
-
 def _members(request: LeaveGroupRequest) -> list[Identity]:
     return [
         Identity(
@@ -50,4 +45,4 @@ def _members(request: LeaveGroupRequest) -> list[Identity]:
     ]
 
 
-serve(LeaveGroupRequest, LeaveGroupResponse, VersionRange(0, 5), handle=handle, failed=failed)
+serve(LeaveGroupRequest, LeaveGroupResponse, VersionRange(0, 5), handle=handle)

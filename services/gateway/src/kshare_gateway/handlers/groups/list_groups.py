@@ -6,7 +6,6 @@ whole request gets its error, which Kafka's tools retry.
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
@@ -38,8 +37,4 @@ async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGro
     )
 
 
-def failed(context: RequestContext, request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
-    return ListGroupsResponse(error_code=error.code)
-
-
-serve(ListGroupsRequest, ListGroupsResponse, VersionRange(0, 5), handle=handle, failed=failed, size=ResponseSize.LONG)
+serve(ListGroupsRequest, ListGroupsResponse, VersionRange(0, 5), handle=handle, size=ResponseSize.LONG)

@@ -47,8 +47,4 @@ async def handle(context: RequestContext, request: SyncGroupRequest) -> SyncGrou
     )
 
 
-def failed(context: RequestContext, request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=error.code, assignment=b"")
-
-
-serve(SyncGroupRequest, SyncGroupResponse, VersionRange(0, 5), handle=handle, failed=failed)
+serve(SyncGroupRequest, SyncGroupResponse, VersionRange(0, 5), handle=handle)

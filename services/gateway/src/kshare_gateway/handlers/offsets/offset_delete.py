@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -41,15 +40,10 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     return OffsetDeleteResponse(error_code=answer.error_code, topics=found)
 
 
-def failed(context: RequestContext, request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=error.code)
-
-
 serve(
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     VersionRange(0, 0),
     handle=handle,
-    failed=failed,
     elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),
 )

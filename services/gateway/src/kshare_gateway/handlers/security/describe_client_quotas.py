@@ -28,12 +28,6 @@ async def handle(context: RequestContext, request: DescribeClientQuotasRequest) 
     return DescribeClientQuotasResponse(entries=[])
 
 
-def failed(
-    context: RequestContext, request: DescribeClientQuotasRequest, error: KafkaError
-) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-
-
 def _check(component: ComponentData, before: list[str]) -> None:
     entity_type = component.entity_type
     if not entity_type or entity_type in before:
@@ -49,4 +43,4 @@ def _check(component: ComponentData, before: list[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A name is only allowed with an exact match")
 
 
-serve(DescribeClientQuotasRequest, DescribeClientQuotasResponse, VersionRange(0, 1), handle=handle, failed=failed)
+serve(DescribeClientQuotasRequest, DescribeClientQuotasResponse, VersionRange(0, 1), handle=handle)

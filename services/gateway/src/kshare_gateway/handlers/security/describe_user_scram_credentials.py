@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
-from kshare_gateway.served_apis import serve
+from kshare_gateway.served_apis import error_response, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kshare_wire.generated.responses.describe_user_scram_credentials import (
@@ -25,12 +25,6 @@ def answer_now(
     return DescribeUserScramCredentialsResponse(results=[_result(name, count) for name, count in names.items()])
 
 
-def failed(
-    context: RequestContext, request: DescribeUserScramCredentialsRequest, error: KafkaError
-) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message, results=[])
-
-
 def _result(name: str, count: int) -> DescribeUserScramCredentialsResult:
     if count > 1:
         code, text = ErrorCode.DUPLICATE_RESOURCE, f"User {name[:300]!r} is named more than once"
@@ -44,5 +38,5 @@ serve(
     DescribeUserScramCredentialsResponse,
     VersionRange(0, 0),
     answer_now=answer_now,
-    failed=failed,
+    failed=error_response(DescribeUserScramCredentialsResponse),
 )

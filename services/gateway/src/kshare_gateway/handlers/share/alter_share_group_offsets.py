@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -40,12 +39,6 @@ async def handle(context: RequestContext, request: AlterShareGroupOffsetsRequest
     )
 
 
-def failed(
-    context: RequestContext, request: AlterShareGroupOffsetsRequest, error: KafkaError
-) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message, responses=[])
-
-
 def _topics(results: Iterable[Result]) -> list[AlterShareGroupOffsetsResponseTopic]:
     """Results grouped by topic, in the request's order."""
     return [
@@ -65,4 +58,4 @@ def _topics(results: Iterable[Result]) -> list[AlterShareGroupOffsetsResponseTop
     ]
 
 
-serve(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, VersionRange(0, 0), handle=handle, failed=failed)
+serve(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, VersionRange(0, 0), handle=handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -41,10 +40,4 @@ async def handle(context: RequestContext, request: DeleteShareGroupOffsetsReques
     )
 
 
-def failed(
-    context: RequestContext, request: DeleteShareGroupOffsetsRequest, error: KafkaError
-) -> DeleteShareGroupOffsetsResponse:
-    return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message, responses=[])
-
-
-serve(DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, VersionRange(0, 0), handle=handle, failed=failed)
+serve(DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, VersionRange(0, 0), handle=handle)

@@ -6,7 +6,6 @@ the acknowledgements, then releases the member's remaining records. The response
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
@@ -77,8 +76,4 @@ def _partition(answer: PartitionAnswer, hints: LeaderHints) -> PartitionData:
     )
 
 
-def failed(context: RequestContext, request: ShareAcknowledgeRequest, error: KafkaError) -> ShareAcknowledgeResponse:
-    return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
-
-
-serve(ShareAcknowledgeRequest, ShareAcknowledgeResponse, VersionRange(1, 2), handle=handle, failed=failed)
+serve(ShareAcknowledgeRequest, ShareAcknowledgeResponse, VersionRange(1, 2), handle=handle)

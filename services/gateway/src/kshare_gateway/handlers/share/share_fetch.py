@@ -76,10 +76,6 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
     return _body(context, key, answers, named)
 
 
-def failed(context: RequestContext, request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
-    return ShareFetchResponse(error_code=error.code, error_message=error.message)
-
-
 async def _session(
     context: RequestContext,
     request: ShareFetchRequest,
@@ -216,6 +212,5 @@ serve(
     ShareFetchResponse,
     VersionRange(1, 2),
     handle=handle,
-    failed=failed,
     size=ResponseSize.RECORDS,
 )

@@ -50,10 +50,4 @@ async def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -
     )
 
 
-def failed(
-    context: RequestContext, request: ShareGroupHeartbeatRequest, error: KafkaError
-) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-
-
-serve(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, VersionRange(1, 1), handle=handle, failed=failed)
+serve(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, VersionRange(1, 1), handle=handle)

@@ -5,7 +5,6 @@ Clients know PRODUCER_FENCED from version 2 on.
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
@@ -31,8 +30,4 @@ async def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Ad
     )
 
 
-def failed(context: RequestContext, request: AddOffsetsToTxnRequest, error: KafkaError) -> AddOffsetsToTxnResponse:
-    return AddOffsetsToTxnResponse(error_code=error.code)
-
-
-serve(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, VersionRange(0, 4), handle=handle, failed=failed)
+serve(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, VersionRange(0, 4), handle=handle)

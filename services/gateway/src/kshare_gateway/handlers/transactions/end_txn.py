@@ -6,7 +6,6 @@ epoch (KIP-890); older versions keep theirs.
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
@@ -33,8 +32,4 @@ async def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnRespo
     return EndTxnResponse(error_code=code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
-def failed(context: RequestContext, request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
-    return EndTxnResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
-
-
-serve(EndTxnRequest, EndTxnResponse, VersionRange(0, 5), handle=handle, failed=failed)
+serve(EndTxnRequest, EndTxnResponse, VersionRange(0, 5), handle=handle)

@@ -5,7 +5,6 @@ Version 1 filters by how long a transaction is open, version 2 by a pattern of t
 
 from __future__ import annotations
 
-from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator
@@ -38,15 +37,10 @@ async def handle(context: RequestContext, request: ListTransactionsRequest) -> L
     )
 
 
-def failed(context: RequestContext, request: ListTransactionsRequest, error: KafkaError) -> ListTransactionsResponse:
-    return ListTransactionsResponse(error_code=error.code)
-
-
 serve(
     ListTransactionsRequest,
     ListTransactionsResponse,
     VersionRange(0, 2),
     handle=handle,
-    failed=failed,
     size=ResponseSize.LONG,
 )
