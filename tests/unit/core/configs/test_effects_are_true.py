@@ -12,8 +12,8 @@ from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, KSHARE_CONFIGS, T
 from kshare_core.configs.broker import BOUNDED_GROUP_CONFIGS, bound_names
 
 ROOT = Path(__file__).parents[4]
-OF_CLIENTS = "kshare_pipeline"
-"""A client of the gateways: its names are those of clients' configs."""
+OF_CLIENTS = ("kshare_pipeline", "kshare_spark", "kshare_kafka_client")
+"""Clients of the gateways: their names are those of clients' configs."""
 GROUP_KINDS = ("share", "consumer")
 """What stands for `{self._kind}` in names of groups' configs."""
 DESCRIPTIONS = "describe_configs.py"
@@ -37,7 +37,7 @@ def names_in_code() -> set[str]:
             package = path.relative_to(ROOT / folder).parts[2:4]
             if (
                 path.name != DESCRIPTIONS
-                and package[0] != OF_CLIENTS
+                and package[0] not in OF_CLIENTS
                 and tables not in path.parents
                 and (package[0] != "kshare" or package[1] == "up")
             ):
