@@ -1,8 +1,8 @@
 """Options `kafka.*` as librdkafka's properties: `kafka.bootstrap.servers`, `kafka.security.protocol` and so on.
 
-They are handed to confluent-kafka as they are, without `kafka.`, so a name that librdkafka does not know is refused
-with its own sentence. Names that only the Java client knows (`kafka.sasl.jaas.config`) are none of them. No value is
-ever part of an error text of ours: some are passwords.
+confluent-kafka gets them unchanged, without the prefix `kafka.`, so librdkafka rejects unknown names with its own
+error text. Names that only the Java client has, such as `kafka.sasl.jaas.config`, are unknown. Error texts of this
+module never contain values, because some are passwords.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ READER_DEFAULTS: dict[str, Any] = {
     "queued.max.messages.kbytes": 32 * 1024,
     "max.poll.interval.ms": 86_400_000,
 }
-"""What a user may override. librdkafka wants a group id; the consumer is assigned, so it joins no group.
+"""Defaults that a user may override. librdkafka requires a group id; the consumer is assigned, so it joins no group.
 
-`fetch.wait.max.ms`: how long the end of a log stays unseen when nothing is appended. `queued.max.messages.kbytes`
-bounds a reader's memory. A task may take long between two batches, which is no reason to stop
-(`max.poll.interval.ms`).
+`fetch.wait.max.ms` delays the detection of the log's end when nothing is appended. `queued.max.messages.kbytes`
+bounds a reader's memory. `max.poll.interval.ms` is long because a task may pause between two batches.
 """
 
 READER_RULES: dict[str, Any] = {
@@ -36,10 +35,10 @@ READER_RULES: dict[str, Any] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
 }
-"""What a reader of exact ranges needs; given otherwise, it is refused."""
+"""Values that a reader of exact ranges requires; another value is an error."""
 
 PRODUCER_DEFAULTS: dict[str, Any] = {"linger.ms": 20, "compression.type": "lz4", "partitioner": "murmur2_random"}
-"""The partitioner is that of Java's producer, so records of a key go where its other records are."""
+"""The partitioner is that of the Java producer, so all records of a key are in one partition."""
 PRODUCER_RULES: dict[str, Any] = {"enable.idempotence": True}
 
 

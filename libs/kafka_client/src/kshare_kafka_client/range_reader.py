@@ -1,9 +1,9 @@
 """Reads the records of a range of offsets of one partition, exactly, in order, in lists of confluent-kafka messages.
 
-The end is found by position, not by counting: control batches, aborted transactions and compaction leave gaps, so a
-range may hold fewer records than offsets, or none. A reader is done when it meets a record at or beyond the end, or
-when the log itself ends there (librdkafka's partition end event says up to where). It never waits for records that will
-not come: where nothing at all happens for `timeout_s`, or the log turns out to be shorter than the range, it fails.
+The reader finds the end of a range by position, not by counting: control batches, aborted transactions and compaction
+leave gaps, so a range may have fewer records than offsets, or none. It is done at a record at or beyond the end, or
+when the log itself ends there (librdkafka's partition end event has the position). It fails if nothing arrives for
+`timeout_s`, or if the log is shorter than the range.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OffsetRange(NamedTuple):
 
 
 class OffsetsLost(RuntimeError):
-    """Offsets that were asked for are not in the log any more, or never were: retention, or another topic."""
+    """Requested offsets are not in the log: retention removed them, or they belong to another topic."""
 
 
 def read_range(
@@ -78,14 +78,14 @@ class RangeReader:
 
     @property
     def consumer(self) -> Consumer:
-        """For questions about topics and offsets (`kshare_kafka_client.topics`)."""
+        """The consumer, for the functions of `kshare_kafka_client.topics`."""
         return self._consumer
 
     def read(self, asked: OffsetRange) -> Iterator[list[Message]]:
         """The records of the range, in lists of at most MESSAGES_LIMIT.
 
-        OffsetsLost where the log does not reach from its first to its last offset; with `must_be_whole` False, the
-        records that are there. KafkaUnavailable where the cluster gives nothing for `timeout_s`.
+        OffsetsLost if the log does not contain the whole range; with `must_be_whole` False, only the remaining
+        records. KafkaUnavailable if the cluster sends nothing for `timeout_s`.
         """
         if asked.first_offset < asked.end_offset:
             reading = _RangeReading(
@@ -98,7 +98,7 @@ class RangeReader:
             yield from reading.lists()
 
     def _bounds(self, place: Partition) -> tuple[int, int]:
-        """Where the log begins and ends, transactions that are still open included."""
+        """The start and end offset of the log, open transactions included."""
         everything = {**self._properties, "isolation.level": "read_uncommitted"}
         consumer = open_consumer(reader_properties(everything))
         try:
@@ -152,7 +152,7 @@ class _RangeReading:
             )
 
     def _records_of(self, messages: list[Message]) -> list[Message]:
-        """The records of the range among them; moves the position, and notes the end."""
+        """The messages that are in the range; advances the position and detects the end."""
         end_offset = self._asked.end_offset
         records: list[Message] = []
         for message in messages:
@@ -185,7 +185,7 @@ class _RangeReading:
             raise failure(f"reading {self._asked}", KafkaException(error))
 
     def _meet_log_end(self, offset: int) -> None:
-        """The log may go on later (a transaction that ends): only a log that is shorter than the range is an error."""
+        """OffsetsLost for a log shorter than the range. With an open transaction it may still grow."""
         if offset >= self._asked.end_offset:
             self._done = True
             return

@@ -1,4 +1,4 @@
-"""Which partitions topics have, and where their logs begin and end."""
+"""The partitions of topics, and the start and end offsets of their logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Partition(NamedTuple):
 
 
 class KafkaUnavailable(RuntimeError):
-    """The cluster did not answer, or answered with an error; the text says to what."""
+    """The cluster did not respond, or responded with an error; the text names the request."""
 
 
 class UnknownTopic(KafkaUnavailable):
@@ -74,17 +74,17 @@ def topic_ids(properties: Mapping[str, str], topics: Sequence[str]) -> dict[str,
 
 
 def start_offsets(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Where the logs begin."""
+    """The start offsets of the logs."""
     return _offsets(consumer, dict.fromkeys(partitions, OFFSET_BEGINNING))
 
 
 def end_offsets(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The offset after the last record that a reader may see; with read_committed the last stable offset."""
+    """The offset after the last visible record; with read_committed the last stable offset."""
     return _offsets(consumer, dict.fromkeys(partitions, OFFSET_END))
 
 
 def offsets_at(consumer: Consumer, partitions: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
-    """The offset of the first record of `time_ms` or later; the end offset where there is none."""
+    """The offset of the first record at or after `time_ms`; the end offset if there is none."""
     found = _offsets(consumer, dict.fromkeys(partitions, time_ms))
     later = [partition for partition, offset in found.items() if offset < 0]
     return {**found, **end_offsets(consumer, later)}
@@ -109,7 +109,7 @@ def _offsets(consumer: Consumer, asked: Mapping[Partition, int]) -> dict[Partiti
 
 
 def failure(what: str, error: KafkaException) -> KafkaUnavailable:
-    """One line: what could not be done, Kafka's error and its sentence."""
+    """One line: the failed operation, Kafka's error name and its text."""
     detail = error.args[0] if error.args else error
     if not isinstance(detail, KafkaError):
         return KafkaUnavailable(f"{what} failed: {error}")

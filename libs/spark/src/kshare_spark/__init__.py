@@ -1,4 +1,4 @@
-"""Spark and share groups: what a user's own job imports. It needs no service of kshare, only a cluster to connect to.
+"""The library for users' Spark jobs that read share groups. It needs no package of a service, only a cluster.
 
 | part | holds |
 |---|---|

@@ -1,8 +1,8 @@
 """The Spark formats `kshare` (a share group's records; writing) and `kshare-log` (a topic by plain offsets).
 
-`register(spark)` once for each SparkSession. Options of reading: `share_source.options`; of writing: `sink`; of the
-log: `log_source.options`. Spark's workers import this module for every task's format, so it imports what a task does
-not need only where it is needed.
+Call `register(spark)` once for each SparkSession. Read options: `share_source.options`; write options: `sink`; options
+of the log: `log_source.options`. Spark's workers import this module for every task, so imports that only some formats
+need are within functions.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class KshareDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes both formats known to a session, with the listener that accepts a query's last batch; twice is as once."""
+    """Registers both formats, and the listener that accepts a query's last batch. Idempotent."""
     from kshare_spark.log_source.data_source import LogDataSource
     from kshare_spark.share_source.listener import ShareListener
 

@@ -1,4 +1,4 @@
-"""The columns of Spark's Kafka source, which both sources of kshare have, as Spark's types."""
+"""The columns of Spark's Kafka source as Spark types; both sources of kshare have them."""
 
 from __future__ import annotations
 

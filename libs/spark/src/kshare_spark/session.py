@@ -1,4 +1,4 @@
-"""A SparkSession of this machine, whose Python workers run this very Python."""
+"""A SparkSession on this machine, whose Python workers run the same Python as the caller."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
 }
-"""For a small machine; whoever calls says what is different."""
+"""Defaults for a small machine; `options` override them."""
 
 
 def spark_session(name: str, *, master: str = "local[2]", options: Mapping[str, str] | None = None) -> SparkSession:
-    """A session, or the running one of this process. Without PYSPARK_PYTHON, executors start the system's python3."""
+    """The process' session, created if there is none. PYSPARK_PYTHON is set, or executors would start python3."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master)

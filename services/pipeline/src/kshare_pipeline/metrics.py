@@ -38,7 +38,7 @@ FAMILIES = (
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What was read since the process began."""
+    """Counts of records and rows since the process began."""
 
     batches: int = 0
     records: int = 0
@@ -46,13 +46,13 @@ class ReadCounts:
     events: int = 0
     """Rows that were added to `events`."""
     repeated: int = 0
-    """Events that the table had already, or the batch had twice."""
+    """Events that were already in the table, or twice in the batch."""
     quarantined: int = 0
 
 
 @dataclass(slots=True)
 class ServiceCounts:
-    """What the service did since it began."""
+    """Counts of the service's work since the process began."""
 
     succeeded: int = 0
     failed: int = 0

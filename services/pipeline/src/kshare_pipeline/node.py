@@ -1,7 +1,7 @@
 """The pipeline service as one object, in the shape of the other roles' nodes.
 
-Spark blocks, so its work is on a thread of its own (`PipelineWorker`); the event loop serves metrics and health
-meanwhile.
+Spark blocks, so its work runs on a separate thread (`PipelineWorker`), while the event loop serves metrics and
+health.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("kshare_pipeline")
 
 
 class PipelineNode:
-    """`problems` says why the last run failed, until one ends well."""
+    """The node of the service. `problems` has the failure of the last run, until a run succeeds."""
 
     def __init__(self, *, environment: Environment, settings: PipelineProcessSettings) -> None:
         self._environment = environment
@@ -36,7 +36,7 @@ class PipelineNode:
 
     @property
     def address(self) -> str:
-        """It serves nobody; this is where its tables are."""
+        """The data folder: the service has no address, as it serves no clients."""
         return str(self._settings.data_dir)
 
     def problems(self) -> list[str]:
@@ -67,7 +67,7 @@ class PipelineNode:
         service, began_s, now_ms = self._worker.service, loop.time(), self._environment.clock.now_ms()
         try:
             await self._on_thread(lambda: self._worker.run(now_ms))
-        except Exception as error:  # whatever it is, the next run tries again
+        except Exception as error:  # the next run retries
             if self._stopping.is_set():
                 return
             service.failed += 1
@@ -80,7 +80,7 @@ class PipelineNode:
         service.run_seconds = loop.time() - began_s
 
     async def stop(self, grace_ms: int) -> None:
-        """Ends a run that is under way; a batch that it did not finish comes again."""
+        """Ends the current run; its unfinished batch is repeated later."""
         self._stopping.set()
         loop = asyncio.get_running_loop()
         if self._runs is not None:

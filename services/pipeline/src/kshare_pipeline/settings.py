@@ -1,4 +1,4 @@
-"""Flags of the pipeline service, each of which may also come as a variable KSHARE_<NAME>."""
+"""The flags of the history service. Each may also be a variable KSHARE_<NAME>."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 class PipelineProcessSettings(ProcessSettings):
-    """What the pipeline's process is told. Its `config` file has lines `kafka.*` (librdkafka's properties, such as
+    """The settings of the process. Its `config` file has lines `kafka.*` (librdkafka's properties, such as
     kafka.security.protocol) and `spark.*` (Spark's, such as spark.driver.memory)."""
 
     node_id: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="For log lines only; one process per folder.")
@@ -42,8 +42,8 @@ class PipelineProcessSettings(ProcessSettings):
     report_days: Annotated[int, Field(ge=1, le=400)] = Field(7, description="How many days report.html shows.")
 
     def source_options(self) -> dict[str, str]:
-        """Of the format kshare-log. What the topic's retention removed before it was read is passed over: the mart
-        `completeness` shows it."""
+        """Options of the format kshare-log. Records that retention removed before they were read are skipped: the mart
+        `completeness` shows them."""
         kafka = {name: value for name, value in self._properties().items() if name.startswith(KAFKA)}
         return {
             **kafka,
@@ -58,7 +58,7 @@ class PipelineProcessSettings(ProcessSettings):
         return {name: value for name, value in self._properties().items() if name.startswith(SPARK)}
 
     def properties(self) -> dict[str, str]:
-        """Configs of Kafka's brokers and of roles: the pipeline has none, its file has properties of clients."""
+        """Broker and role configs: none, as the `config` file has client properties."""
         return {}
 
     def _properties(self) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""The service's work, one thing after the other, on one thread: it blocks, since Spark does.
+"""The service's work, sequential on one thread, because Spark's calls block.
 
-A run reads what the topic has, computes marts and report where they are due, and looks after the tables. Nothing runs
-beside it, so nobody reads what is being replaced. Whatever fails is tried again by the next run: the checkpoint, the
-marks of touched days and the tables' journals say what is left to do.
+A run reads the topic, computes marts and the report when they are due, and does the upkeep of the tables. Nothing runs
+in parallel, so no reader of the process sees a file that is being replaced. The next run retries a failure: the
+checkpoint, the marks of changed days and the tables' journals have the remaining work.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 class FolderInUse(OSError):
-    """Another process works on the data folder."""
+    """Another process uses the data folder."""
 
 
 class SparkNotStarted(OSError):
-    """Spark's Java process ended before it could be reached; what it printed is on standard error."""
+    """Spark's Java process ended during its start; its output is on standard error."""
 
 
 class PipelineWorker:
-    """`open`, then `run` again and again, then `close`; `interrupt` from another thread."""
+    """The worker: call `open`, `run` repeatedly, `close`; `interrupt` from another thread."""
 
     def __init__(self, settings: PipelineProcessSettings) -> None:
         self.service = ServiceCounts()
@@ -63,7 +63,7 @@ class PipelineWorker:
         return self._ingest.counts if self._ingest is not None else ReadCounts()
 
     def open(self) -> None:
-        """Takes the folder and starts Spark; FolderInUse, SparkNotStarted, or what Spark says."""
+        """Locks the folder and starts Spark; FolderInUse, SparkNotStarted, or Spark's error."""
         layout = self._layout
         layout.folder.mkdir(parents=True, exist_ok=True)
         self._lock = layout.lock.open("w")
@@ -108,7 +108,7 @@ class PipelineWorker:
         return spark
 
     def run(self, now_ms: int) -> None:
-        """One run; raises what keeps it from its end."""
+        """Executes one run; raises its failure."""
         assert self._stream is not None and self._refresh is not None
         self._stream.run_available()
         self.service.lag_offsets = lag_offsets(self._options, self._settings.history_topic, self._layout.checkpoint)
@@ -127,7 +127,7 @@ class PipelineWorker:
         if days:
             now = datetime.fromtimestamp(now_ms / 1000, UTC)
             first = today - timedelta(days=self._settings.report_days - 1)
-            with contextlib.suppress(NoMarts):  # where only days before the report's were touched
+            with contextlib.suppress(NoMarts):  # only days before the report's were changed
                 write_report(self._layout.folder, self._layout.report, now=now, first=first)
 
     def _keep_up(self, refresh: MartRefresh, today: date) -> None:
@@ -136,12 +136,12 @@ class PipelineWorker:
         refresh.remove_days(today - timedelta(days=self._settings.marts_retention_days - 1))
 
     def interrupt(self) -> None:
-        """Ends a run that is under way; it fails, and the next one repeats what it did not finish."""
+        """Ends the current run, which fails; the next one repeats its unfinished work."""
         self._interrupted = True
         if self._stream is not None:
             self._stream.stop()
         if self._spark is not None:
-            self._spark.sparkContext.setLogLevel("OFF")  # what is cut off here is no news
+            self._spark.sparkContext.setLogLevel("OFF")  # errors of interrupted work are expected
             self._spark.sparkContext.cancelAllJobs()
 
     def close(self) -> None:

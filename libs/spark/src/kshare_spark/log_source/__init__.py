@@ -3,9 +3,9 @@
     stream = spark.readStream.format("kshare-log").option("kafka.bootstrap.servers", "127.0.0.1:9092")
     records = stream.option("subscribe", "orders").load()
 
-The columns are those of Spark's Kafka source, and so are the options (`options`). Partitions are read in Spark's Python
-workers. An offset in the checkpoint says for each partition from where to where its batch goes (`offsets`), so a batch
-that is run again reads the same records, the first one too.
+Columns and options are those of Spark's Kafka source (`options`). Spark's Python workers read the partitions. An offset
+in the checkpoint has the first and the end offset of its batch for each partition (`offsets`), so a repeated batch
+reads the same records, even the first batch.
 
 Read first: `options`, `offsets` (pure), then `data_source` (what Spark calls), `arrow` (messages to Arrow).
 """

@@ -54,7 +54,7 @@ def _timestamp_type(kind: int) -> int:
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:
-    """Null where a record has none, as in Spark's Kafka source."""
+    """Null for a record without headers, as in Spark's Kafka source."""
     found = message.headers()
     if not found:
         return None

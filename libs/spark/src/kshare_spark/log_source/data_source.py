@@ -1,7 +1,7 @@
-"""What Spark calls: `LogDataSource`, its batch reader and its stream reader.
+"""The classes that Spark calls: `LogDataSource`, its batch reader and its stream reader.
 
-The driver's part (`partitions`, offsets) asks the cluster where logs begin and end; the workers' part (`read`) reads
-one range each. Readers are sent to workers, so they hold options only; the driver's consumer is made when first needed.
+The driver (`partitions`, offsets) fetches the start and end offsets of logs; each worker (`read`) reads one range.
+Spark sends readers to workers, so they hold options only; the driver's consumer is created on first use.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def _checked(options: LogSourceOptions, schema: StructType) -> LogSourceOptions:
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range of one task."""
 
     asked: OffsetRange
 
 
 def _read(options: LogSourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, RangePartition):  # what Spark makes of no partitions at all
+    if not isinstance(partition, RangePartition):  # Spark's placeholder for an empty list of partitions
         return
     asked = partition.asked
     for messages in read_range(
@@ -88,7 +88,7 @@ def _read(options: LogSourceOptions, partition: InputPartition) -> Iterator[pa.R
 
 
 class LogPlaces:
-    """The partitions of the options' topics and their offsets, asked from the driver."""
+    """The partitions of the options' topics and their offsets; used in the driver."""
 
     def __init__(self, options: LogSourceOptions) -> None:
         self._options = options
@@ -109,7 +109,7 @@ class LogPlaces:
             self._opened = None
 
     def partitions(self, *, may_be_missing: bool) -> list[Partition]:
-        """All that are to be read and exist; UnknownTopic for others unless they `may_be_missing`."""
+        """The existing partitions to read; UnknownTopic for missing ones unless `may_be_missing`."""
         by_topic = partitions_of(self._consumer, self._options.topics)
         existing = [partition for partitions in by_topic.values() for partition in partitions]
         missing = [topic for topic in self._options.topics if topic not in by_topic]
@@ -121,7 +121,7 @@ class LogPlaces:
         return existing
 
     def offsets(self, name: str, wanted: StartingOffsets, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """The offset of each partition that option `name` means; InvalidOption where it leaves one out, or has more."""
+        """The offset of each partition by option `name`; InvalidOption for missing or unknown partitions."""
         if wanted == EARLIEST:
             return start_offsets(self._consumer, partitions)
         if isinstance(wanted, str):

@@ -1,10 +1,10 @@
-"""What a stream's offset says, and how much a batch takes. Pure.
+"""The offsets of a stream in Spark's checkpoint, and the size of a batch. Pure.
 
-An offset in Spark's checkpoint is JSON: `{"orders": {"0": {"from": 5, "until": 20}}}`, for each partition the offsets 5
-to 19 of the batch that ends there. Spark would know the start from the batch before; but the first batch has none, and
-with `latest` Spark asks for the initial offset again after a crash, when the log's end is another one. With both ends
-in it, a batch reads the same records whenever it is run. The initial offset has empty ranges only, every later one has
-at least one that is not.
+An offset is JSON: `{"orders": {"0": {"from": 5, "until": 20}}}` is the batch of offsets 5 to 19 of partition 0. Spark
+knows the start of a batch from the batch before it. But the first batch has no predecessor, and with `latest` Spark
+requests the initial offset again after a crash, when the log's end has moved. With both ends in the offset, a batch
+reads the same records at every run. The initial offset has empty ranges only; every later one has at least one
+non-empty range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FROM, UNTIL = "from", "until"
 
 
 class InvalidOffset(ValueError):
-    """An offset of a checkpoint that this source did not write."""
+    """An offset in the checkpoint was not written by this source."""
 
 
 def encode_offset(ranges: Iterable[OffsetRange]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def decode_offset(offset: Mapping[str, Any]) -> dict[Partition, OffsetRange]:
 
 
 def ranges_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
-    """What the batch from `start` to `end` reads, without empty ranges; nothing where they are equal."""
+    """The non-empty ranges of the batch from `start` to `end`; none if both are equal."""
     if start == end:
         return []
     before = decode_offset(start)
@@ -60,10 +60,9 @@ def ranges_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Off
 
 
 def next_offset(start: Mapping[str, Any], ends: Mapping[Partition, int], limit: int | None) -> dict[str, Any]:
-    """The offset after `start` where the logs end at `ends`, at most `limit` offsets on; `start` where nothing is new.
+    """The offset of the batch after `start`, up to `ends` and of at most `limit` offsets; `start` if nothing is new.
 
-    A partition that `start` does not have is new since then and read from offset 0. One that `ends` does not have keeps
-    its place.
+    A partition missing in `start` is new and is read from offset 0. One missing in `ends` keeps its position.
     """
     firsts = {partition: found.end_offset for partition, found in decode_offset(start).items()}
     firsts = {**dict.fromkeys(ends, 0), **firsts}
@@ -78,10 +77,10 @@ def next_offset(start: Mapping[str, Any], ends: Mapping[Partition, int], limit: 
 
 
 def shared_out(waiting: Mapping[Partition, int], limit: int | None) -> dict[Partition, int]:
-    """How many offsets each partition gives, in proportion to what waits there, `limit` together.
+    """The number of offsets to read from each partition, in proportion to its backlog, `limit` in total.
 
-    What rounding leaves goes to the largest fractions, and among equals to the longest queue: with a small limit no
-    partition waits for ever, because its queue grows.
+    The remainder of rounding goes to the largest fractions, and among equals to the longest backlog. So with a small
+    limit no partition starves, because its backlog grows.
     """
     total = sum(waiting.values())
     if limit is None or total <= limit:
@@ -95,7 +94,7 @@ def shared_out(waiting: Mapping[Partition, int], limit: int | None) -> dict[Part
 
 
 def split(ranges: Iterable[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """The same offsets in at least `min_partitions` ranges of about the same length, as long as there are so many."""
+    """The same offsets in at least `min_partitions` ranges of similar length, if there are enough offsets."""
     found = list(ranges)
     total = sum(one.end_offset - one.first_offset for one in found)
     if len(found) >= min_partitions or total == 0:

@@ -7,11 +7,11 @@
 | `assign` | instead of it: partitions, `{"orders": [0, 1]}` |
 | `startingOffsets` | `earliest` (default of a batch), `latest` (of a stream) or `{"orders": {"0": 5}}` (below) |
 | `endingOffsets` | batch only, the same words, without earliest; an offset is the one after the last; default latest |
-| `maxOffsetsPerTrigger` | how many offsets one batch of a stream takes at most, shared out by what is waiting |
+| `maxOffsetsPerTrigger` | the maximum of offsets in one batch of a stream, divided in proportion to the backlogs |
 | `minPartitions` | ranges are split into at least so many tasks |
 | `includeHeaders` | whether there is a column `headers` |
-| `failOnDataLoss` | whether offsets that the log does not have any more are an error (true) or passed over |
-| `kafkaConsumer.pollTimeoutMs` | how long a task waits when nothing at all comes; 120000 |
+| `failOnDataLoss` | whether offsets that are no longer in the log are an error (true) or skipped |
+| `kafkaConsumer.pollTimeoutMs` | the longest wait of a task that receives nothing; 120000 |
 
 Offsets as JSON name every partition; -2 is earliest and -1 latest, as in Kafka's protocol. A stream may subscribe to a
 topic that does not exist yet; once it does, it is read from its first record.
@@ -49,12 +49,12 @@ StartingOffsets = str | Mapping[Partition, int]
 
 @dataclass(frozen=True, slots=True)
 class LogSourceOptions:
-    """Parsed options; `properties` are librdkafka's and never shown."""
+    """Parsed options; `properties` are librdkafka's and never printed."""
 
     properties: Mapping[str, str] = field(repr=False)
     topics: tuple[str, ...]
     assigned: tuple[Partition, ...]
-    """With `assign`, all partitions that are read; else empty."""
+    """With `assign` all partitions to read, else empty."""
     starting_offsets: StartingOffsets | None
     ending_offsets: StartingOffsets
     max_offsets_per_trigger: int | None

@@ -1,8 +1,8 @@
-"""Which acknowledgements are still to be sent: a refusal is narrowed down to the runs that it is about. Pure.
+"""The acknowledgements that are still to be sent; a rejected one is split to find the records that are not held. Pure.
 
-A leader takes all acknowledgements of a partition in a request or none. When it refuses because one record of them is
-not held any more, the runs are halved until the ones that are held are confirmed. Below SPLITS halvings a piece counts
-as lost as a whole: its records are either accepted already or come again.
+A leader accepts all acknowledgements of a partition in a request, or none. If it rejects them because one record's lock
+is gone, the runs are halved until those that are held are confirmed. After SPLITS halvings a piece counts as lost as a
+whole: its records are already accepted, or they are delivered again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kshare_spark.share_source.runs import Place, Run, RunMap
 RUNS_PER_REQUEST = 2_000
 SPLITS = 14
 RUN_SPLITS = 3
-"""Halvings of a single run: locks are lost by acquisition, and a run may be of several."""
+"""Maximum halvings of one run. Locks expire per acquisition, and one run may consist of several acquisitions."""
 
 
 class _Unit(NamedTuple):
@@ -25,7 +25,7 @@ class _Unit(NamedTuple):
 
 
 class Acknowledging:
-    """The work of acknowledging some runs; see the module's text."""
+    """The acknowledgement of some runs; see the module's docstring."""
 
     def __init__(self, runs: RunMap) -> None:
         self.confirmed = RunMap()
@@ -41,7 +41,7 @@ class Acknowledging:
         return not self._units
 
     def next_request(self) -> dict[Place, list[Run]]:
-        """At most one piece of each place, together about RUNS_PER_REQUEST runs; the same until its outcome is told."""
+        """At most one piece per place, about RUNS_PER_REQUEST runs in total; the same until its outcome is reported."""
         found: dict[Place, list[Run]] = {}
         count = 0
         for unit in self._units:
@@ -58,7 +58,7 @@ class Acknowledging:
         self.lost.add(place, self._take(place).runs)
 
     def refuse(self, place: Place) -> None:
-        """A record of the place's piece is not held."""
+        """Reports that a record of the place's piece is not held."""
         unit = self._take(place)
         if len(unit.runs) > 1 and unit.splits < SPLITS:
             middle = len(unit.runs) // 2
@@ -73,7 +73,7 @@ class Acknowledging:
             self.lost.add(place, unit.runs)
 
     def give_up(self) -> None:
-        """What is open counts as lost."""
+        """Counts all open runs as lost."""
         for unit in self._units:
             self.lost.add(unit.place, unit.runs)
         self._units = []

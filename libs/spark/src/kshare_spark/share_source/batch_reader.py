@@ -1,12 +1,12 @@
-"""`spark.read.format("kshare")`: what a share group has for us now.
+"""`spark.read.format("kshare")`: the records that a share group can deliver now.
 
-Two ways:
-- plain: `numPartitions` tasks (1 without the option), each a member of the group, read until nothing is there or
-  maxRecordsPerTrigger is reached. `acknowledge=never`, the default, releases everything at the end, so nothing is lost
-  and each look counts as a delivery. `acknowledge=onRead` accepts what the task has handed to Spark: whatever fails
-  after that does not bring it back. Every action on the DataFrame acquires anew.
-- `kshare_spark.share_source.taking.take`: acquired in the user's process and accepted when its block ends well. This
-  is the one for jobs that must not lose anything; it sets the option `acquired`.
+There are two modes:
+- plain: `numPartitions` tasks (default 1), each a member of the group, read until no records are left or
+  maxRecordsPerTrigger is reached. `acknowledge=never`, the default, releases all records at the end: none is lost, and
+  each read counts as a delivery. `acknowledge=onRead` accepts records once the task has passed them to Spark: a later
+  failure loses them. Every action on the DataFrame acquires again.
+- `kshare_spark.share_source.taking.take`: the user's process acquires the records and accepts them when its block
+  succeeds. Use it for jobs that must not lose records. It sets the option `acquired`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MemberPartition(InputPartition):
 
 
 class ShareBatchReader(DataSourceReader):
-    """See the module's text; `acquired` is the option's JSON, an offset of `offset`."""
+    """See the module's docstring; `acquired` is the option's JSON, an offset of `offset`."""
 
     def __init__(self, options: ReadOptions, acquired: str | None) -> None:
         self._options = options

@@ -1,7 +1,8 @@
 """The brokers of a cluster for one blocking client: connections, leaders, topic ids, the group's coordinator.
 
-What goes wrong and may go right later (a broker that is away, a leader that moves) is tried again until the client's
-`default.api.timeout.ms` is over; what a user must change (no such topic, no permission) raises ClusterError at once.
+Transient failures (an unreachable broker, a leader that moves) are retried until the client's
+`default.api.timeout.ms` has passed. Failures that a user has to fix (no such topic, no permission) raise ClusterError
+at once.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ AResponse = TypeVar("AResponse", bound=Response)
 
 
 class ClusterError(RuntimeError):
-    """The cluster refuses, or did not answer in time; the text says what and why."""
+    """The cluster rejected a request or did not respond in time; the text has the request and the reason."""
 
 
 class TryAgain(Exception):
-    """Raised within `Cluster.until_done`: this may go right later."""
+    """A transient failure, raised within `Cluster.until_done`, which retries."""
 
 
 @dataclass(frozen=True)
 class TopicView:
-    """A topic as Metadata shows it: `leaders` gives node ids by partition, -1 where there is none."""
+    """A topic by Metadata: `leaders` has node ids by partition, -1 for none."""
 
     name: str
     topic_id: str
@@ -67,7 +68,7 @@ class TopicView:
 
 
 class Cluster:
-    """One client's view; not for several threads at once."""
+    """One client's view of a cluster; not thread-safe."""
 
     def __init__(self, properties: ClientProperties, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.properties = properties
@@ -82,7 +83,7 @@ class Cluster:
         self._connections.clear()
 
     def node(self, node_id: int) -> Connection:
-        """The connection to a broker, made where there is none; ConnectionFailed."""
+        """The connection to a broker, opened if there is none; ConnectionFailed."""
         if node_id not in self._addresses:
             raise ConnectionFailed(f"broker {node_id} is not known")
         return self._connection(self._addresses[node_id])
@@ -93,7 +94,7 @@ class Cluster:
         self._connections = {key: kept for key, kept in self._connections.items() if kept is not connection}
 
     def any(self) -> Connection:
-        """A connection to some broker: one that is open, or a new one; ConnectionFailed where none can be reached."""
+        """A connection to any broker: an open one, or a new one; ConnectionFailed if no broker is reachable."""
         for connection in self._connections.values():
             return connection
         failures = []
@@ -105,14 +106,14 @@ class Cluster:
         raise ConnectionFailed("; ".join(failures))
 
     def topics(self, names: Iterable[str], *, fresh: bool = False) -> dict[str, TopicView]:
-        """Views of these topics; from memory where they are known and `fresh` is not asked for. ClusterError."""
+        """Views of these topics; cached ones unless `fresh`. ClusterError."""
         wanted = list(names)
         if fresh or any(name not in self._topics for name in wanted):
             self.until_done("asking for metadata", lambda: self._ask_metadata(wanted))
         return {name: self._topics[name] for name in wanted}
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node id of a partition's leader, TryAgain where there is none now."""
+        """The node id of a partition's leader; TryAgain if there is none now."""
         view = self.topics([topic])[topic]
         node_id = view.leaders.get(partition, -1)
         if node_id < 0:
@@ -121,7 +122,7 @@ class Cluster:
         return node_id
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
-        """Their leaders were wrong: the next look-up asks the brokers."""
+        """Forgets the leaders of these topics, which were wrong: the next look-up requests them."""
         for topic in topics:
             self._topics.pop(topic, None)
 
@@ -148,7 +149,7 @@ class Cluster:
         return self.until_done("asking for offsets", lambda: self._ask_offset(topic, partition, timestamp))
 
     def until_done(self, what: str, attempt: Callable[[], Result]) -> Result:
-        """Tries again while brokers are away or `attempt` raises TryAgain; ClusterError when the time is over."""
+        """Retries while brokers are unreachable or `attempt` raises TryAgain; ClusterError after the timeout."""
         deadline = self._clock() + self.properties.api_timeout_ms / 1000
         while True:
             try:
@@ -196,7 +197,7 @@ class Cluster:
         return listed.offset
 
     def ask_leader(self, topic: str, partition: int, request: Request[AResponse], version: int) -> AResponse:
-        """The answer of a partition's leader; ConnectionFailed or TryAgain, after which leaders are looked up anew."""
+        """The response of a partition's leader; after ConnectionFailed or TryAgain leaders are looked up again."""
         try:
             connection = self.node(self.leader(topic, partition))
         except ConnectionFailed:
@@ -211,7 +212,7 @@ class Cluster:
 
 
 def text_of_id(topic_id: bytes) -> str:
-    """A topic id as the source's offsets have it: a UUID's text."""
+    """A topic id in the form of the source's offsets: a UUID's text."""
     return str(uuid.UUID(bytes=topic_id))
 
 
@@ -220,7 +221,7 @@ def bytes_of_id(topic_id: str) -> bytes:
 
 
 def check(code: int, what: str, message: str | None = None) -> None:
-    """Nothing for NONE; TryAgain for what may go right later, ClusterError for the rest."""
+    """Raises TryAgain for transient error codes and ClusterError for others; nothing for NONE."""
     if not code:
         return
     text = f"{what}: {error_text(code, message)}"

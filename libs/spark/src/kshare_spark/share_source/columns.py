@@ -1,4 +1,4 @@
-"""The columns of the share source: those of Spark's Kafka source, then what a share group adds.
+"""The columns of the share source: those of Spark's Kafka source and two of share groups.
 
 | column | type | |
 |---|---|---|
@@ -10,9 +10,9 @@
 | timestampType | int | 0: of its creation, 1: of its append |
 | headers | array<struct<key string, value binary>> | with includeHeaders=true |
 | delivery_count | int | 1 for the first delivery |
-| lock_deadline | timestamp | until when the record is locked at least, if its lock were not renewed |
+| lock_deadline | timestamp | the earliest time at which the lock expires if it is not renewed |
 
-(topic, partition, offset) names a record: the key for sinks that are to have it once.
+(topic, partition, offset) identifies a record: the key for sinks that must store it once.
 """
 
 from __future__ import annotations

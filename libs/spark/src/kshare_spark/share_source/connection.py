@@ -1,4 +1,4 @@
-"""A connection of the share source: TLS and SASL are done, and it knows what the broker serves."""
+"""A connection of the share source, authenticated, with the API versions that the broker serves."""
 
 from __future__ import annotations
 

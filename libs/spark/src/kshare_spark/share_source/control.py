@@ -1,8 +1,8 @@
-"""The way from the user's process to the source's process: a socket in a folder that only this user can enter.
+"""Messages from the user's process to the source's process, by a socket in a folder that only this user can enter.
 
-The source serves `<folder>/<session>`; a message is one line of JSON, {"finished": batch} or {"terminated": true}, and
-is answered with a line when it has taken effect. No secret is needed: the folder's permissions say who may talk. Where
-the two processes are on different machines nothing is found there, and Spark's own calls have to do.
+The source serves `<folder>/<session>`. A message is one line of JSON, {"finished": batch} or {"terminated": true}; the
+response is a line, sent when the message has taken effect. The folder's permissions protect the socket, so no secret is
+needed. If the two processes are on different machines there is no socket, and Spark's own calls have to suffice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DONE = b"done\n"
 
 
 def folder() -> Path:
-    """Made where it is missing; PermissionError where it belongs to somebody else or others can enter."""
+    """The folder, created if missing; PermissionError if another user owns it or can enter it."""
     path = Path(tempfile.gettempdir()) / f"kshare-spark-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
@@ -72,12 +72,12 @@ class ControlServer:
                     self._handle(_message(connection))
                     connection.sendall(DONE)
                 except Exception:
-                    # Spark's own calls do the same later; a bad message must not end the thread.
+                    # Spark's own calls have the same effect later; a malformed message must not end the thread.
                     logger.exception("a message to the share source could not be handled")
 
 
 def tell(session: str, message: dict[str, Any]) -> bool:
-    """Whether the session's source has done what the message says; False where it is not here or did not manage."""
+    """Sends a message to the session's source; False if the source is not on this machine or failed."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(CONNECT_TIMEOUT_S)

@@ -1,9 +1,9 @@
 """The thread that owns a `Member`: heartbeats and renewals go on while Spark's process waits, works or is slow.
 
-Other threads hand in calls; they are done one after the other, between two of which whatever is due is done. So the
-member and the ledger need no lock. A call that is longer than the network needs is a fetch, of at most its wait.
+Other threads submit calls; the thread executes them one after the other, with due heartbeats and renewals in between.
+So the member and the ledger need no lock. The longest call is a fetch, of at most its wait.
 
-Locks are renewed when RENEW_AFTER of their time is over. What a renewal shows to be lost is taken from the ledger.
+Locks are renewed when RENEW_AFTER of their duration has passed. Runs that a renewal shows to be lost leave the ledger.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ RENEW_AFTER = 1 / 3
 LONGEST_REST_S = 1.0
 SHORTEST_REST_S = 0.005
 LARGEST_GATHERING = 1 / 4
-"""Of the lock's time, that acquiring one batch may take."""
+"""The part of the lock's duration that the acquisition of one batch may take."""
 FURTHER_WAIT_MS = 0
-"""A fetch after the first of a batch takes what is there."""
+"""Later fetches of a batch do not wait for records."""
 Result = TypeVar("Result")
 
 
 class Keeper:
-    """Acquires, renews, accepts and releases for one query; see the module's text."""
+    """Acquires, renews, accepts and releases for one query; see the module's docstring."""
 
     def __init__(self, options: ReadOptions, *, ledger: Ledger | None = None) -> None:
         self.ledger = ledger or Ledger()
@@ -45,7 +45,7 @@ class Keeper:
         self._calls: queue.Queue[tuple[Callable[[], Any], Future[Any]] | None] = queue.Queue()
         self._renew_at: float | None = None
         self._ended: dict[tuple[str, int], None] = {}
-        """Partitions of which no more is acquired, by (topic id, partition)."""
+        """Partitions from which the source acquires no more, by (topic id, partition)."""
         self._awaited_assignment = False
         self._thread = threading.Thread(target=self._work, name="kshare-keeper", daemon=True)
         self._thread.start()
@@ -58,19 +58,19 @@ class Keeper:
         ends: dict[tuple[str, int], int] | None = None,
         wait_ms: int | None = None,
     ) -> tuple[RunMap, int]:
-        """The next batch's runs and until when they are locked at least, in ms of this machine's clock.
+        """The next batch's runs, and the earliest expiry of their locks in ms of this machine's clock.
 
-        `ends`: only records below these offsets, by (topic, partition), are taken; others are held back until `close`.
+        `ends` by (topic, partition): only records below these offsets are delivered; others are held until `close`.
         """
         wait = self._options.client.fetch_max_wait_ms if wait_ms is None else wait_ms
         return self._call(lambda: self._acquire(records, bytes_limit, ends, wait))
 
     def finished(self, runs: RunMap) -> RunMap:
-        """The batch with these runs is done: accepts what is held of it. What was lost of it."""
+        """Accepts the held runs of a batch that is done; returns the lost ones."""
         return self._call(lambda: self._accept(self.ledger.finished(runs)))
 
     def remember(self, unaccepted: RunMap) -> None:
-        """What the checkpoint says was done and not accepted."""
+        """Restores the runs of the checkpoint that are done but not accepted."""
         self._call(lambda: self.ledger.remember(unaccepted))
 
     def unaccepted(self) -> RunMap:
@@ -80,7 +80,7 @@ class Keeper:
         return self._call(lambda: self.ledger.held.copy())
 
     def close(self) -> None:
-        """Releases what is held and leaves the group. Returns when that is done; a second call does nothing."""
+        """Releases held runs and leaves the group, before it returns; a second call does nothing."""
         if self._thread.is_alive():
             self._calls.put(None)
             self._thread.join()
@@ -130,13 +130,13 @@ class Keeper:
         return max(min(due, default=LONGEST_REST_S), SHORTEST_REST_S)
 
     def _do_due(self) -> None:
-        """Heartbeats begin with the first acquisition: a query that only replays joins no group yet."""
+        """Sends a due heartbeat and renews due locks. Heartbeats begin with the first acquisition."""
         try:
             if self._member.next_beat is not None:
                 self._member.beat_if_due()
             self._renew_if_due()
         except ClusterError as error:
-            # The next acquisition meets the same refusal and tells Spark.
+            # The next acquisition gets the same error and reports it to Spark.
             logger.error("%s", error)
 
     def _acquire(
@@ -162,7 +162,7 @@ class Keeper:
             largest = min(self._options.client.fetch_max_bytes, bytes_limit or self._options.client.fetch_max_bytes)
             found = self._member.acquire(records=left, largest_fetch_bytes=largest, wait_ms=wait, without=self._ended)
             if not found.runs:
-                # A run that ends with the logs must not take a leader that is away for a partition without records.
+                # A run that ends with the logs must not mistake an unreachable leader for a partition without records.
                 if ends is None or found.is_whole or time.monotonic() - started > self._api_timeout_s:
                     break
                 time.sleep(RETRY_PAUSE_S)
@@ -182,7 +182,7 @@ class Keeper:
         if self._renew_at is None and found.lock_timeout_ms:
             self._renew_at = time.monotonic() + found.lock_timeout_ms / 1000 * RENEW_AFTER
         if ends is not None:
-            # Each acquisition counts as a delivery: a partition that has reached its end is not asked again.
+            # Each acquisition counts as a delivery, so a partition that has reached its end is not fetched again.
             for place in self.ledger.hold_back(ends):
                 self._ended[place.topic_id, place.partition] = None
 

@@ -1,10 +1,10 @@
-"""Which runs are held, which of them are done, and what may be accepted: the source's rules, without network. Pure.
+"""The source's rules, without network: which runs are held, which are done, and which may be accepted. Pure.
 
-- `acquired`: what the share group gave us is held. What this query has done already (`unaccepted`) is to be accepted at
-  once and is not delivered to Spark again; the rest waits for the next batch.
-- `begin`: everything that waits becomes the batch.
-- `finished(offset)`: the batch is done. What is held of it is to be accepted, what is not held is `unaccepted`.
-- `confirmed` and `lost`: what came of an acknowledgement or a renewal.
+- `acquired`: acquired runs are held. Those that this query has already processed (`unaccepted`) are accepted at once
+  and not delivered to Spark again; the others wait for the next batch.
+- `begin`: all waiting runs become the batch.
+- `finished(offset)`: the batch is done. Its held runs are to be accepted; the others become `unaccepted`.
+- `confirmed` and `lost`: the outcomes of an acknowledgement or a renewal.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from collections.abc import Mapping
 from kshare_spark.share_source.runs import Place, RunMap
 
 UNACCEPTED_RUNS_LIMIT = 10_000
-"""Runs that are remembered as done and not accepted; beyond it some are forgotten and may be delivered again."""
+"""The limit of runs remembered as done but not accepted; beyond it some are dropped and may be delivered again."""
 
 
 class Ledger:
-    """The account of one query's source; see the module's text."""
+    """The runs of one query's source; see the module's docstring."""
 
     def __init__(self) -> None:
         self.held = RunMap()
-        """Locks that we believe to have."""
+        """Runs whose locks this member holds, as far as it knows."""
         self.waiting = RunMap()
-        """Held, and in no batch yet."""
+        """Held runs that are in no batch yet."""
         self.unaccepted = RunMap()
-        """Done by this query, and not accepted as far as we know."""
+        """Runs that this query has done, without a confirmed accept."""
 
     def acquired(self, runs: RunMap) -> RunMap:
-        """Runs that the share group gave us; those that are to be accepted at once."""
+        """Adds acquired runs; returns those to accept at once."""
         self.held.update(runs)
         again = runs.within(self.unaccepted)
-        # What was in a batch that is not done and comes again was lost meanwhile; it is delivered again.
+        # Records of an unfinished batch that are acquired again had lost their locks; they are delivered again.
         self.waiting.update(runs.minus(again))
         return again
 
     def hold_back(self, ends: Mapping[tuple[str, int], int]) -> list[Place]:
-        """Takes what is at or beyond these offsets out of what waits, it stays held; the places where there was any.
+        """Removes runs at or beyond these offsets from the waiting ones; they stay held. Returns their places.
 
-        `ends` is by (topic, partition); a partition that is not in it is beyond as a whole.
+        `ends` is by (topic, partition); all offsets of a partition that it lacks are beyond.
         """
         beyond = RunMap()
         for place, runs in self.waiting.items():
@@ -54,16 +54,16 @@ class Ledger:
         return batch
 
     def finished(self, runs: RunMap) -> RunMap:
-        """The batch with these runs is done; those that are to be accepted now."""
+        """Marks a batch as done; returns the runs to accept now."""
         self.unaccepted.update(runs)
         if self.unaccepted.number_of_runs > UNACCEPTED_RUNS_LIMIT:
             self.unaccepted = self.unaccepted.last_runs(UNACCEPTED_RUNS_LIMIT)
-        # A run of it that came again and waits for another batch is done as well.
+        # A run of it that was acquired again and waits for another batch is done as well.
         self.waiting.remove(runs)
         return self.held.within(runs)
 
     def remember(self, unaccepted: RunMap) -> None:
-        """What the checkpoint says was done and not accepted."""
+        """Restores the runs of the checkpoint that are done but not accepted."""
         self.unaccepted.update(unaccepted)
 
     def accepted(self, runs: RunMap) -> None:
@@ -75,6 +75,6 @@ class Ledger:
         self.waiting.remove(runs)
 
     def lost(self, runs: RunMap) -> None:
-        """Their locks are gone. What waits is not delivered: it comes again, to us or to others."""
+        """Notes that the locks of these runs are gone. Waiting ones are not delivered: a member acquires them again."""
         self.held.remove(runs)
         self.waiting.remove(runs)

@@ -1,4 +1,4 @@
-"""Tells sources that their batch is done, as soon as Spark reports its progress.
+"""The listener that notifies sources of a finished batch as soon as Spark reports its progress.
 
 Spark calls a source's commit(end) only when it plans the next batch, so the last batch of a run, and with a long
 ProcessingTime trigger every batch, would stay locked. `kshare_spark.data_source.register` adds this listener.
@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 
 class ShareListener(StreamingQueryListener):
-    """Of one SparkSession, for all of its queries; those of other sources are passed over."""
+    """The listener of one SparkSession, for all of its queries; it ignores those of other sources."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, dict[str, None]] = {}
-        """The sources' sessions that were seen, by the query's run id."""
+        """The sources' sessions by the query's run id."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing to tell."""
@@ -51,7 +51,7 @@ class ShareListener(StreamingQueryListener):
 
 
 def share_offset(text: Any) -> tuple[str, int] | None:
-    """Session and batch of an end offset as progress shows it; None where it is not ours, or has no records."""
+    """Session and batch of a progress report's end offset; None for other sources and for a batch without records."""
     try:
         document = json.loads(text)
     except (TypeError, ValueError):

@@ -1,9 +1,9 @@
 """One member of a share group: heartbeats, one share session with each broker, acquire, acknowledge, renew (KIP-932).
 
-Not for several threads: `keeper` owns it. Its client reads only which runs were acquired; the record bytes of an answer
-are never looked at. The member id is drawn once and kept for its life. When a connection breaks, the brokers release
-what was held through it; nothing is assumed here: the next renewal or acknowledgement of it is answered with
-INVALID_RECORD_STATE, and the run counts as lost.
+Not thread-safe: `keeper` owns it. It reads only the acquired runs of a response, never the record bytes. The member id
+is drawn once. When a connection breaks, the broker releases the records that were acquired through it. The member does
+not anticipate that: the response to the next renewal or acknowledgement is INVALID_RECORD_STATE, and the run counts as
+lost.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT_VERSION = 1
 SESSION_VERSIONS = (2, 1)
-"""Of ShareFetch and ShareAcknowledge, the best first: 2 has RENEW (KIP-1222) and the acquire mode (KIP-1206)."""
+"""Versions of ShareFetch and ShareAcknowledge by preference: 2 has RENEW (KIP-1222) and acquire modes (KIP-1206)."""
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 OPEN_EPOCH, CLOSE_EPOCH = 0, -1
 RECORD_LIMIT_MODE = 1
 FETCH_RECORDS = 10_000
-"""Records that one fetch asks for at most; a partition has at most as many locks."""
+"""The maximum of records of one fetch; a partition has at most as many locks."""
 ASSIGNMENT_WAIT_S = 10.0
-"""How long a first fetch waits for the group's assignment."""
+"""The longest wait of a first fetch for the group's assignment."""
 ASSIGNMENT_PAUSE_S = 0.05
 WHOLE_ASSIGNMENT_WAIT_S = 2.0
 ATTEMPTS = 20
-"""Of an acknowledgement whose leader moves or is away, RETRY_PAUSE_S apart, so 4 s and what its requests take."""
+"""Attempts of an acknowledgement whose leader moves or is unreachable, RETRY_PAUSE_S apart: 4 s plus requests."""
 RETRY_PAUSE_S = 0.2
 REFUSED_PAUSE_S = 1.0
-"""Until the next heartbeat after one that was refused."""
+"""The pause after a rejected heartbeat."""
 _SessionRequest = ShareFetchRequest | ShareAcknowledgeRequest
 _SESSION_GONE = (ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH)
 _MEMBER_GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 class AcknowledgeType(IntEnum):
-    """Of ShareAcknowledge."""
+    """The acknowledgement types of ShareAcknowledge."""
 
     ACCEPT = 1
     RELEASE = 2
@@ -78,18 +78,18 @@ class AcknowledgeType(IntEnum):
 
 @dataclass
 class Acquired:
-    """What one round of fetches gave: the runs, their bytes on the wire, and until when they are locked by then."""
+    """The result of one round of fetches: the runs, their bytes on the wire, and the earliest expiry of their locks."""
 
     runs: RunMap = field(default_factory=RunMap)
     bytes: int = 0
     lock_timeout_ms: int = 0
     is_whole: bool = True
-    """Every leader was asked and answered; otherwise there may be more."""
+    """Whether every leader responded; otherwise there may be more records."""
 
 
 @dataclass
 class _Session:
-    """A share session with one broker. `epoch` is that of the next request; `listed` the partitions that it fetches."""
+    """A share session with one broker. `epoch` is for the next request; `listed` has the fetched partitions."""
 
     connection: Connection
     version: int
@@ -98,14 +98,14 @@ class _Session:
 
 
 class Member:
-    """A member of a share group; see the module's text. Everything raises ClusterError where a user must act."""
+    """A member of a share group; see the module's docstring. Methods raise ClusterError where a user has to act."""
 
     def __init__(
         self, cluster: Cluster, group_id: str, topics: Iterable[str], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.lock_timeout_ms = 0
-        """What the brokers last said; 0 before the first answer."""
+        """The lock duration of the last response; 0 before the first one."""
         self.renews = True
         self._cluster = cluster
         self._group_id = group_id
@@ -121,11 +121,11 @@ class Member:
 
     @property
     def next_beat(self) -> float | None:
-        """When the next heartbeat is due, on the clock; None before the first, with which the member joins."""
+        """The time of the next heartbeat; None before the first one, with which the member joins."""
         return self._next_beat
 
     def join(self) -> None:
-        """Joins where that is not done, and waits for the assignment. ClusterError, also where a topic is missing."""
+        """Joins unless joined, and waits for the assignment. ClusterError, also for a missing topic."""
         if self._assigned:
             self.beat_if_due()
             return
@@ -144,9 +144,9 @@ class Member:
             self.beat_if_due()
 
     def await_whole_assignment(self) -> None:
-        """Waits a moment for all partitions of the topics: a new group gets them one after the other.
+        """Waits briefly for all partitions of the topics, as a new group gets them one after the other.
 
-        Where other members have some of them for themselves, it waits in vain.
+        The wait is in vain if other members have some of them.
         """
         deadline = self._clock() + WHOLE_ASSIGNMENT_WAIT_S
         views = self._cluster.topics(self._topics).values()
@@ -155,7 +155,7 @@ class Member:
             self.beat_if_due()
 
     def beat_if_due(self) -> None:
-        """One heartbeat where it is due; a coordinator that is away is tried again with the next call."""
+        """Sends a heartbeat if one is due; the next call retries an unreachable coordinator."""
         if self._next_beat is not None and self._clock() < self._next_beat:
             return
         self._next_beat = self._clock() + REFUSED_PAUSE_S
@@ -174,17 +174,17 @@ class Member:
         wait_ms: int,
         without: Iterable[tuple[str, int]] = (),
     ) -> Acquired:
-        """One fetch from every broker that leads partitions of ours, except `without` ((topic id, partition)).
+        """One fetch from every broker that leads assigned partitions, except `without` ((topic id, partition)).
 
-        With `records` at most so many are acquired; without, as many as the locks allow. `wait_ms` is how long brokers
-        wait for the first record.
+        It acquires at most `records`, by default as many as the locks allow. Brokers wait up to `wait_ms` for the
+        first record.
         """
         found = Acquired(lock_timeout_ms=self.lock_timeout_ms)
         places = self._by_node(without, found)
         if not places:
             time.sleep(min(wait_ms, 100) / 1000)
             return found
-        # A record limit is one of all brokers together: then they are asked one after the other until one has records.
+        # A record limit is for all brokers together, so one after the other is fetched from until one has records.
         rounds = [list(places)]
         if records is not None:
             self._next_node += 1
@@ -197,10 +197,10 @@ class Member:
         return found
 
     def acknowledge(self, runs: RunMap, kind: AcknowledgeType) -> tuple[RunMap, RunMap]:
-        """(confirmed, lost): what the leaders confirmed, and what is not ours any more.
+        """(confirmed, lost): the runs that leaders confirmed, and those whose locks are gone.
 
-        Runs of which nothing is known after ATTEMPTS failures (their leader stays away) are lost as well: a lock does
-        not outlive its leader, and what was accepted in truth never comes again.
+        Runs without a response after ATTEMPTS failures (their leader is unreachable) count as lost too: a lock does not
+        outlive its leader, and records that were in fact accepted are never delivered again.
         """
         work = Acknowledging(runs)
         failures = 0
@@ -212,7 +212,7 @@ class Member:
         return work.confirmed, work.lost
 
     def leave(self) -> None:
-        """Closes the sessions, which releases everything that is held, and leaves the group. Never raises."""
+        """Closes the sessions, which releases all held records, and leaves the group. Never raises."""
         for node, session in list(self._sessions.items()):
             try:
                 self._ask_session(node, session, ShareAcknowledgeRequest(), epoch=CLOSE_EPOCH)
@@ -428,7 +428,7 @@ class Member:
     # --- acknowledgements ---------------------------------------------------------------------------------------------
 
     def _acknowledge_once(self, work: Acknowledging, kind: AcknowledgeType) -> bool:
-        """One request to every leader; whether all of them answered as they should."""
+        """Sends one request to every leader; returns whether all responded without an error."""
         by_node: dict[int, dict[Place, list[Run]]] = {}
         all_answered = True
         for place, runs in work.next_request().items():
@@ -452,7 +452,7 @@ class Member:
     ) -> bool:
         session = self._session(node)
         if session.epoch == OPEN_EPOCH:
-            # A session begins with a fetch; this one has no partitions and so acquires nothing.
+            # A session begins with a fetch; this one names no partitions, so it acquires nothing.
             self._ask_session(node, session, ShareFetchRequest(max_records=1, batch_size=1, max_bytes=1))
         by_key = {(place.topic_id, place.partition): place for place in places}
         topics = [

@@ -1,11 +1,11 @@
-"""The offset that Spark keeps in the checkpoint: which records one batch has, and no byte of them.
+"""The offset in Spark's checkpoint: the runs of one batch, without record bytes.
 
 {"version": 1, "batch": 7, "session": "…", "lock_deadline_ms": …, "runs": [[topic, topic id, partition, [[first, last,
 delivery count], …]], …], "unaccepted": [the same]}
 
-`batch` counts the batches of this source with records; `session` names the process that acquired them, so that the
-listener finds it. `unaccepted` are older runs that this query has done and could not accept, because their locks were
-lost: when they come again they are accepted and not read again. At most UNACCEPTED_LIMIT runs are kept.
+`batch` counts the batches of this source with records; `session` names the process that acquired them, for the
+listener. `unaccepted` are older runs that this query has done but could not accept, because their locks were lost. When
+they are acquired again, they are accepted and not read again. At most UNACCEPTED_LIMIT runs are kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ UNACCEPTED_LIMIT = 1000
 
 
 class UnknownOffset(ValueError):
-    """A checkpoint's offset that is not ours, or of a newer kshare."""
+    """An offset in the checkpoint is of another source or of a newer kshare."""
 
 
 @dataclass(frozen=True)
 class ShareOffset:
-    """One batch; batch 0 is the beginning, without records."""
+    """One batch; batch 0 is the initial offset, without records."""
 
     batch: int = 0
     session: str = ""
@@ -46,7 +46,7 @@ class ShareOffset:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> ShareOffset:
-        """UnknownOffset where the document is something else."""
+        """Parses an offset; UnknownOffset for another document."""
         version = document.get("version")
         if version != VERSION:
             raise UnknownOffset(

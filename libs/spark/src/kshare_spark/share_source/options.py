@@ -1,4 +1,4 @@
-"""What may be given to `format("kshare")` for reading: names as in Spark's Kafka source, `kafka.…` for the client.
+"""The read options of `format("kshare")`: names as in Spark's Kafka source, `kafka.…` for the client.
 
 | option | default | meaning |
 |---|---|---|
@@ -9,7 +9,7 @@
 | maxBytesPerTrigger | none | a batch ends with the fetch that reaches it; compressed bytes |
 | numPartitions | one for each topic partition with records | Spark tasks of a batch |
 | includeHeaders | false | adds the column headers |
-| failOnDataLoss | true | a batch whose records the log has removed meanwhile fails; false: reads what is left |
+| failOnDataLoss | true | a batch whose records are no longer in the log fails; false: reads the remaining ones |
 | acknowledge | never | of `spark.read` only: never (records are released when read) or onRead |
 | kafka.… | | `CLIENT_PROPERTIES`, with the names and meanings of Kafka's and librdkafka's clients |
 """
@@ -80,7 +80,7 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True)
 class ClientProperties:
-    """How to reach and authenticate with the brokers. Never shown: the repr has no password."""
+    """Addresses and credentials for the brokers; the repr has no password."""
 
     bootstrap: tuple[tuple[str, int], ...]
     client_id: str = "kshare-spark"
@@ -103,7 +103,7 @@ class ClientProperties:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Everything that reading needs; picklable, goes to executors."""
+    """The options of a read; picklable for executors."""
 
     client: ClientProperties
     topics: tuple[str, ...]
@@ -117,7 +117,7 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a read or readStream; InvalidOption where something is wrong."""
+    """The parsed options of a read or readStream; InvalidOption."""
     options = {name.lower(): value.strip() for name, value in given.items() if value is not None}
     _refuse_unknown(options)
     properties = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}

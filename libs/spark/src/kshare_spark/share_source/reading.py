@@ -1,9 +1,9 @@
-"""Runs of offsets as Arrow batches: what executors do. Plain Fetch by topic id; no group, no acknowledgement.
+"""The executors' part: reads runs of offsets as Arrow batches, by plain Fetch with topic ids, outside of the group.
 
-A worker process keeps its connections for the next task. Fetch is read_uncommitted: which records of transactions a
-share group delivers was decided when they were acquired. What the log has removed meanwhile (retention, DeleteRecords,
-a deleted topic) raises DataLoss unless failOnDataLoss is false; offsets that hold no record (compaction, markers) are
-none.
+A worker process keeps its connections for the next task. Fetch is read_uncommitted, because the acquisition has already
+decided which transactional records are delivered. Records that are no longer in the log (retention, DeleteRecords, a
+deleted topic) raise DataLoss unless failOnDataLoss is false. Offsets without a record (compaction, markers) are no
+loss.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FETCH_VERSION = 13
 ROWS_PER_BATCH = 10_000
 BYTES_PER_BATCH = 16 * 1024 * 1024
 FETCH_WAIT_MS = 500
-"""How long the leader waits where nothing is there: acquired records are, but for a leader that has just come up."""
+"""The leader's wait for records. Acquired records are in the log, except at a leader that has just started."""
 MICROSECONDS_PER_MS = 1000
 _LENGTH_AT = 8
 
@@ -41,7 +41,7 @@ _clusters: dict[ClientProperties, Cluster] = {}
 
 
 class DataLoss(RuntimeError):
-    """Records of a batch are not in the log any more; the text names them, and the option that passes over them."""
+    """Records of a batch are no longer in the log; the text names them, and the option that skips them."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class RunsPartition(InputPartition):
 
 
 def read_runs(options: ReadOptions, runs: RunMap, lock_deadline_ms: int) -> Iterator[pa.RecordBatch]:
-    """All records of the runs, place by place in the order of offsets; DataLoss, ClusterError."""
+    """All records of the runs, by place in offset order; DataLoss, ClusterError."""
     cluster = _clusters.get(options.client)
     if cluster is None:
         cluster = _clusters[options.client] = Cluster(options.client)
@@ -70,14 +70,14 @@ def read_runs(options: ReadOptions, runs: RunMap, lock_deadline_ms: int) -> Iter
 
 
 def close_connections() -> None:
-    """Closes what this process keeps for its next task."""
+    """Closes the connections that this process keeps for its next task."""
     for cluster in _clusters.values():
         cluster.close()
     _clusters.clear()
 
 
 def _fetched(cluster: Cluster, options: ReadOptions, place: Place, runs: list[Run]) -> Iterator[tuple[int, memoryview]]:
-    """Record batches that together hold the runs, with the offset from which on they are asked for."""
+    """Record batches that contain the runs, each with the first offset that is needed of it."""
     position = runs[0].first
     for run in runs:
         position = max(position, run.first)
@@ -96,7 +96,7 @@ def _fetched(cluster: Cluster, options: ReadOptions, place: Place, runs: list[Ru
 
 
 def _fetch(cluster: Cluster, options: ReadOptions, place: Place, position: int) -> PartitionData:
-    """The partition's data with at least one batch, or with an error that means loss."""
+    """The partition's response with at least one batch, or with an error that means data loss."""
     client = options.client
     partition = FetchPartition(
         partition=place.partition, fetch_offset=position, partition_max_bytes=client.partition_fetch_bytes
@@ -126,7 +126,7 @@ def _fetch(cluster: Cluster, options: ReadOptions, place: Place, position: int) 
 
 
 def _after_loss(cluster: Cluster, options: ReadOptions, place: Place, position: int, run: Run, code: int) -> int:
-    """Where to go on; DataLoss where the options say so."""
+    """The offset to continue at; DataLoss if the options demand it."""
     where = run.last + 1
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         start = cluster.listed_offset(place.topic, place.partition, EARLIEST_TIMESTAMP)
@@ -140,7 +140,7 @@ def _after_loss(cluster: Cluster, options: ReadOptions, place: Place, position: 
 
 
 def _whole_batches(records: memoryview) -> Iterator[BatchHeader]:
-    """An answer may end in the middle of a batch."""
+    """The complete batches of a response, which may end within a batch."""
     position = 0
     while len(records) - position >= HEADER_LENGTH:
         length = int.from_bytes(records[position + _LENGTH_AT : position + LENGTH_PREFIX], "big", signed=True)
@@ -152,7 +152,7 @@ def _whole_batches(records: memoryview) -> Iterator[BatchHeader]:
 
 
 class _Rows:
-    """Rows of one place, by column, until they are enough for an Arrow batch."""
+    """Rows of one place, by column, collected up to the size of an Arrow batch."""
 
     def __init__(self, place: Place, include_headers: bool, lock_deadline_ms: int) -> None:
         self._place = place
@@ -179,7 +179,7 @@ class _Rows:
         return len(self._offsets) >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
 
     def add(self, records: memoryview, header: BatchHeader, runs: list[Run], start: int) -> None:
-        """The records of a batch that are in the runs, from offset `start` on: a batch is stored and sent whole."""
+        """Adds the records of a batch that are in the runs, from offset `start` on; a leader sends whole batches."""
         within = [
             run._replace(first=max(run.first, start))
             for run in runs
@@ -207,7 +207,7 @@ class _Rows:
             self._headers += [[{"key": key, "value": value} for key, value in one.headers] for one in found]
 
     def take(self) -> pa.RecordBatch:
-        """Everything so far as one Arrow batch, with Spark's types."""
+        """The collected rows as one Arrow batch with Spark's types."""
         count = len(self._offsets)
         stamp = pa.timestamp("us", tz="UTC")
         arrays = [

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """A partition of one life of a topic: a topic that is deleted and created anew has another id."""
+    """A partition of a topic by the topic's id: a topic that is deleted and created again has another id."""
 
     topic: str
     topic_id: str
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 class RunMap:
-    """Runs by place. Changed only by its own methods; `copy` for another."""
+    """Runs by place; `copy` returns an independent one."""
 
     def __init__(self, runs: Mapping[Place, Iterable[Run]] | None = None) -> None:
         self._runs: dict[Place, list[Run]] = {}
@@ -55,7 +55,7 @@ class RunMap:
 
     @property
     def records(self) -> int:
-        """How many offsets, at most that many records: some may be gone by compaction."""
+        """The number of offsets; there are at most as many records, as compaction may have removed some."""
         return sum(run.length for runs in self._runs.values() for run in runs)
 
     @property
@@ -63,7 +63,7 @@ class RunMap:
         return sum(len(runs) for runs in self._runs.values())
 
     def add(self, place: Place, runs: Iterable[Run]) -> None:
-        """Where offsets are there already, the newer run takes their place."""
+        """Adds a run, which replaces older runs of the same offsets."""
         new = list(runs)
         if not new:
             return
@@ -85,7 +85,7 @@ class RunMap:
         return found
 
     def within(self, other: RunMap) -> RunMap:
-        """What of these runs is in the other map, too; with the counts of these."""
+        """The offsets of these runs that are also in the other map, with the counts of these."""
         return self.minus(self.minus(other))
 
     def last_runs(self, limit: int) -> RunMap:
@@ -116,7 +116,7 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 
 def _difference(runs: list[Run], others: list[Run]) -> list[Run]:
-    """Both in order and without overlaps of their own."""
+    """The offsets of `runs` that `others` lacks. Both are in order and without overlaps of their own."""
     found: list[Run] = []
     position = 0
     for run in runs:

@@ -1,13 +1,13 @@
 """`spark.readStream.format("kshare")`: batches of a share group's records, accepted when Spark has committed them.
 
-Spark keeps one reader in a Python process of its own for the life of a query; other copies only plan or read, and join
-nothing. What tells that a batch is done, whichever comes first:
+Spark keeps one reader in a separate Python process for the life of a query; other copies only plan or read, and join no
+group. A batch is done at the first of these:
 - `latestOffset(start, …)`: Spark plans what comes after `start`, so the batch that ends there is in its commit log;
 - `commit(end)`, which Spark calls right after that;
 - the listener in the user's process, for the last batch and for long triggers.
 
-When the query ends, Spark kills this process with SIGTERM. A batch may be done whose news is still on its way: the
-process stays for GRACE_S at most, then releases what is not done, and leaves the group.
+When the query ends, Spark kills this process with SIGTERM. The message that its last batch is done may still be in
+flight: the process waits for it for GRACE_S at most, then releases the unfinished records and leaves the group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GRACE_S = 3.0
 
 
 class Progress:
-    """What one running source knows of its batches; used by Spark's thread and by the control socket's."""
+    """The batches of one running source; used by Spark's thread and by the control socket's."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.session = uuid.uuid4().hex
@@ -54,18 +54,18 @@ class Progress:
         self._guard = threading.Lock()
         self._settled = threading.Condition(self._guard)
         self._open: ShareOffset | None = None
-        """The batch that Spark was given and that is not done."""
+        """The batch that Spark has and that is not done."""
         self._finished = -1
         self._terminated = False
         self._ends: dict[tuple[str, int], int] | None = None
         self._control = _control_server(self.session, self._told)
 
     def stop_at(self, ends: dict[tuple[str, int], int]) -> None:
-        """Nothing at or beyond these offsets is delivered from now on."""
+        """From now on the source delivers only records below these offsets."""
         self._ends = ends
 
     def next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The offset after `start`, which is done: `start` itself where there is nothing to read."""
+        """The offset of the next batch; `start`, which is done, if there is nothing to read."""
         before = ShareOffset.from_json(start)
         self.finish(before)
         with self._guard:
@@ -81,7 +81,7 @@ class Progress:
         return offset.to_json()
 
     def finish(self, offset: ShareOffset) -> None:
-        """This batch, and so all before it, is done."""
+        """Marks this batch, and all before it, as done."""
         with self._guard:
             if offset.batch <= self._finished:
                 return
@@ -94,7 +94,7 @@ class Progress:
             self._settled.notify_all()
 
     def close(self, grace_s: float) -> None:
-        """Waits for the news of an open batch, then releases what is held."""
+        """Waits for the message about an open batch, then releases held records."""
         with self._settled:
             self._settled.wait_for(lambda: self._open is None or self._terminated, grace_s)
         if self._control is not None:
@@ -120,7 +120,7 @@ class Progress:
 
 
 class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module's text. Picklable as long as it has not been asked for offsets."""
+    """See the module's docstring. Picklable until the first request for offsets."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -172,7 +172,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._progress
 
     def _outlive_sigterm(self) -> None:
-        """Spark's SIGTERM ends the loop of calls, so that `stop` is called and runs to its end."""
+        """Makes SIGTERM end the loop of calls, so that `stop` is called and runs to its end."""
 
         def ended(number: int, frame: FrameType | None) -> None:
             if not self._is_stopping:

@@ -1,4 +1,4 @@
-"""A batch of a share group's records as a DataFrame, accepted when a block of code ends well.
+"""A batch of a share group's records as a DataFrame, accepted when a block of code succeeds.
 
 with take(spark, {"kafka.bootstrap.servers": …, "subscribe": "orders", "group.id": "billing"}) as orders:
     orders.write.parquet(…)
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def take(spark: SparkSession, options: Mapping[str, str]) -> Iterator[DataFrame]:
-    """A DataFrame of what the group has now, at most maxRecordsPerTrigger records; `options` are those of a read.
+    """A DataFrame of the group's available records, at most maxRecordsPerTrigger; `options` are those of a read.
 
-    The records are locked, and the locks renewed, within the block. It reads the same records however often it is
-    evaluated. When the block ends they are accepted; when it raises they are released. Needs
-    `kshare_spark.data_source.register(spark)`. Raises InvalidOption, ClusterError.
+    Within the block the records are locked and their locks renewed; every evaluation reads the same records. They are
+    accepted when the block ends, and released when it raises. Needs `kshare_spark.data_source.register(spark)`. Raises
+    InvalidOption, ClusterError.
     """
     given = read_options(options)
     keeper = Keeper(given)

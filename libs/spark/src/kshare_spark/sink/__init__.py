@@ -2,8 +2,8 @@
 
     frame.write.format("kshare").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("topic", "orders")
 
-At least once: a task's records are stored before it ends, and a task that is run again stores them again. A record that
-was not stored fails its task. Read first: `columns` (pure: which columns a frame must have), then `writers`.
+Delivery is at least once: a task's records are stored before it ends, and a repeated task stores them again. A record
+that could not be stored fails its task. Read `columns` (pure: the columns of a frame) first, then `writers`.
 """
 
 from __future__ import annotations

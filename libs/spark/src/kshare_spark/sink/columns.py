@@ -1,12 +1,12 @@
-"""Which columns the sink takes from a frame, as Spark's Kafka sink does; others are left out of the records.
+"""The columns that the sink reads from a frame, as Spark's Kafka sink does; it ignores others.
 
 | column | type | |
 |---|---|---|
-| `value` | string or binary | must be there; null makes a tombstone |
-| `key` | string or binary | null or not there: no key |
+| `value` | string or binary | required; null makes a tombstone |
+| `key` | string or binary | null or missing: no key |
 | `headers` | array of struct of `key` string, `value` string or binary | in this order |
-| `partition` | int | null or not there: by the key, as Java's producer does |
-| `topic` | string | must be there, and not null, without option `topic`, which is stronger |
+| `partition` | int | null or missing: by the key, as the Java producer does |
+| `topic` | string | required and not null without the option `topic`, which overrides it |
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from kshare_kafka_client.properties import PREFIX, InvalidOption
 
 NAMES = ("key", "value", "headers", "partition", "topic")
 _OPTIONS = ("topic", "includeHeaders", "checkpointLocation", "path", "queryName")
-"""`includeHeaders` is taken as in Spark's sink: the column is what counts. The last three are Spark's own."""
+"""`includeHeaders` is accepted as in Spark's sink; the column alone has an effect. The last three are Spark's own."""
 
 
 class InvalidColumns(ValueError):
-    """The frame lacks a column, or one has another type than it must have; the text names it."""
+    """The frame lacks a column, or a column has a wrong type; the text names it."""
 
 
 def topic_option(options: Mapping[str, str]) -> str | None:
-    """Option `topic`; InvalidOption for options that the sink does not know."""
+    """The option `topic`; InvalidOption for unknown options."""
     known = {name.lower(): name for name in _OPTIONS}
     found: str | None = None
     for name, value in options.items():

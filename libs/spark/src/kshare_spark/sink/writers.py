@@ -1,7 +1,7 @@
 """The writers that Spark calls; `write` runs in Python workers, one idempotent producer for each task.
 
-Idempotence keeps a producer's own retries from storing a record twice or out of order. A task waits until each of its
-records is stored; the first that is not fails it, and what is still queued is dropped.
+Idempotence prevents that a producer's retries store a record twice or out of order. A task waits until all its records
+are stored; the first failure fails the task and drops the queued records.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ WAIT_S = 0.5
 
 
 class DeliveryFailed(RuntimeError):
-    """A record was not stored; the text says where it should have gone and why it did not."""
+    """A record was not stored; the text has its destination and the reason."""
 
 
 @dataclass
 class StoredRecords(WriterCommitMessage):
-    """What a task stored."""
+    """The count of records that a task stored."""
 
     records: int
 
 
 class _TopicWriter:
-    """What both writers are: options and columns checked at the driver, rows written by workers."""
+    """The base of both writers: the driver checks options and columns, workers write rows."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._topic = topic_option(options)
         check_columns(schema, self._topic)
         self._properties = producer_properties(kafka_properties(options))
-        open_producer(self._properties)  # a property that librdkafka does not know is refused before anything runs
+        open_producer(self._properties)  # rejects a property that librdkafka does not know before anything runs
 
     def store(self, batches: Iterator[pa.RecordBatch]) -> StoredRecords:
-        """All rows, stored; DeliveryFailed for the first one that could not be."""
+        """Stores all rows; DeliveryFailed for the first failure."""
         producer = _TaskProducer(self._properties)
         try:
             count = 0
@@ -132,7 +132,7 @@ class _TaskProducer:
             raise self._failures[0]
 
     def wait_until_stored(self) -> None:
-        """delivery.timeout.ms of librdkafka bounds it: then a record counts as failed."""
+        """Waits for the delivery of all rows; librdkafka's delivery.timeout.ms bounds it."""
         while self._producer.flush(WAIT_S) > 0:
             self._fail_if_needed()
         self._fail_if_needed()

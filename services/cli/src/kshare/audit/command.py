@@ -1,4 +1,4 @@
-"""What `kshare audit` does: reads a stretch of history, audits it, and says in plain lines what it found."""
+"""The work of `kshare audit`: reads a stretch of history, audits it, and prints the result."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ QUIET = {"spark.ui.showConsoleProgress": "false"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """One of `tables`, `lines` and `bootstrap` is given: where the history is (see `sources`)."""
+    """Exactly one of `tables`, `lines` and `bootstrap` is given: the history's source (see `sources`)."""
 
     tables: Path | None = None
     lines: Path | None = None
     bootstrap: str | None = None
     kafka_properties: Mapping[str, str] = field(default_factory=dict)
-    """Of the client that reads from `bootstrap`."""
+    """Properties of the client that reads from `bootstrap`."""
     stretch: Stretch = field(default_factory=Stretch)
     limits: DeliveryCountLimits = field(default_factory=DeliveryCountLimits)
     output: Path | None = None
@@ -37,7 +37,7 @@ class AuditRequest:
 
 
 def run_audit(request: AuditRequest, write_line: Callable[[str], None]) -> bool:
-    """Whether the history has no fault; raises BadHistory for what cannot be read."""
+    """Returns whether the history has no fault; BadHistory if it cannot be read."""
     if request.bootstrap is not None:
         check_topic(request.bootstrap, request.kafka_properties)
     spark = spark_session("kshare audit", master=request.master, options={**QUIET, **request.spark_options})
@@ -68,7 +68,7 @@ def _events(spark: SparkSession, request: AuditRequest) -> DataFrame:
 
 
 def report_lines(result: AuditResult) -> Iterable[str]:
-    """Findings first, then what became of all offsets, then the verdict."""
+    """Prints the findings, the outcomes of all offsets, and the verdict."""
     totals = result.totals
     faults, unproven = totals.numbers.get("faults", 0), totals.numbers.get("unproven", 0)
     for findings, count in ((result.unproven, unproven), (result.faults, faults)):

@@ -1,4 +1,4 @@
-"""The audit of a history in memory, without Spark: for tests, and for files that are small."""
+"""The audit of a history in memory, without Spark, for tests and small files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kshare_core.delivery_history import HistoryRecord, decode_history_record
 
 
 class BadHistory(Exception):
-    """The input is no delivery history; the text says where and why."""
+    """The input is no delivery history; the text has the position and the reason."""
 
 
 def audit_records(

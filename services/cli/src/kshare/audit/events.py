@@ -1,8 +1,8 @@
-"""One event of the delivery history, with what its record says: the audit's input.
+"""The audit's input: one event of the delivery history with the fields of its record.
 
-Events of one share-partition are looked at in the order of `HistoryEvent` itself: by leader epoch, then incarnation,
-then sequence. A leader epoch belongs to one incarnation of one leader, and a later leader has a higher one, so this is
-the order in which things happened, whenever the records reached the topic.
+The audit sorts the events of one share-partition as `HistoryEvent` does: by leader epoch, incarnation and sequence. A
+leader epoch belongs to one incarnation of one leader, and a later leader has a higher one. So this is the order in
+which the events occurred, independent of when their records reached the topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kshare_core.delivery_history import REASON_LOG_TRUNCATED, DurableRun, Event
 
 
 class SharePartitionId(NamedTuple):
-    """What the events are grouped by; `topic` is its name, for people."""
+    """The key that groups events; `topic` is the topic's name, for output."""
 
     group: str
     topic_id: str
@@ -45,7 +45,7 @@ class HistoryEvent(NamedTuple):
     runs: tuple[DurableRun, ...] | None = None
 
     def __str__(self) -> str:
-        """One line that names the event, so that it can be found."""
+        """One line that identifies the event."""
         parts = [self.event]
         if self.first_offset is not None:
             parts.append(f"{self.first_offset}-{self.last_offset}")
@@ -65,7 +65,7 @@ class HistoryEvent(NamedTuple):
 
     @property
     def truncation_leader_epoch(self) -> int:
-        """Of a `loaded` event: the leader epoch in which the durable state was cut last; 0 where it was not."""
+        """Of a `loaded` event: the leader epoch in which the durable state was last truncated; 0 for never."""
         if self.event != "loaded" or not self.reason or not self.reason.startswith(REASON_LOG_TRUNCATED):
             return 0
         number = self.reason.removeprefix(REASON_LOG_TRUNCATED)
@@ -73,7 +73,7 @@ class HistoryEvent(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot be an event of the history; None where it can."""
+        """Why the event is malformed; None if it is not."""
         if self.event not in _KNOWN:
             return f"unknown event {self.event!r}"
         if self.event in _WITH_START and self.start_offset is None:
@@ -95,7 +95,7 @@ _WITH_COUNT = frozenset({"acquired", "renewed", "accepted", "released", "rejecte
 
 
 def _time_text(time_ms: int) -> str:
-    """ISO 8601 in UTC; the number where it is no time of this calendar."""
+    """ISO 8601 in UTC; the number itself if it is beyond the calendar."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the audit finds: faults, stretches that it cannot prove, and what became of the offsets of a share-partition."""
+"""The results of an audit: faults, unproven stretches, and the outcomes of a share-partition's offsets."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 from kshare.audit.events import SharePartitionId
 
 FINDINGS_LIMIT = 100
-"""Of one share-partition and severity; more are counted, not kept."""
+"""The limit of kept findings per share-partition and severity; further ones are only counted."""
 
 
 class Severity(StrEnum):
     FAULT = "fault"
-    """The history shows that a rule was broken."""
+    """The history shows a violation of a rule."""
     UNPROVEN = "unproven"
-    """Events are missing: what happened there is not known, but as far as the durable state says."""
+    """Events are missing, so only the durable state is known."""
 
 
 class Rule(StrEnum):
-    """The rules (severity fault), and why something is unproven."""
+    """The rules (severity fault), and the reasons of unproven stretches."""
 
     DELIVERED_AFTER_ACCEPT = "delivered_after_accept"
     """Acquired although an accept of it was confirmed."""
@@ -31,45 +31,45 @@ class Rule(StrEnum):
     """Acquired while an earlier acquisition had not ended."""
     ACCEPTED_TWICE = "accepted_twice"
     ENDED_AFTER_END = "ended_after_end"
-    """Released, rejected, expired, archived or accepted although it had come to its end otherwise."""
+    """Released, rejected, expired, archived or accepted after its delivery had already ended differently."""
     ENDED_UNHELD = "ended_unheld"
     """Accepted, released, rejected, expired or renewed without an acquisition."""
     ENDED_BY_ANOTHER = "ended_by_another"
-    """By a member that had not acquired it; also a renewal."""
+    """Ended or renewed by a member that had not acquired it."""
     DELIVERY_COUNT = "delivery_count"
-    """A delivery did not raise the count by one, or an end tells another count than its acquisition."""
+    """A delivery did not increase the count by one, or an end has another count than its acquisition."""
     DELIVERY_COUNT_LIMIT = "delivery_count_limit"
     ARCHIVED_WITHOUT_REASON = "archived_without_reason"
     DEAD_LETTERED_TWICE = "dead_lettered_twice"
     DEAD_LETTERED_UNDUE = "dead_lettered_undue"
     """A dead letter of a record that was neither rejected nor archived."""
     SKIPPED = "skipped"
-    """Done by the start offset or the durable state, without an event that ended it; or never ended at all."""
+    """Passed by the start offset or ended in the durable state, but no event ended it; or it never ended."""
     END_FORGOTTEN = "end_forgotten"
-    """The durable state gives out again what had ended durably."""
+    """The durable state makes offsets available that had ended durably."""
     COUNT_FORGOTTEN = "count_forgotten"
-    """The durable state has a lower delivery count than one that was durable before."""
+    """The durable state has a lower delivery count than an earlier durable one."""
     START_OFFSET_BACK = "start_offset_back"
     STATE_EPOCH_BACK = "state_epoch_back"
     LEADER_EPOCH_BACK = "leader_epoch_back"
     TWO_LEADERS = "two_leaders"
-    """One leader epoch of two incarnations."""
+    """Two incarnations used one leader epoch."""
     SEQUENCE_REUSED = "sequence_reused"
-    """Two different events with one number."""
+    """Two different events have one sequence number."""
     MALFORMED = "malformed"
 
     EVENTS_LOST = "events_lost"
-    """Unproven: numbers of the sequence are missing."""
+    """Unproven: sequence numbers are missing."""
     NOT_LOADED = "not_loaded"
-    """Unproven: what is known begins without a `loaded` event."""
+    """Unproven: the first known event is not a `loaded` event."""
     UNSEEN = "unseen"
-    """Unproven: the durable state tells of an end or a delivery whose event is not there."""
+    """Unproven: the durable state has an end or a delivery without an event."""
     UNKNOWN = "unknown"
-    """Unproven: at the end of the history nothing says what became of these offsets."""
+    """Unproven: at the end of the history the outcome of these offsets is unknown."""
 
 
 class Finding(NamedTuple):
-    """One fault or unproven stretch; offsets -1 where none are concerned. `events` show it, the latest last."""
+    """One fault or unproven stretch; offsets are -1 if it has none. `events` are the evidence, the latest last."""
 
     severity: Severity
     rule: Rule
@@ -87,18 +87,18 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class SharePartitionAudit:
-    """What became of one share-partition. `offsets` are counts of offsets by outcome; see `Outcome`."""
+    """The result of one share-partition. `offsets` has counts of offsets by outcome; see `Outcome`."""
 
     share_partition: SharePartitionId
     events: int = 0
     duplicates: int = 0
-    """Events that came more than once, which they may."""
+    """Repeated events, which are allowed."""
     deliveries: int = 0
-    """Offsets acquired; each delivery of an offset counts."""
+    """Acquired offsets; each delivery of an offset counts."""
     first_offset: int = -1
-    """Of the stretch; -1 where nothing was seen."""
+    """The first offset of the stretch; -1 without events."""
     end_offset: int = -1
-    """Behind the last offset of the stretch."""
+    """The offset after the last one of the stretch."""
     offsets: Counter[str] = field(default_factory=Counter)
     faults: int = 0
     unproven: int = 0
@@ -106,7 +106,7 @@ class SharePartitionAudit:
     """At most FINDINGS_LIMIT of each severity."""
 
     def numbers(self) -> dict[str, int]:
-        """What can be summed up over share-partitions, but for `offsets`."""
+        """The numbers to sum over share-partitions, except `offsets`."""
         return {
             "events": self.events,
             "duplicates": self.duplicates,
@@ -117,16 +117,16 @@ class SharePartitionAudit:
 
 
 class Outcome(StrEnum):
-    """How an offset of the stretch ended, or where it is at its end; archived ones with their reason behind a colon."""
+    """The end of an offset, or its state at the end of the history; archived ones have their reason after a colon."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
     ARCHIVED = "archived"
     DEAD_LETTERED = "dead_lettered"
     DONE = "done"
-    """By the durable state; the event is not there."""
+    """Ended in the durable state; the event is missing."""
     ACQUIRED = "acquired"
-    """At the end of the history: still held."""
+    """Still held at the end of the history."""
     AVAILABLE = "available"
     RESET = "reset"
     """Given up by an administrator, who altered or deleted the offsets (a new state epoch)."""

@@ -1,7 +1,7 @@
-"""The audit by Spark: events are sorted by share-partition, and each task audits one share-partition after the other.
+"""The audit with Spark: events are sorted by share-partition, and each task audits one share-partition after the other.
 
-A task holds one `SharePartitionAuditor` and one batch of rows at a time, and Spark's sort spills to disk, so the length
-of the history does not matter. Its rows are findings, and one summary for each share-partition.
+A task holds one `SharePartitionAuditor` and one batch of rows at a time, and Spark's sort spills to disk, so memory
+does not depend on the length of the history. Its rows are findings and one summary for each share-partition.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ RESULT_SCHEMA = StructType(
 
 @dataclass(frozen=True, slots=True)
 class DeliveryCountLimits:
-    """What share.delivery.count.limit was at most, by group."""
+    """The highest share.delivery.count.limit, by group."""
 
     limit: int = DELIVERY_COUNT_LIMIT
     of_groups: Mapping[str, int] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Totals(NamedTuple):
 
 
 class AuditResult(NamedTuple):
-    """What the audit found; `faults` and `unproven` are the first ones, as many as were asked for."""
+    """The result of the audit; `faults` and `unproven` have the first findings, up to the limit of the request."""
 
     totals: Totals
     faults: list[Finding]
@@ -145,7 +145,7 @@ def _first(results: DataFrame, severity: Severity, show: int) -> list[Finding]:
 
 
 class _Auditing:
-    """What a task does; it is sent to Spark's Python workers."""
+    """The function of a task, which Spark sends to its Python workers."""
 
     def __init__(self, limits: DeliveryCountLimits) -> None:
         self._limits = limits
@@ -194,7 +194,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[EventRow]:
 
 
 def _run(run: Mapping[str, Any]) -> DurableRun:
-    """Fields that could not be read are given back as what no run has: the audit calls them malformed."""
+    """The event of a row. An unreadable field gets a value that no run has, so the audit reports it as malformed."""
     first, last, count = run["first_offset"], run["last_offset"], run["delivery_count"]
     if first is None or last is None or count is None:
         return DurableRun(-1, -1, str(run["state"]), 0)

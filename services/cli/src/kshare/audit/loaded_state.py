@@ -1,8 +1,8 @@
-"""What a `loaded` event says of each offset, and how that stands to what was known before.
+"""The comparison of a `loaded` event, which has the durable state, with the audit's knowledge of each offset.
 
-The durable state is right about every end that was confirmed, and knows nothing of acquisitions. So an offset that had
-ended durably must still have ended; one that was held is Available again, with the count of this delivery or the one
-before; and what ended in a write whose answer was lost is told here for the first time.
+The durable state has every confirmed end and no acquisitions. So an offset that ended durably must still be ended. One
+that was held is Available again, with the count of this delivery or of the one before. An end whose write
+succeeded, but whose response was lost, appears here for the first time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kshare.audit.offset_runs import KnownRun, Standing
 from kshare_core.delivery_history import REASON_BELOW_LOG_START, REASON_MISSING_IN_LOG, DurableRun
 
 DURABLE_STATE = "durable_state"
-"""The reason of an Archived run of which no event told why."""
+"""The reason of an Archived run without an event that has one."""
 
 UNSTORED_REASONS = frozenset({REASON_MISSING_IN_LOG, REASON_BELOW_LOG_START})
-"""Of archived offsets that the log tells again, so that their archiving need not be durable."""
+"""Reasons of archived offsets that the log shows again, so their archiving need not be durable."""
 
 
 class Told(NamedTuple):
-    """What the durable state says of some offsets."""
+    """The durable state of some offsets."""
 
     first_offset: int
     last_offset: int
@@ -33,7 +33,7 @@ class Told(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What becomes of a known run: the standing and count that it has from now on, and what is wrong or unproven."""
+    """The change of a known run: its new standing and count, and the fault or unproven stretch, if any."""
 
     standing: Standing
     delivery_count: int
@@ -52,8 +52,8 @@ _STANDING_OF_STATE = {
 
 
 def told_runs(event: HistoryEvent) -> list[Told]:
-    """The state from its start offset to its end, without a hole: what no run names is Available and was never
-    delivered. ValueError for runs that cannot be."""
+    """The state from its start offset to its end, without a hole: offsets outside of all runs are Available and were
+    never delivered. ValueError for impossible runs."""
     assert event.start_offset is not None
     position = event.start_offset
     found: list[Told] = []
@@ -76,12 +76,12 @@ def _told(run: DurableRun) -> Told:
 
 
 def is_durable(run: KnownRun) -> bool:
-    """Whether the end of an ended run was stored, so that no later state may know better."""
+    """Whether the end of a run is durable, so that no later state may contradict it."""
     return not (run.standing is Standing.ARCHIVED and run.reason in UNSTORED_REASONS)
 
 
 def change_of(run: KnownRun, told: Told, *, complete: bool) -> Change:
-    """How the durable state changes what is known; `complete`: no event can be missing between the two."""
+    """The changes that the durable state makes to known runs; `complete`: no event is missing before it."""
     if run.standing.is_ended:
         return _of_ended(run, told)
     if run.standing is Standing.UNKNOWN:
@@ -138,7 +138,7 @@ def _of_open_now_ended(run: KnownRun, told: Told, *, complete: bool) -> Change:
 
 
 def _may_be_archiving(run: KnownRun) -> bool:
-    """With a dead-letter topic, what comes back at its delivery limit is Archiving, and no event says so by itself."""
+    """Whether a run may have become Archiving at its delivery limit, which has no event (with a dead-letter topic)."""
     return run.because is not None and run.because.event in ("released", "expired")
 
 
@@ -157,7 +157,7 @@ def _word(told: Told) -> str:
 
 
 def covering(told: list[Told], start_offset: int, first_known: int, end_known: int) -> Iterator[Told]:
-    """`told` with what lies below and behind it, as far as offsets are known (`end_known` is behind the last)."""
+    """`told` extended below and above to all known offsets (`end_known` is after the last)."""
     if first_known < start_offset:
         yield Told(first_known, start_offset - 1, Standing.DONE)
     yield from told

@@ -1,8 +1,8 @@
-"""The offsets of a share-partition as the audit knows them: sorted runs without a hole between the first and the last.
+"""The audit's knowledge of a share-partition's offsets: sorted runs without a hole between the first and the last.
 
-Runs that have ended are kept for a while below the first one that has not: for a second accept, a second dead letter,
-and to name the event of the first. `FORGOTTEN` below that are only known as ended. So what is held in memory is
-bounded by the window of the share-partition and by `ENDED_RUNS_KEPT`, however long the history is.
+Ended runs below the first open one are kept for a while, to detect a second accept or dead letter and to name the event
+of the first. Runs below these are `FORGOTTEN`: only known as ended. So memory is bounded by the window of the
+share-partition and by `ENDED_RUNS_KEPT`, independent of the length of the history.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ ENDED_RUNS_KEPT = 1_000
 
 
 class Standing(Enum):
-    """What is known of an offset; the first three have not ended."""
+    """The known standing of an offset; the first three have not ended."""
 
     AVAILABLE = 1
     ACQUIRED = 2
     UNKNOWN = 3
-    """Not ended as far as is known; its delivery count was at least `delivery_count` and events may be missing."""
+    """Not known to have ended: events may be missing. Its delivery count is at least `delivery_count`."""
     ACCEPTED = 4
     REJECTED = 5
     ARCHIVED = 6
-    """With a reason; where that is the log's, it need not be durable (`loaded_state.UNSTORED_REASONS`)."""
+    """Has a reason; if that is one of the log, it need not be durable (`loaded_state.UNSTORED_REASONS`)."""
     DEAD_LETTERED = 7
     DONE = 8
-    """The durable state says so, and nothing says how."""
+    """Ended in the durable state; how is unknown."""
 
     def __init__(self, number: int) -> None:
         self.is_ended = number > 3
@@ -38,7 +38,7 @@ class Standing(Enum):
 
 @dataclass(slots=True)
 class KnownRun:
-    """Offsets first..last of one standing; `because` is the event that said so, None where none did."""
+    """Offsets first..last of one standing; `because` is the event that caused it, if any."""
 
     first_offset: int
     last_offset: int
@@ -48,7 +48,7 @@ class KnownRun:
     reason: str | None = None
     because: HistoryEvent | None = None
     is_archiving: bool = False
-    """Loaded as Archiving: its dead letter may be told once more."""
+    """Loaded as Archiving: the history may have its dead letter again."""
 
     @property
     def length(self) -> int:
@@ -56,7 +56,7 @@ class KnownRun:
 
 
 class OffsetRuns:
-    """See the module's text."""
+    """See the module's docstring."""
 
     __slots__ = ("_firsts", "_runs", "ended_before")
 
@@ -64,7 +64,7 @@ class OffsetRuns:
         self._firsts: list[int] = []
         self._runs: list[KnownRun] = []
         self.ended_before = -1
-        """Every run before this offset has ended, as far as was looked."""
+        """All runs before this offset have ended; runs from here on were not checked."""
 
     def __iter__(self) -> Iterator[KnownRun]:
         return iter(self._runs)
@@ -84,7 +84,7 @@ class OffsetRuns:
         return self._runs[-1].last_offset + 1
 
     def extend(self, first_offset: int, last_offset: int, standing: Standing) -> None:
-        """Makes the runs reach from `first_offset` or before to `last_offset` or behind; new ones have `standing`."""
+        """Extends the runs to include `first_offset` and `last_offset`; new ones have `standing`."""
         if not self._runs:
             self._insert(0, KnownRun(first_offset, last_offset, standing))
             return
@@ -95,19 +95,19 @@ class OffsetRuns:
             self._insert(len(self._runs), KnownRun(self.end_offset, last_offset, standing))
 
     def carve(self, first_offset: int, last_offset: int) -> list[KnownRun]:
-        """The runs of exactly these offsets, which must be there; those that reach beyond are cut in two."""
+        """The runs of exactly these offsets, which must be known; runs that reach beyond are split."""
         start = self._cut(first_offset)
         stop = self._cut(last_offset + 1)
         return self._runs[start:stop]
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[KnownRun]:
-        """The runs that have some of these offsets; none is cut."""
+        """The runs that overlap these offsets; none is split."""
         start = max(bisect_right(self._firsts, first_offset) - 1, 0)
         stop = bisect_right(self._firsts, last_offset)
         return [run for run in self._runs[start:stop] if run.last_offset >= first_offset]
 
     def look_anew(self, from_offset: int) -> None:
-        """Runs from there on may have come back to life."""
+        """Resets the search for open runs: runs from this offset on may be open again."""
         self.ended_before = min(self.ended_before, from_offset)
 
     def first_open(self) -> KnownRun | None:
@@ -116,7 +116,7 @@ class OffsetRuns:
         return self._runs[index] if index < len(self._runs) else None
 
     def open_before(self, offset: int) -> list[KnownRun]:
-        """The runs before an offset that have not ended; one that reaches beyond it is cut in two."""
+        """The open runs before an offset; one that reaches beyond it is split."""
         self._cut(offset)
         index = self._index_of_first_open()
         found: list[KnownRun] = []
@@ -127,7 +127,7 @@ class OffsetRuns:
         return found
 
     def forget_ended(self) -> list[KnownRun]:
-        """Takes out ended runs from the front where there are many, and returns them."""
+        """Removes ended runs from the front if there are many, and returns them."""
         if len(self._runs) <= 2 * ENDED_RUNS_KEPT:
             return []
         count = self._index_of_first_open() - ENDED_RUNS_KEPT

@@ -1,7 +1,7 @@
-"""Whether the next event follows the one before it, in one share-partition: epochs, incarnations and sequences.
+"""The check whether an event follows its predecessor in a share-partition: epochs, incarnations and sequences.
 
-Events come in the order of `HistoryEvent`. An incarnation numbers the events that it had of a share-partition, also
-where another leader served it in between; so what follows the event before is told by the pair of them.
+Events come in the order of `HistoryEvent`. An incarnation numbers all its events of a share-partition, even if another
+leader served it in between, so two successive events show whether any is missing.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from kshare.audit.events import HistoryEvent
 from kshare.audit.findings import Rule
 
 INCARNATIONS_KEPT = 1_000
-"""Whose last event is remembered, to see one that comes back with a lower leader epoch."""
+"""Incarnations whose last event is remembered, to detect a return with a lower leader epoch."""
 
 
 class Continuity(Enum):
-    """How an event stands to the one before it."""
+    """The relation of an event to its predecessor."""
 
     FOLLOWS = auto()
-    """The next of the same leader in the same epochs: nothing lies between."""
+    """The next event of the same leader in the same epochs; none is missing."""
     REPEATED = auto()
-    """The same once more: it is to be passed over."""
+    """A repetition, to be ignored."""
     LOST = auto()
-    """Numbers are missing between them."""
+    """Sequence numbers between the two are missing."""
     ANOTHER = auto()
-    """Another incarnation, or another time of the same: whether the former one told all is not known."""
+    """Another incarnation, or the same one again: the last events of the former may be missing."""
 
 
 class Breach(NamedTuple):
-    """An order that cannot be; `shown_by` are the events before, the event itself comes on top."""
+    """An impossible order; `shown_by` has the earlier events that show it, without the event itself."""
 
     rule: Rule
     text: str
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 class OrderOfEvents:
-    """`place` is asked for every event, in order."""
+    """The state of the check; call `place` for every event, in order."""
 
     __slots__ = ("_highest_state_epoch", "_last", "_last_of")
 

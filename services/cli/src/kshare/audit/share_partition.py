@@ -10,11 +10,11 @@ Rules
   has not ended.
 - A `loaded` event agrees with all that was durable (`loaded_state`).
 
-Events may be missing: numbers of the sequence, or the last ones of an incarnation that crashed. Then what was open is
-UNKNOWN until an event tells, and a rule is only held against what is known; ends stay known, for they were durable. So
-a fault is never found where lost events could explain what is seen. What nothing tells is named as unproven.
+Events may be missing: some sequence numbers, or the last events of a crashed incarnation. Then open offsets are UNKNOWN
+until an event shows their state, and rules apply to known offsets only. Ends stay known, because they were durable. So
+the audit never reports a fault that lost events could explain. Offsets that no event explains are reported as unproven.
 
-After a fault the machine goes on with what the event says, so that one fault is told once.
+After a fault the machine continues with the state that the event has, so one fault is reported once.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from kshare.audit.order import Continuity, OrderOfEvents
 from kshare_core.delivery_history import REASON_DELIVERY_COUNT_LIMIT, REASON_NOT_DELIVERED
 
 DELIVERY_COUNT_LIMIT = 10
-"""The most that a group may set (group.share.max.delivery.count.limit); for where nobody says what its limit was."""
+"""The default limit: the highest that a group may set (group.share.max.delivery.count.limit)."""
 RUNS_LIMIT = 50_000
-"""Behind so many runs, what is UNKNOWN is given up: a share-partition's window is smaller."""
+"""UNKNOWN runs with so many later runs are given up, because a share-partition's window is smaller."""
 
 _OUTCOME_OF_OPEN = {
     Standing.AVAILABLE: Outcome.AVAILABLE,
@@ -58,7 +58,7 @@ _NO_OFFSETS = (-1, -1)
 
 
 class SharePartitionAuditor:
-    """`apply` for each event, in the order of `HistoryEvent`; then `finish`, once."""
+    """The auditor of one share-partition: call `apply` for each event in order, then `finish` once."""
 
     def __init__(self, share_partition: SharePartitionId, *, delivery_count_limit: int = DELIVERY_COUNT_LIMIT) -> None:
         self._audit = SharePartitionAudit(share_partition)
@@ -66,19 +66,19 @@ class SharePartitionAuditor:
         self._order = OrderOfEvents()
         self._state_epoch: int | None = None
         self._truncation_epoch = 0
-        """The leader epoch in which the durable state was cut last; 0: it was not."""
+        """The leader epoch in which the durable state was last truncated; 0 for never."""
         self._begin_era()
 
     def _begin_era(self) -> None:
-        """Nothing is known: at the beginning, and after a new state epoch."""
+        """Resets all knowledge: at the beginning, and after a new state epoch."""
         self._runs = OffsetRuns()
         self._floor: int | None = None
-        """Offsets below have ended and are forgotten; None while the beginning is not known."""
+        """Offsets below this have ended and are forgotten; None while the beginning is unknown."""
         self._told_start: HistoryEvent | None = None
         self._behind = Standing.UNKNOWN
-        """What offsets behind the last run are: Available once the durable state was seen."""
+        """The standing of offsets after the last run: Available once a durable state was seen."""
         self._may_have_reloaded = False
-        """Whether a `loaded` event may be among those that are missing since the last one."""
+        """Whether a `loaded` event may be missing since the last one."""
 
     @property
     def runs_known(self) -> int:
@@ -163,7 +163,7 @@ class SharePartitionAuditor:
     # Events of offsets
 
     def _reach(self, event: HistoryEvent) -> list[KnownRun]:
-        """The known runs of the event's offsets; those that are forgotten are not among them."""
+        """The known runs of the event's offsets, without forgotten ones."""
         assert event.first_offset is not None and event.last_offset is not None
         first, last = event.first_offset, event.last_offset
         runs = self._runs
@@ -242,7 +242,7 @@ class SharePartitionAuditor:
             text = f"{event.event} with delivery count {count}, and {run.delivery_count} deliveries had ended before"
             self._fault(Rule.DELIVERY_COUNT, _offsets(run), text, *_events(run), event)
         if event.reason == REASON_NOT_DELIVERED:
-            count -= 1  # nobody saw it: the delivery does not count
+            count -= 1  # it never reached the member, so the delivery does not count
         member_id = event.member_id if after is Standing.ACQUIRED else None
         self._set(run, after, event, delivery_count=count, member_id=member_id, reason=event.reason)
 
@@ -314,7 +314,7 @@ class SharePartitionAuditor:
         self._set(run, Standing.DONE, event, delivery_count=run.delivery_count)
 
     def _know_beginning(self, offset: int) -> None:
-        """All below `offset` has ended, so the stretch begins there, or with the first offset that was seen before."""
+        """Notes that all offsets below `offset` have ended: the stretch begins there, or at an earlier known offset."""
         if self._floor is None:
             if self._runs:
                 first = self._runs.first_offset
@@ -351,7 +351,7 @@ class SharePartitionAuditor:
         last = told.start_offset - 1
         passed = self._runs.overlapping(start, last)
         if passed and passed[0].first_offset <= start and all(not is_durable(run) for run in passed):
-            return  # the log does not have them, which need not be stored
+            return  # gaps of the log, which need not be stored
         text = f"the durable start offset went back from {told.start_offset} to {start}"
         self._fault(Rule.START_OFFSET_BACK, (start, last), text, told, event)
 
@@ -370,7 +370,7 @@ class SharePartitionAuditor:
             assert self._floor is not None
             begin = self._floor
         if start < begin:
-            # Below the floor everything had ended; where the beginning is not known, anything may have been.
+            # All offsets below the floor have ended; if the beginning is unknown, nothing is known of them.
             runs.extend(start, begin - 1, Standing.UNKNOWN if self._floor is None else Standing.DONE)
         end_told = told[-1].last_offset + 1 if told else start
         end_known = runs.end_offset if runs else begin
@@ -427,7 +427,7 @@ class SharePartitionAuditor:
             self._count(forgotten, None)
 
     def _give_up_unknown(self, event: HistoryEvent) -> None:
-        """At the front: so far behind the others it has ended, and no event said so."""
+        """Ends an UNKNOWN run at the front that is so far behind the others that it must have ended."""
         run = self._runs.first_open()
         while run is not None and run.standing is Standing.UNKNOWN:
             text = "nothing in the history says what became of it, and the window is far behind it"
@@ -476,7 +476,7 @@ class SharePartitionAuditor:
 def _continues(
     last: Finding, severity: Severity, rule: Rule, offsets: tuple[int, int], text: str, shown: tuple[str, ...]
 ) -> bool:
-    """Whether a finding is the one before, of offsets that go on right behind it."""
+    """Whether a finding continues the previous one at the next offset."""
     same = (last.severity, last.rule, last.text, last.events) == (severity, rule, text, shown)
     return same and offsets[0] >= 0 and last.last_offset + 1 == offsets[0]
 
@@ -494,7 +494,7 @@ def _told(event: HistoryEvent | None) -> tuple[HistoryEvent, ...]:
 
 
 def _may_have_dead_letter(run: KnownRun, event: HistoryEvent) -> bool:
-    """What is given up at its delivery limit was released or expired before; no event says that it is Archiving."""
+    """Whether a run may have a dead letter. A release or expiry at the delivery limit needs no further event for it."""
     if run.standing is Standing.AVAILABLE:
         has_ended = run.because is not None and run.because.event in ("released", "expired")
         return has_ended and event.reason == REASON_DELIVERY_COUNT_LIMIT

@@ -1,8 +1,7 @@
-"""The history that is to be audited, as a DataFrame with the columns of the `events` table.
+"""The history to audit, as a DataFrame with the columns of the `events` table.
 
-Three places: the table of the pipeline service (`from_tables`), the topic itself (`from_topic`), or a file with one
-record value a line (`from_lines`). The latter two are read as the service would, and what is no history record is an
-error.
+It comes from the table of the history service (`from_tables`), from the topic (`from_topic`), or from a file with one
+record value per line (`from_lines`). The latter two are parsed as the service does; a malformed record is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kshare_spark.log_source import LogDataSource
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Which part of the history: whole UTC days, both included, and groups; None or empty is no limit."""
+    """A part of the history: whole UTC days, both included, and groups; None or empty means all."""
 
     since: date | None = None
     until: date | None = None
@@ -44,7 +43,7 @@ class Stretch:
 
 
 def from_tables(spark: SparkSession, folder: Path) -> DataFrame:
-    """The `events` table in the pipeline's data folder; raises BadHistory where there is none."""
+    """The `events` table in the history service's data folder; BadHistory if there is none."""
     events = Layout(folder).events
     if not days_of(events):
         raise BadHistory(f"{folder} has no delivery events; it must be the data folder of the pipeline service")
@@ -52,7 +51,7 @@ def from_tables(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def check_topic(bootstrap: str, properties: Mapping[str, str] | None = None) -> None:
-    """Raises BadHistory where the cluster does not answer, or has no history topic; without Spark, so at once."""
+    """BadHistory if the cluster does not respond or has no history topic. Needs no Spark, so it returns quickly."""
     try:
         consumer = open_consumer(reader_properties({"bootstrap.servers": bootstrap, **(properties or {})}))
         found = partitions_of(consumer, [HISTORY_TOPIC])
@@ -67,9 +66,9 @@ def check_topic(bootstrap: str, properties: Mapping[str, str] | None = None) -> 
 
 
 def from_topic(spark: SparkSession, bootstrap: str, properties: Mapping[str, str] | None = None) -> DataFrame:
-    """All that the history topic has now. `properties` are those of a Kafka client (security.protocol and so on).
+    """All current records of the history topic. `properties` are those of a Kafka client, such as security.protocol.
 
-    Raises BadHistory where a record is no history.
+    BadHistory for a malformed record.
     """
     spark.dataSource.register(LogDataSource)
     options = {
@@ -84,7 +83,7 @@ def from_topic(spark: SparkSession, bootstrap: str, properties: Mapping[str, str
 
 
 def from_lines(spark: SparkSession, file: Path) -> DataFrame:
-    """A file of UTF-8 text with one record value a line; raises BadHistory where a line is none."""
+    """A file of UTF-8 text with one record value per line; BadHistory for a malformed line."""
     if not file.exists():
         raise BadHistory(f"there is no {file}")
     records = spark.read.text(str(file)).where(F.trim("value") != "")
@@ -102,7 +101,7 @@ def from_lines(spark: SparkSession, file: Path) -> DataFrame:
 
 
 def _parsed(records: DataFrame, place: str) -> DataFrame:
-    """The events of records; the first one that is no history is named."""
+    """The events of records; BadHistory names the first malformed record."""
     parsed = parse_history(records)
     broken = parsed.quarantine.orderBy("partition", "offset").limit(1).collect()
     if broken:

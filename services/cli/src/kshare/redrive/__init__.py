@@ -1,20 +1,20 @@
-"""Redrive: dead letters (KIP-1191) and archived records back to the topic they came from.
+"""Redrive: appends dead letters (KIP-1191) and archived records to their source topic again.
 
-What is moved is appended to its source topic again, to the same partition, with headers that say from where
-(`__redrive.topic`, `__redrive.partition`, `__redrive.offset`); every group of the topic sees it then.
+A record goes to its former partition, with headers that name its origin (`__redrive.topic`, `__redrive.partition`,
+`__redrive.offset`). Every group of the topic then receives it.
 
-Moved once, however often it is run and wherever it is killed: the moved records and a note of what was moved, in the
-compacted topic `__kshare_redrive`, are one Kafka transaction. The transactional id belongs to the partition that is
-emptied, so a second run at the same time ends the first one's, and whoever has it reads the notes first.
+Each record is moved once, over repeated and killed runs: one Kafka transaction has the moved records and a note of them
+in the compacted topic `__kshare_redrive`. The transactional id belongs to the partition that is emptied. So a second
+run at the same time fences the first one, and it reads the notes before it moves anything.
 
 | module | holds |
 |---|---|
-| `request` | what is asked for, and the account of what was done |
+| `request` | the request, and the account of the moved records |
 | `candidates` | a record that may be moved; what a dead letter's headers say |
-| `sources`, `archived_runs` | which offsets are looked at: dead-letter topics, given offsets, the delivery history |
-| `originals` | the records that dead letters without a copy are of |
+| `sources`, `archived_runs` | the offsets to look at: dead-letter topics, given offsets, the delivery history |
+| `originals` | the source records of dead letters without a copy |
 | `ledger`, `mover`, `pace` | the notes, the transactions, the rate |
 | `direct` | the engine without Spark: one process, for up to some hundred thousand |
 | `spark` | the same with Spark: many partitions at once, SQL expressions; only this module imports pyspark |
-| `engine` | chooses |
+| `engine` | chooses the engine |
 """

@@ -1,8 +1,8 @@
-"""Records that share groups archived without a dead letter, as the delivery history tells them.
+"""Records that share groups archived without a dead letter, by the delivery history.
 
-What was rejected or had too many deliveries counts; what the log never had (gaps), and what retention took, does not.
-Offsets with a dead letter do not either: they are moved from their dead-letter topic. The history may have lost events
-(a crash, a full buffer), so it may know fewer archived records than there are.
+Records count that were rejected or reached the delivery limit. Gaps of the log, records that retention removed, and
+offsets with a dead letter do not count: the latter are moved from their dead-letter topic. The history may have lost
+events (a crash, a full buffer), so it may have fewer archived records than there are.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Place(NamedTuple):
 def archived_runs(
     reader: RangeReader, groups: Sequence[str], properties: Mapping[str, str], account: Account
 ) -> list[ArchivedRun]:
-    """Those of `groups`; an offset that several archived is the first one's. Runs do not overlap."""
+    """The archived runs of `groups`, without overlaps: an offset that several groups archived counts for the first."""
     history = _History(groups)
     existing = partitions_of(reader.consumer, [HISTORY_TOPIC]).get(HISTORY_TOPIC)
     if not existing:
@@ -142,7 +142,7 @@ def _last(run: tuple[int, int]) -> int:
 
 
 def without(run: tuple[int, int], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of a run that no run of `taken` has; these ascend and do not overlap."""
+    """The parts of a run outside of `taken`, whose runs ascend and do not overlap."""
     first, last = run
     parts: list[tuple[int, int]] = []
     for index in range(bisect_left(taken, first, key=_last), len(taken)):

@@ -1,8 +1,8 @@
-"""A record that may be moved, and what a dead letter's headers say about the record that it is of (KIP-1191). Pure.
+"""A record that may be moved, and the source record that a dead letter's headers name (KIP-1191). Pure.
 
-A dead letter with a copy has the record's key, value and headers (errors.deadletterqueue.copy.record.enable). One with
-neither key, value nor headers of its own is no copy, or a copy of a record that has none of them either: both are
-looked up at the source. A record that is a dead letter itself has such headers of its own, before those of its letter.
+A dead letter with a copy has the record's key, value and headers (errors.deadletterqueue.copy.record.enable). One
+without key, value and own headers is no copy, or the copy of an empty record: both are looked up at the source. A
+record that is itself a dead letter has such headers too, before those of its letter.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ REASON_OF_MESSAGE = {
     "Offset rejected by client.": REASON_REJECTED,
     "Offset delivery count exceeded the threshold.": REASON_DELIVERY_COUNT_LIMIT,
 }
-"""Kafka's texts of `__dlq.errors.message`, in the words of the delivery history. Other texts are reasons themselves."""
+"""The delivery history's reasons for Kafka's texts of `__dlq.errors.message`. Other texts are their own reason."""
 REASON_GIVEN = "given"
-"""Of offsets that were given."""
+"""The reason of offsets that the user gave."""
 
 Headers = list[tuple[str, bytes | None]]
 
 
 class Candidate(NamedTuple):
-    """`from_…`: the dead letter, or the archived record itself; it is what counts as moved. Times are milliseconds."""
+    """`from_…` is the dead letter, or the archived record itself; the ledger notes it. Times are milliseconds."""
 
     from_topic: str
     from_partition: int
@@ -36,17 +36,17 @@ class Candidate(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """The record, at its source."""
+    """The record at its source."""
     group_id: str
     reason: str
     delivery_count: int
     time_ms: int
-    """When the dead letter was written, the record archived, or, of given offsets, the record appended."""
+    """The time when the dead letter was written, the record archived or, for given offsets, the record appended."""
     key: bytes | None
     value: bytes | None
     headers: Headers
     has_content: bool
-    """Key, value and headers are the record's; else they are to be looked up."""
+    """Whether key, value and headers are the record's; otherwise they have to be looked up."""
     problem: str = ""
     """Why it cannot be moved; empty when it can."""
 
@@ -67,7 +67,7 @@ def bytes_of(value: str | bytes | None) -> bytes | None:
 
 
 def dead_letter(message: Any) -> Candidate:
-    """The candidate that a dead letter is; with a `problem` where its headers do not say where it is from."""
+    """The candidate of a dead letter; with a `problem` if its headers do not name the source."""
     headers = headers_of(message)
     places = {name: index for index, (name, _) in enumerate(headers) if name.startswith(CONTEXT_PREFIX)}
     context = {
@@ -108,7 +108,7 @@ def _number(text: str | None) -> int:
 
 
 def matches(candidate: Candidate, selection: Selection) -> bool:
-    """All but the key, which may have to be looked up first."""
+    """Whether the candidate is selected, apart from its key, which may have to be looked up first."""
     return (
         _one_of(candidate.reason, selection.reasons)
         and _one_of(candidate.group_id, selection.groups)
@@ -127,7 +127,7 @@ def _one_of(value: str, allowed: Iterable[str]) -> bool:
 
 
 def headers_of_moved(candidate: Candidate) -> Headers:
-    """The record's headers, and where it was moved from; those of an earlier redrive give way, except their count."""
+    """The record's headers and its origin. Headers of an earlier redrive are replaced, except their count."""
     earlier = dict(candidate.headers).get(REDRIVE_PREFIX + "count") or b""
     count = max(0, _number(earlier.decode(errors="replace"))) + 1
     texts = (
@@ -141,7 +141,7 @@ def headers_of_moved(candidate: Candidate) -> Headers:
 
 
 def summary(candidate: Candidate) -> dict[str, Any]:
-    """One of the first ones of an account."""
+    """One of the examples in an account."""
     return {
         "from": f"{candidate.from_topic}:{candidate.from_partition}:{candidate.from_offset}",
         "to": f"{candidate.topic}:{candidate.partition}",

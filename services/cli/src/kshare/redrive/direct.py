@@ -23,7 +23,7 @@ def redrive_directly(
     now_s: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Account:
-    """Moves all that is asked for, or counts it; the account. BadRequest, RedriveFailed, KafkaUnavailable."""
+    """Moves the requested records, or counts them in a dry run. BadRequest, RedriveFailed, KafkaUnavailable."""
     if request.where is not None:
         raise BadRequest("an SQL expression needs the engine spark")
     account = Account()

@@ -1,4 +1,4 @@
-"""Chooses the engine: Spark for an SQL expression and for very many offsets, else this process."""
+"""The choice of the engine: Spark for an SQL expression or very many offsets, otherwise this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kshare_kafka_client.properties import open_consumer, reader_properties
 from kshare_kafka_client.range_reader import RangeReader
 
 DIRECT_LIMIT_OFFSETS = 300_000
-"""More of them go to Spark when the engine is `auto`: it takes some 15 s to start and then is several times as fast."""
+"""The engine `auto` uses Spark beyond it: Spark takes some 15 s to start, and is then several times as fast."""
 NO_SPARK = "the engine spark needs PySpark: pip install 'kshare[spark]' (and Java 17)"
 
 
@@ -23,7 +23,7 @@ class Engine(StrEnum):
 
 
 def redrive(request: RedriveRequest, engine: Engine = Engine.AUTO, *, master: str = "local[*]") -> Account:
-    """Moves what is asked for, or counts it; `master` is where Spark runs.
+    """Moves the requested records, or counts them in a dry run; `master` is Spark's master URL.
 
     BadRequest, RedriveFailed, KafkaUnavailable, InvalidOption.
     """
@@ -41,7 +41,7 @@ def redrive(request: RedriveRequest, engine: Engine = Engine.AUTO, *, master: st
 
 
 def check(request: RedriveRequest, engine: Engine) -> None:
-    """Everything that can be known without a cluster; BadRequest, InvalidOption."""
+    """Checks the request without a cluster; BadRequest, InvalidOption."""
     request.check()
     if engine is Engine.DIRECT and request.where is not None:
         raise BadRequest("an SQL expression needs the engine spark")

@@ -1,8 +1,8 @@
-"""The notes of what was moved: runs of offsets in the compacted topic `__kshare_redrive`.
+"""The notes of moved records: runs of offsets in the compacted topic `__kshare_redrive`.
 
-A note belongs to SEGMENT_OFFSETS offsets of one partition; its key is `topic id/partition/segment`, its value says all
-runs of moved offsets there, so a later note of the same key replaces it and the topic stays small. The id, not the
-name: another topic of the same name has other records. A note is written in the transaction that moves the records.
+A note covers SEGMENT_OFFSETS offsets of one partition. Its key is `topic id/partition/segment`, its value has all runs
+of moved offsets in the segment, so a later note replaces it and the topic stays small. The key has the topic's id
+because another topic of the same name has other records. The transaction that moves records also writes their note.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Runs = list[tuple[int, int]]
 
 
 class MovedOffsets:
-    """Which offsets of one partition were moved."""
+    """The moved offsets of one partition."""
 
     def __init__(self, segments: Mapping[int, Runs] | None = None) -> None:
         self._segments: dict[int, Runs] = dict(segments or {})
@@ -41,7 +41,7 @@ class MovedOffsets:
         return index >= 0 and offset <= runs[index][1]
 
     def with_offsets(self, offsets: Iterable[int]) -> dict[int, Runs]:
-        """The segments that change when `offsets` are moved too, as they are then; nothing is changed here."""
+        """The new values of the segments that change when `offsets` are moved; nothing is modified."""
         changed: dict[int, Runs] = {}
         for offset in offsets:
             segment = offset // SEGMENT_OFFSETS
@@ -51,7 +51,7 @@ class MovedOffsets:
         return {segment: joined(runs) for segment, runs in changed.items()}
 
     def note(self, changed: Mapping[int, Runs]) -> None:
-        """The segments are durable."""
+        """Applies segments that are durable."""
         self._segments.update(changed)
 
 
@@ -60,7 +60,7 @@ def _first(run: tuple[int, int]) -> int:
 
 
 def joined(runs: Runs) -> Runs:
-    """The same offsets in as few runs as can be."""
+    """The same offsets in the fewest runs."""
     found: Runs = []
     for first, last in sorted(runs):
         if found and first <= found[-1][1] + 1:
@@ -75,12 +75,12 @@ def note_key(topic_id: str, partition: int, segment: int) -> bytes:
 
 
 def note_value(topic: str, runs: Runs) -> bytes:
-    """The topic's name is for people."""
+    """The value of a note; the topic's name in it is for readers only."""
     return json.dumps({"version": VERSION, "topic": topic, "moved": runs}, separators=(",", ":")).encode()
 
 
 def parse_note(key: bytes, value: bytes) -> tuple[str, int, int, Runs]:
-    """Topic id, partition, segment and runs; RedriveFailed where it is no note: then nobody knows what was moved."""
+    """Topic id, partition, segment and runs; RedriveFailed for a malformed note, as its moved records are unknown."""
     try:
         topic_id, partition, segment = key.decode().split("/")
         found = json.loads(value)
@@ -94,7 +94,7 @@ def parse_note(key: bytes, value: bytes) -> tuple[str, int, int, Runs]:
 
 
 def create_ledger(properties: Mapping[str, str]) -> None:
-    """Makes the topic where it is not there yet."""
+    """Creates the topic if it does not exist."""
     admin = AdminClient(dict(properties))
     topic = NewTopic(LEDGER_TOPIC, num_partitions=1, config={"cleanup.policy": "compact"})
     (created,) = admin.create_topics([topic], operation_timeout=15.0, request_timeout=15.0).values()
@@ -108,10 +108,10 @@ def create_ledger(properties: Mapping[str, str]) -> None:
 def read_ledger(
     properties: Mapping[str, str], topic_id: str, partition: int, *, timeout_s: float, must_exist: bool
 ) -> MovedOffsets:
-    """What was moved of a partition.
+    """The moved offsets of a partition.
 
-    Up to the end of the log, not to the last stable offset: a transaction of somebody else that is open must not hide
-    our own notes behind it. The range reader waits until it has ended. RedriveFailed where the topic is not there and
+    It reads to the end of the log, not to the last stable offset: an open transaction of another run must not hide
+    notes after it. The range reader waits until that transaction has ended. RedriveFailed if the topic is missing and
     `must_exist`.
     """
     ends = reader_properties({**properties, "isolation.level": "read_uncommitted"})

@@ -1,7 +1,7 @@
 """Moves candidates of one partition: records and notes in one Kafka transaction after another.
 
-The transactional id belongs to the partition that is emptied. Whoever begins ends the transaction that somebody else of
-the same id has open, and the other cannot go on; only then the notes are read, so they say all that was ever moved.
+The transactional id belongs to the partition that is emptied. A run that begins aborts the open transaction of another
+run with this id and fences it. Only then it reads the notes, so they have everything that was ever moved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def transactional_id(place: Partition) -> str:
 
 
 class PartitionMover:
-    """For one partition of a dead-letter topic, or of the topic whose archived records are moved; a context manager.
+    """The mover of one partition of a dead-letter topic, or of a topic with archived records; a context manager.
 
     In a dry run it has no producer: it only counts. RedriveFailed, KafkaUnavailable from every method.
     """
@@ -76,13 +76,13 @@ class PartitionMover:
         return producer
 
     def unmoved(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those that no run has moved; the others are counted."""
+        """The candidates that no run has moved; the others are counted."""
         found = [candidate for candidate in candidates if candidate.from_offset not in self._moved]
         self._account.already_moved += len(candidates) - len(found)
         return found
 
     def move(self, candidates: Sequence[Candidate]) -> None:
-        """Moves those that can be moved and were not moved yet, at the rate; they are durable when it returns."""
+        """Moves candidates without a problem that were not moved yet, at the rate; returns when they are durable."""
         ready: dict[int, Candidate] = {}
         for candidate in self.unmoved(candidates):
             if candidate.problem:
@@ -149,7 +149,7 @@ class PartitionMover:
                     raise
 
     def _give_up(self, producer: Producer, error: KafkaError) -> NoReturn:
-        """What is aborted here, or later by the coordinator, has moved nothing; the notes say so."""
+        """Aborts the transaction: it has moved nothing and has no notes. Otherwise the coordinator aborts it later."""
         cause = self._failures[0] if self._failures else error
         if error.txn_requires_abort():
             with contextlib.suppress(

@@ -1,7 +1,7 @@
-"""The records that candidates without content are of, read from their source topics.
+"""The source records of candidates without content, read from their topics.
 
-A dead letter names a topic, not its id: where the topic was deleted and made again, the offset is another record's or
-nobody's. Copies (errors.deadletterqueue.copy.record.enable) have no such problem.
+A dead letter has the topic's name, not its id: if the topic was deleted and created again, the offset has another
+record or none. Copies (errors.deadletterqueue.copy.record.enable) do not have this problem.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kshare_kafka_client.range_reader import OffsetRange, RangeReader
 from kshare_kafka_client.topics import Partition, partitions_of
 
 SPAN_GAP_OFFSETS = 500
-"""Offsets that lie closer are read at once: reading some more is cheaper than asking again."""
+"""Offsets closer than this are read in one range: reading the records between is cheaper than another range."""
 IS_GONE = "the record is not in its topic any more, and its dead letter has no copy"
 
 
@@ -35,7 +35,7 @@ class Originals:
         self._reader.__exit__(kind, value, trace)
 
     def completed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The same ones in the same order, each with its content or with a `problem`."""
+        """The same candidates in the same order, each with its content or a `problem`."""
         checked = [self._checked(candidate) for candidate in candidates]
         wanted: dict[Partition, list[int]] = {}
         for candidate in checked:

@@ -1,4 +1,4 @@
-"""A limited rate, by a clock that is handed in."""
+"""A rate limit with an injected clock."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Pace:
         self._free_at_s = 0.0
 
     def batch_limit(self, largest: int) -> int:
-        """How many records may go at once: what a second allows, so that no burst is longer."""
+        """The largest burst of records: those of one second."""
         return largest if self._rate is None else max(1, min(largest, int(self._rate)))
 
     def wait(self, count: int) -> None:
-        """Returns when `count` more records may go."""
+        """Waits until the rate allows `count` more records."""
         if self._rate is None:
             return
         now_s = self._now_s()

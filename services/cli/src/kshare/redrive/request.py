@@ -1,4 +1,4 @@
-"""What a redrive is asked to do, and the account of what it did. Pure."""
+"""The request of a redrive, and the account of its result. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 LEDGER_TOPIC = "__kshare_redrive"
 FIRST_ONES = 5
-"""How many records the account shows."""
+"""The number of example records in the account."""
 
 
 class BadRequest(ValueError):
-    """A redrive that cannot be done as it is asked for; the text says what is allowed."""
+    """An invalid request; the text says what is allowed."""
 
 
 class RedriveFailed(RuntimeError):
-    """It broke off; what is moved is noted, and a further run moves the rest."""
+    """The redrive stopped early; moved records are noted, and another run moves the rest."""
 
 
 class GivenOffsets(NamedTuple):
@@ -45,7 +45,7 @@ def parse_offsets(text: str) -> GivenOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which of the candidates are meant; an empty tuple or None means all. Times are milliseconds since the epoch."""
+    """The filters of candidates; an empty tuple or None means all. Times are milliseconds since the epoch."""
 
     reasons: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -58,24 +58,24 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class RedriveRequest:
-    """Exactly one of `dead_letter_topics`, `offsets` and `archived_groups` says what is looked at."""
+    """Exactly one of `dead_letter_topics`, `offsets` and `archived_groups` is given."""
 
     properties: Mapping[str, str] = field(repr=False)
-    """librdkafka's, bootstrap.servers among them."""
+    """Properties of librdkafka, with bootstrap.servers."""
     dead_letter_topics: tuple[str, ...] = ()
     offsets: tuple[GivenOffsets, ...] = ()
     archived_groups: tuple[str, ...] = ()
-    """Share groups whose archived records the delivery history tells."""
+    """Share groups whose archived records, by the delivery history, are moved."""
     selection: Selection = Selection()
     where: str | None = None
     """An SQL expression over the columns of `spark.CANDIDATES`."""
     rate: float | None = None
-    """Records per second, at most."""
+    """The maximum of records per second."""
     dry_run: bool = False
     timeout_s: float = 120.0
 
     def check(self) -> None:
-        """BadRequest where it makes no sense."""
+        """BadRequest for a contradiction."""
         if sum(map(bool, (self.dead_letter_topics, self.offsets, self.archived_groups))) != 1:
             raise BadRequest(
                 "say what to redrive: dead-letter topics, --offsets TOPIC:PARTITION:FIRST-LAST or --archived GROUP"
@@ -89,16 +89,16 @@ class RedriveRequest:
 
 @dataclass(slots=True)
 class Account:
-    """What was moved, or with a dry run would be. Counts are records."""
+    """The moved records, or with a dry run those that would be moved. Counts are records."""
 
     moved: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By source topic, then by reason."""
+    """Counts by source topic, then by reason."""
     already_moved: int = 0
-    """By an earlier run; left alone."""
+    """Records that an earlier run moved; they are skipped."""
     problems: dict[str, int] = field(default_factory=dict)
-    """What cannot be moved, by the sentence that says why."""
+    """Records that cannot be moved, by reason."""
     first_ones: list[dict[str, Any]] = field(default_factory=list)
-    """The first FIRST_ONES of the moved: from, to, group, reason, key, value (the last two shortened)."""
+    """The first FIRST_ONES moved records: from, to, group, reason, key, value (the last two shortened)."""
 
     @property
     def moved_count(self) -> int:
@@ -116,7 +116,7 @@ class Account:
         self.problems[text] = self.problems.get(text, 0) + count
 
     def add(self, other: Account) -> None:
-        """Adds what another part of the same redrive did."""
+        """Adds the account of another part of the same redrive."""
         for topic, reasons in other.moved.items():
             for reason, count in reasons.items():
                 self.add_moved(topic, reason, count)

@@ -1,4 +1,4 @@
-"""Which offsets a redrive looks at, and the candidates that lie there."""
+"""The offsets that a redrive looks at, and their candidates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_SUCH_OFFSET = "the log does not have this offset"
 
 
 class SourceRange(NamedTuple):
-    """Offsets to look at: of a dead-letter topic, or records themselves; of these the range says why."""
+    """Offsets to look at, of a dead-letter topic or of records themselves; the latter have the range's reason."""
 
     kind: str
     topic: str
@@ -40,7 +40,7 @@ class SourceRange(NamedTuple):
     reason: str = ""
     delivery_count: int = 0
     time_ms: int = -1
-    """-1: that of each record."""
+    """-1 for the time of each record."""
 
     @property
     def place(self) -> Partition:
@@ -73,9 +73,9 @@ class Span(NamedTuple):
 
 
 def spans_of(ranges: Sequence[SourceRange]) -> list[Span]:
-    """All ranges, in order; those that lie close together in one span, unless it grows beyond SPAN_LIMIT_OFFSETS.
+    """All ranges in order; close ones share a span of at most SPAN_LIMIT_OFFSETS.
 
-    A history has runs of single records: reading what lies between two is cheaper than to begin anew.
+    A history has runs of single records: reading the records between two runs is cheaper than another range.
     """
     spans: list[list[SourceRange]] = []
     for one in ranges:
@@ -97,7 +97,7 @@ def _is_close(span: Sequence[SourceRange], one: SourceRange) -> bool:
 
 
 def source_ranges(request: RedriveRequest, reader: RangeReader, account: Account) -> list[SourceRange]:
-    """By topic, partition and offset, not overlapping. Given offsets that no log has are problems of the account."""
+    """Ranges by topic, partition and offset, without overlaps. Offsets outside of the log become problems."""
     request.check()
     if request.dead_letter_topics:
         found = _dead_letter_ranges(request, reader.consumer)
@@ -174,7 +174,7 @@ def _inside_of_logs(consumer: Consumer, ranges: list[SourceRange], account: Acco
 
 
 def candidates_in(span: Span, reader: RangeReader) -> Iterator[list[Candidate]]:
-    """All candidates of a span, in order, in lists."""
+    """All candidates of a span in order, as lists."""
     ends = [one.end_offset for one in span.ranges]
     for messages in reader.read(span.offsets):
         if span.ranges[0].kind == DEAD_LETTERS:

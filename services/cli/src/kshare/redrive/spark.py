@@ -1,9 +1,8 @@
-"""The engine with Spark: candidates are read, completed and selected by many tasks, then moved by one task for each
-partition that is emptied.
+"""The engine with Spark: many tasks read, complete and select candidates; one task for each partition moves them.
 
-Two stages. The first gets ranges of offsets and gives rows (CANDIDATES), on which the SQL expression works. The second
-gets all rows of a partition, by offset, and moves them as the direct engine does. A task that Spark runs again finds
-what the first attempt moved in the ledger; it then counts as moved already.
+There are two stages. The first turns ranges of offsets into rows (CANDIDATES), to which the SQL expression applies. The
+second gets all rows of a partition by offset, and moves them as the direct engine does. A repeated task finds the
+records that its first attempt moved in the ledger, and counts them as moved earlier.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _PLACE = ("from_topic", "from_partition", "from_offset")
 
 
 def redrive_with_spark(request: RedriveRequest, spark: SparkSession) -> Account:
-    """Moves all that is asked for, or counts it; the account. BadRequest, RedriveFailed, KafkaUnavailable."""
+    """Moves the requested records, or counts them in a dry run. BadRequest, RedriveFailed, KafkaUnavailable."""
     account = Account()
     with RangeReader(request.properties, timeout_s=request.timeout_s, must_be_whole=False) as reader:
         ranges = source_ranges(request, reader, account)
@@ -109,7 +108,7 @@ def _selected(request: RedriveRequest, spark: SparkSession, pieces: Sequence[Spa
 
 
 def _last_line(error: PySparkException) -> str:
-    """The sentence of the exception in the Python worker: the last line that is one."""
+    """The text of the exception in the Python worker: the last line that has one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
     named = [line for line in lines if line.startswith(("kshare.", "kshare_")) and ": " in line]
     return named[-1].partition(": ")[2] if named else (lines or ["no reason was given"])[0]
@@ -155,7 +154,7 @@ def _place_of(candidate: Candidate) -> Partition:
 
 
 def to_arrow(candidates: Sequence[Candidate]) -> pa.RecordBatch:
-    """Candidates that are completed, as rows."""
+    """Completed candidates as rows."""
     columns: dict[str, list[Any]] = {
         name: [getattr(candidate, name) for candidate in candidates] for name, _ in _COLUMNS if name != "time"
     }

@@ -1,7 +1,7 @@
 """The marts: tables of figures, one row set for each UTC day. All have the column `date`.
 
-Each is a function of a `Day`; times are the leaders' wall times. What figures mean is said at each function; the
-names of columns are the report's and other tools' contract.
+Each is a function of a `Day`, whose docstring defines the figures; times are the leaders' wall times. The names of
+columns are a contract with the report and other tools.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ MINUTE_MS = 60_000
 POISON_REASONS = (REASON_REJECTED, REASON_DELIVERY_COUNT_LIMIT)
 NOT_DELIVERED = "not_delivered"
 OUTCOMES = (*[str(end) for end in ENDS], NOT_DELIVERED)
-"""`released` with the reason not_delivered counts apart: that delivery never reached its member."""
+"""`released` with the reason not_delivered counts separately: that delivery never reached its member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What a day's marts are computed from."""
+    """The input of a day's marts."""
 
     day: date
     history: DataFrame
-    """Rows of `events` of this day and of the one before, where what ends today may have begun."""
+    """Rows of `events` of this day and the day before, in which deliveries that end today may have begun."""
     deliveries: DataFrame
-    """Those that ended on this day; `marts.deliveries` says what they are."""
+    """The deliveries that ended on this day; see `marts.deliveries`."""
 
     @property
     def events(self) -> DataFrame:
@@ -89,7 +89,7 @@ def _latency_columns() -> list[Column]:
 
 
 def append_to_accept(day: Day) -> DataFrame:
-    """By group and minute of the acceptance: how long records took from their append until they were accepted.
+    """By group and minute of the acceptance: the time from a record's append until its acceptance.
 
     The append time of a run is that of its first record. Percentiles are exact (Spark's `percentile`: between two
     values they are interpolated), and only over records whose acquisition is in the history; the others are
@@ -100,7 +100,7 @@ def append_to_accept(day: Day) -> DataFrame:
 
 
 def append_to_accept_by_day(day: Day) -> DataFrame:
-    """The same over the whole day, by group: percentiles of minutes cannot be summed up."""
+    """The same over the whole day, by group, as percentiles of minutes cannot be added up."""
     accepted = day.deliveries.where(F.col("outcome") == str(EventType.ACCEPTED))
     return accepted.groupBy("group").agg(*_latency_columns())
 
@@ -111,7 +111,7 @@ def _outcome() -> Column:
 
 
 def _acquired_and_ended(day: Day, by: Sequence[str]) -> DataFrame:
-    """What was acquired on the day, and how what ended on the day ended: columns `by`, time_ms, records, what."""
+    """The acquisitions of the day and the ends of the day: columns `by`, time_ms, records, what."""
     acquired = day.events.where(F.col("event") == str(EventType.ACQUIRED))
     ended = day.deliveries.withColumn("what", _outcome())
     return acquired.select(*by, "time_ms", "records", F.col("event").alias("what")).unionByName(
@@ -125,7 +125,7 @@ def _record_counts() -> list[Column]:
 
 
 def redelivery(day: Day) -> DataFrame:
-    """By group, topic and delivery count: records that were acquired with it, and how deliveries with it ended.
+    """By group, topic and delivery count: records acquired with this count, and the ends of these deliveries.
 
     `accepted_records` with 1 were accepted at their first delivery, with 3 at their third one.
     """
@@ -134,7 +134,7 @@ def redelivery(day: Day) -> DataFrame:
 
 
 def workers(day: Day) -> DataFrame:
-    """Throughput by group, minute and member: records that it acquired in the minute, and how its deliveries ended."""
+    """Throughput by group, minute and member: the records it acquired in the minute, and the ends of its deliveries."""
     moved = _acquired_and_ended(day, ("group", "member_id")).where(F.col("member_id").isNotNull())
     return moved.groupBy("group", _minute("time_ms").alias("minute"), "member_id").agg(*_record_counts())
 
@@ -143,7 +143,7 @@ def fairness(day: Day) -> DataFrame:
     """By group and minute, over the members of `workers`, those that acquired something or whose deliveries ended then.
 
     `fairness` is Jain's index of accepted records, (sum x)^2 / (n sum x^2): 1 where all accepted the same, 1/n where
-    one accepted everything; null where nobody accepted. `largest_share`: the part that the busiest member accepted.
+    one accepted everything; null if none accepted any. `largest_share`: the part that the busiest member accepted.
     """
     accepted = F.col("accepted_records").cast("double")
     total = F.sum(accepted)
@@ -157,10 +157,10 @@ def fairness(day: Day) -> DataFrame:
 
 
 def lag(day: Day) -> DataFrame:
-    """By share-partition and minute, as of the last event of the minute that says something of it.
+    """By share-partition and minute, as of the last relevant event of the minute.
 
-    `start_offset`: everything below is done. `delivered_end_offset`: after the last offset that was ever acquired, or
-    that the durable state named when it was loaded. `window_records` is the difference: what was delivered at least
+    `start_offset`: all offsets below are done. `delivered_end_offset`: after the last offset that was ever acquired, or
+    that the loaded durable state had. `window_records` is the difference: what was delivered at least
     once and is not yet below the start offset. It contains records that are done above a record that is not, and
     nothing that was not delivered yet: where the log ends is not in the history, so it is not the consumer lag
     (`kshare_leader_share_lag_records` is). `oldest_first_delivery_ms` is what a lag is in time: the greatest age that
@@ -216,7 +216,7 @@ def poison_records(day: Day) -> DataFrame:
 def dead_letters(day: Day) -> DataFrame:
     """By group, topic, dead-letter topic and reason: records of which a dead letter was stored.
 
-    A leader that crashed may tell it again; an offset counts once in a day.
+    After a crash a leader may report it again; an offset counts once in a day.
     """
     by = (*SHARE_PARTITION, "dead_letter_topic", "reason")
     before = Window.partitionBy(*by).orderBy("first_offset", "last_offset").rowsBetween(Window.unboundedPreceding, -1)
@@ -228,16 +228,16 @@ def dead_letters(day: Day) -> DataFrame:
 
 
 def archived(day: Day) -> DataFrame:
-    """By group, topic and reason: records that will not be delivered again without having been accepted."""
+    """By group, topic and reason: records that were not accepted and will not be delivered again."""
     found = day.events.where(F.col("event") == str(EventType.ARCHIVED))
     return found.groupBy("group", "topic", "reason").agg(F.sum("records").alias("records"))
 
 
 def completeness(day: Day) -> DataFrame:
-    """By group and topic: events of the day, and how many are missing between them and before the first one.
+    """By group and topic: events of the day, and the missing ones between them and before the first one.
 
-    A number that is missing was lost: no leader waits for the history's topic. Before the first event of a leader in
-    two days nothing is known, and counts as not missing.
+    An event with a missing number was lost, as leaders do not wait for the history's topic. Nothing is known before a
+    leader's first event in two days, so nothing counts as missing there.
     """
     incarnation = ("leader", "incarnation", "group", "topic", "topic_id", "partition")
     previous = F.lag("sequence").over(Window.partitionBy(*incarnation).orderBy("sequence"))
@@ -258,4 +258,4 @@ MARTS: dict[str, Callable[[Day], DataFrame]] = {
     "archived": archived,
     "completeness": completeness,
 }
-"""By name, which is also the folder's."""
+"""The marts by name, which is also the name of the folder."""

@@ -1,13 +1,12 @@
-"""From events to deliveries: each piece of a run that was acquired, with how its acquisition ended.
+"""Deliveries derived from events: each piece of an acquired run, with the end of its acquisition.
 
-The events of a share-partition are taken in order (leader epoch, incarnation, sequence). What is acquired is
-remembered as non-overlapping runs; an event that ends an acquisition takes its offsets out of them, cut to pieces
-where the runs of the two events differ. Memory holds what is in flight in one share-partition, whatever the length of
-its history.
+The events of a share-partition are processed in order (leader epoch, incarnation, sequence). Acquired offsets are kept
+as non-overlapping runs. An event that ends an acquisition removes its offsets, in pieces where the runs of the two
+events differ. So memory holds the records in flight of one share-partition, independent of the length of its history.
 
-Where events were lost, an end may have no acquisition: it is a delivery whose acquisition is not known. An
-acquisition that is over, but whose end is not in the history, has the outcome `unknown` (its records were acquired
-again) or `forgotten` (its leader lost or left the share-partition, and nobody holds the records any more).
+If events were lost, an end may have no known acquisition. An acquisition without an end in the history has the outcome
+`unknown` (its records were acquired again) or `forgotten` (its leader lost or left the share-partition, so its locks
+are gone).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pyarrow as pa
 from kshare_core.delivery_history import EventType
 
 ENDS = (EventType.ACCEPTED, EventType.RELEASED, EventType.REJECTED, EventType.EXPIRED)
-"""Events that end an acquisition, and so are outcomes."""
+"""Events that end an acquisition: the outcomes."""
 UNKNOWN = "unknown"
 FORGOTTEN = "forgotten"
 SHARE_PARTITION = ("group", "topic", "topic_id", "partition")
@@ -38,7 +37,7 @@ EVENT_COLUMNS = (
     "append_time_ms",
     "reason",
 )
-"""What `deliveries_of` needs of an event."""
+"""The columns of an event that `deliveries_of` uses."""
 DELIVERIES_SCHEMA = pa.schema(
     [
         ("group", pa.string()),
@@ -57,7 +56,7 @@ DELIVERIES_SCHEMA = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""`acquired_ms` and `append_time_ms` are null where the acquisition is not in the history."""
+"""`acquired_ms` and `append_time_ms` are null if the acquisition is not in the history."""
 SPARK_SCHEMA = (
     "group string, topic string, topic_id string, partition int, first_offset bigint, last_offset bigint,"
     " records bigint, delivery_count int, member_id string, append_time_ms bigint, acquired_ms bigint,"
@@ -79,20 +78,20 @@ class Acquired(NamedTuple):
 
 
 class InFlight:
-    """What is acquired of one share-partition."""
+    """The acquired runs of one share-partition."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._runs: list[Acquired] = []
 
     def add(self, run: Acquired) -> None:
-        """Its offsets are free: `take` was called with them."""
+        """Adds an acquired run; `take` has removed its offsets before."""
         at = bisect_left(self._firsts, run.first_offset)
         self._firsts.insert(at, run.first_offset)
         self._runs.insert(at, run)
 
     def take(self, first: int, last: int) -> list[Acquired]:
-        """Removes these offsets, and returns the pieces of runs that they were, in order."""
+        """Removes these offsets and returns the pieces of runs that had them, in order."""
         begin = max(bisect_left(self._firsts, first) - 1, 0)
         if begin < len(self._runs) and self._runs[begin].last_offset < first:
             begin += 1
@@ -144,13 +143,13 @@ def _ended(in_flight: InFlight, event: Mapping[str, Any]) -> Iterator[Row]:
         )
     elif kind in ENDS:
         yield from _with_gaps(in_flight, event)
-    elif kind == EventType.ARCHIVED:  # of what nobody holds, as a rule; if somebody does, that is its end
+    elif kind == EventType.ARCHIVED:  # usually of records that no member holds; otherwise it ends the acquisition
         first, last = event["first_offset"], event["last_offset"]
         yield from [_row(event, run, kind) for run in in_flight.take(first, last)]
 
 
 def _with_gaps(in_flight: InFlight, event: Mapping[str, Any]) -> Iterator[Row]:
-    """The pieces of the event's run, those in between with an acquisition that is not known."""
+    """The pieces of the event's run; pieces without a known acquisition are included."""
     expected, last = event["first_offset"], event["last_offset"]
     for run in in_flight.take(expected, last):
         if run.first_offset > expected:

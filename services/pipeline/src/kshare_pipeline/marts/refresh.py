@@ -1,4 +1,4 @@
-"""Recomputes the marts of the days whose events changed, and of the days after them, which look back one day."""
+"""The refresh of marts: of days whose events changed, and of the days after them, which look back one day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_DAY = timedelta(days=1)
 
 
 class MartRefresh:
-    """Keeps `marts/` in step with "events".
+    """Keeps `marts/` consistent with the table "events".
 
     Times are written as microseconds of UTC (Spark's default is a type that only Spark and Hive have).
     """
@@ -28,7 +28,7 @@ class MartRefresh:
         self._touched = touched
 
     def run(self) -> list[date]:
-        """Recomputes what has to be, oldest day first; which days these were."""
+        """Recomputes outdated days, the oldest first; returns them."""
         marks = self._touched.marks()
         present = self._events.days()
         days = sorted(day for day in present if day in marks or day - ONE_DAY in marks)
@@ -50,7 +50,7 @@ class MartRefresh:
             found.history.unpersist()
 
     def _replace(self, name: str, day: date, rows: DataFrame) -> None:
-        """The file of a day is replaced as a whole: readers see the former one or this one."""
+        """Replaces the file of a day atomically: readers see the former one or this one."""
         staging = self._layout.staging / "mart"
         shutil.rmtree(staging, ignore_errors=True)
         columns = [F.lit(day).alias("date"), *[F.col(column) for column in rows.columns]]

@@ -1,4 +1,4 @@
-"""Charts as SVG: lines over time, and stacked bars. Each mark has its figure as `data-value` and as a tooltip."""
+"""Charts as SVG: lines over time, and stacked bars. Each mark has its value as `data-value` and as a tooltip."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of parts that lie on each other: their names, which the legend has, and values."""
+    """A stacked bar: the names of its parts, as in the legend, and their values."""
 
     label: str
     parts: Sequence[tuple[str, float]]
@@ -105,7 +105,7 @@ def nice_top(value: float) -> float:
 
 
 def number(value: float) -> str:
-    """Whole where it is whole, else with three places."""
+    """A number as text: an integer, or with three decimals."""
     return str(round(value)) if abs(value - round(value)) < 1e-9 else f"{value:.3f}"
 
 

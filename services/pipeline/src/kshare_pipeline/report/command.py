@@ -1,4 +1,4 @@
-"""Reads the marts and writes the page; what `kshare report` and `python -m kshare_pipeline.report` do."""
+"""The work of `kshare report` and `python -m kshare_pipeline.report`: reads the marts and writes the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_report(
     first: date | None = None,
     last: date | None = None,
 ) -> None:
-    """Writes the page to `output` as a whole; NoMarts where there is nothing to show, OSError where it cannot."""
+    """Writes the page to `output` atomically; NoMarts without data, OSError if it cannot be written."""
     text = page(read_figures(Layout(data_dir), groups=groups, first=first, last=last), now)
     if output.exists() and not output.is_file():  # such as /dev/stdout
         output.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the report shows, read from the marts' files of the days that are asked for. Pure but for reading the files."""
+"""The report's data, read from the marts' files of the requested days. Pure except for reading the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kshare_pipeline.tables.layout import Layout, days_of
 
 Row = Mapping[str, Any]
 POINTS_LIMIT = 240
-"""Points of a line; what has more minutes is summed up in intervals."""
+"""The limit of points in a line; more minutes are combined into intervals."""
 MINUTE_S = 60
 
 MART_NAMES = (
@@ -32,12 +32,12 @@ MART_NAMES = (
 
 
 class NoMarts(Exception):
-    """There is nothing to report; the text says where marts were looked for."""
+    """There is no data for the report; the text has the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All rows of the marts, of the groups that were asked for."""
+    """All rows of the marts for the requested groups."""
 
     days: Sequence[date]
     rows: Mapping[str, Sequence[Row]]
@@ -52,9 +52,9 @@ class Figures:
 def read_figures(
     layout: Layout, *, groups: Sequence[str] = (), first: date | None = None, last: date | None = None
 ) -> Figures:
-    """The marts of the days from `first` to `last`, of `groups` (all where none is given).
+    """The marts of the days from `first` to `last` and of `groups`; all groups if empty.
 
-    NoMarts without any day, and where a group that was asked for is not in them.
+    NoMarts without any day, and for a requested group that has no rows.
     """
     present = days_of(layout.marts / MART_NAMES[0])
     days = [day for day in present if (first is None or day >= first) and (last is None or day <= last)]
@@ -81,7 +81,7 @@ def _rows(files: Iterable[Path]) -> Iterable[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """How minutes are summed up, so that a line has at most POINTS_LIMIT points."""
+    """The interval of a line's points, such that it has at most POINTS_LIMIT points."""
 
     seconds: int
 
@@ -127,7 +127,7 @@ def totals_by(rows: Iterable[Row], by: Sequence[str], column: str) -> dict[tuple
 
 
 def window_line(rows: Sequence[Row], interval: Interval) -> list[Point]:
-    """`window_records` of all share-partitions together: each has its last value until it tells another one."""
+    """The sum of `window_records` over share-partitions; each keeps its last value until the next one."""
     latest: dict[tuple[str, int], int] = {}
     found: dict[datetime, float] = {}
     for row in sorted(rows, key=lambda row: row["minute"]):

@@ -1,4 +1,4 @@
-"""The page: for each group its figures, charts and the runs that nobody could process."""
+"""The page: for each group its figures, charts, and the runs that no member could process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kshare_pipeline.report.charts import Bar, Line, bar_chart, line_chart, numb
 from kshare_pipeline.report.figures import Figures, Interval, Row, interval_of, line, total, totals_by, window_line
 
 MEMBERS_LIMIT = 7
-"""Members with a line of their own, those with most records; the others are summed up."""
+"""The limit of members with separate lines, by records; the others are combined."""
 POISON_ROWS_LIMIT = 100
 OTHERS = "all others"
 OUTCOMES = ("accepted", "released", "rejected", "expired", "not_delivered")
@@ -36,7 +36,7 @@ border-bottom:1px solid var(--grid);overflow-wrap:anywhere}td.n,th.n{text-align:
 
 
 def page(figures: Figures, now: datetime) -> str:
-    """The whole page; `now` is when it was made."""
+    """The whole page; `now` is its time of creation."""
     days = f"{figures.days[0]}" if len(figures.days) == 1 else f"{figures.days[0]} to {figures.days[-1]}"
     groups = figures.groups()
     sections = "".join(_section(figures, group, at) for at, group in enumerate(groups))
@@ -52,7 +52,7 @@ def page(figures: Figures, now: datetime) -> str:
 
 
 def write_table(name: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; cells that are numbers are on the right."""
+    """A table; numbers are aligned right."""
     first = rows[0] if rows else [""] * len(columns)
     head = "".join(
         f'<th class="n">{escape(column)}</th>' if isinstance(value, (int, float)) else f"<th>{escape(column)}</th>"

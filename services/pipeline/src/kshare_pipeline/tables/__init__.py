@@ -2,16 +2,15 @@
 
 | module | holds |
 |---|---|
-| `layout` | what lies where in the pipeline's data folder |
-| `parse` | a record of the topic becomes rows of `events`, or one of `quarantine` |
-| `formats` | how tables are stored: Parquet, or Delta or Iceberg where their jars are |
-| `parquet` | a folder of Parquet files, to which only whole batches are published |
-| `history_stream` | the streaming query: a batch becomes rows once, whatever crashes |
+| `layout` | the files in the data folder |
+| `parse` | parses a record of the topic into rows of `events`, or one of `quarantine` |
+| `formats` | the storage of tables |
+| `parquet` | a folder of Parquet files, to which only complete batches are published |
+| `history_stream` | the streaming query: each batch becomes rows once, across crashes |
 | `upkeep` | joins the small files of days, and removes days that are too old |
 
 `events` has one row for each delivery event, partitioned by the UTC day of the event and by group. A row is
-identified by `EVENT_KEY`: an event that the topic has twice (a retry), or that a repeated batch brings again, is one
-row. This is found by looking into the table, where only the same day can have it: an event that comes again has the
-same time. `quarantine` has the records that are no history, with the reason, partitioned by the day on which they
-were appended.
+identified by `EVENT_KEY`: an event that is in the topic twice (a retry), or in a repeated batch, is one row. A lookup
+in the table finds it, in one day's partition, because a repeated event has the same time. `quarantine` has malformed
+records with the reason, partitioned by the day of their append.
 """

@@ -1,4 +1,4 @@
-"""Up to where the topic is in the tables, as Spark's checkpoint says; and how far that is from its end."""
+"""The position of the tables in the topic, by Spark's checkpoint, and their lag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kshare_spark.log_source.offsets import decode_offset
 
 
 def committed_offsets(checkpoint: Path) -> dict[Partition, int]:
-    """By partition, where the last committed batch ended; empty before the first one."""
+    """The end offset of the last committed batch by partition; empty before the first one."""
     commits = checkpoint / "commits"
     batches = [int(path.name) for path in commits.iterdir() if path.name.isdecimal()] if commits.exists() else []
     if not batches:
@@ -22,7 +22,7 @@ def committed_offsets(checkpoint: Path) -> dict[Partition, int]:
 
 
 def lag_offsets(options: Mapping[str, str], topic: str, checkpoint: Path) -> int:
-    """Offsets of the topic that are not in the tables yet; 0 while the topic does not exist. KafkaUnavailable."""
+    """The number of offsets that are not in the tables yet; 0 if the topic does not exist. KafkaUnavailable."""
     consumer = open_consumer(reader_properties(kafka_properties(options)))
     try:
         partitions = partitions_of(consumer, [topic]).get(topic, [])

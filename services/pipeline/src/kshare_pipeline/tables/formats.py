@@ -1,4 +1,4 @@
-"""How tables are stored."""
+"""The storage of tables."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from kshare_pipeline.tables.parse import EVENT_KEY, EVENTS_SCHEMA, QUARANTINE_KE
 
 
 class Table(Protocol):
-    """What the pipeline needs of a table, whatever its format."""
+    """A table in any format."""
 
     def days(self) -> list[date]:
-        """The days that it has, oldest first."""
+        """The days in the table, oldest first."""
         ...
 
     def read(self, days: Sequence[date]) -> DataFrame: ...
 
     def add(self, rows: DataFrame, batch_id: int) -> Added:
-        """Adds durably those of `rows`, each once, that the table does not have."""
+        """Adds the new ones of `rows` durably, each once."""
         ...
 
     def remove_days(self, before: date) -> list[date]:
-        """Removes what is older; which days that were."""
+        """Removes older days; returns them."""
         ...
 
     def join_files(self, day: date, most: int) -> int:
-        """Joins the small files of a day, where a partition has more than `most`; how many are gone."""
+        """Joins the small files of a day in partitions with more than `most`; returns how many were removed."""
         ...
 
 

@@ -1,10 +1,10 @@
 """The streaming query from the history topic into the tables.
 
-A run of it (Spark's trigger AvailableNow) reads everything that the topic has, in batches, and ends. A batch is
-identified by its offsets in the checkpoint: after a crash it comes again with the same records, and rows that it had
-published are found by their key. So each event is in the table once.
+One run (Spark's trigger AvailableNow) reads all records of the topic in batches, and ends. The checkpoint has a batch's
+offsets: after a crash it is repeated with the same records, and rows that it had already published are found by their
+key. So each event is in the table once.
 
-Everything that writes into the data folder runs one after the other, by one process (`service`).
+One process writes into the data folder, and all its writes are sequential (`worker`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOG_FORMAT = "kshare-log"
 
 
 class HistoryIngest:
-    """What happens to a batch of the topic's records; for `DataStreamWriter.foreachBatch`."""
+    """The processing of a batch of the topic's records, for `DataStreamWriter.foreachBatch`."""
 
     def __init__(self, events: Table, quarantine: Table, touched: TouchedDays) -> None:
         self.counts = ReadCounts()
@@ -33,7 +33,7 @@ class HistoryIngest:
         self._touched = touched
 
     def batch(self, records: DataFrame, batch_id: int) -> None:
-        """Adds what is new of the batch to the tables; it may be called again with the same batch."""
+        """Adds the new rows of the batch to the tables; idempotent."""
         records = records.persist()
         parsed = parse_history(records)
         events = parsed.events.persist()
@@ -59,7 +59,7 @@ def history_records(spark: SparkSession, options: Mapping[str, str]) -> DataFram
 
 
 class HistoryStream:
-    """Runs the query over a stream of records whenever it is asked to."""
+    """The query over a stream of records; `run` reads all that is new."""
 
     def __init__(self, records: Callable[[], DataFrame], ingest: HistoryIngest, layout: Layout) -> None:
         self._records = records
@@ -69,7 +69,7 @@ class HistoryStream:
         self._stopped = False
 
     def run_available(self) -> list[Mapping[str, Any]]:
-        """Reads all that is there; Spark's progress of the batches. Raises Spark's error where one failed."""
+        """Reads all records; returns Spark's progress of the batches. Raises Spark's error of a failed one."""
         self._query = (
             self._records()
             .writeStream.foreachBatch(self._ingest.batch)
@@ -87,7 +87,7 @@ class HistoryStream:
             self._query = None
 
     def stop(self) -> None:
-        """Ends a run that is under way, from another thread; its batch comes again at the next process' run."""
+        """Ends the current run from another thread; the next process repeats its batch."""
         self._stopped = True
         query = self._query
         if query is not None:

@@ -1,4 +1,4 @@
-"""What lies where in the pipeline's data folder.
+"""The files in the history service's data folder.
 
 checkpoint/            Spark's: up to where the topic is read
 events/date=…/group=…/ rows of delivery events
@@ -63,11 +63,11 @@ class Layout:
         return self.folder / "process.lock"
 
     def mart_file(self, mart: str, day: date) -> Path:
-        """A day of a mart is one file, so that it is replaced as a whole."""
+        """The file of a mart's day; it is one file, so that it is replaced atomically."""
         return self.marts / mart / f"date={day.isoformat()}.parquet"
 
     def prepare(self) -> None:
-        """Makes the folders, and empties those of unfinished work."""
+        """Creates the folders, and empties those of unfinished work."""
         for path in (self.staging, self.temporary):
             shutil.rmtree(path, ignore_errors=True)
         for path in (self.folder, self.touched, self.staging, self.temporary):
@@ -75,7 +75,7 @@ class Layout:
 
 
 def days_of(table: Path) -> list[date]:
-    """The days that a partitioned table has, oldest first."""
+    """The days in a partitioned table, oldest first."""
     if not table.exists():
         return []
     found = [path.name.removeprefix("date=") for path in table.iterdir() if path.name.startswith("date=")]
@@ -83,19 +83,19 @@ def days_of(table: Path) -> list[date]:
 
 
 class TouchedDays:
-    """Days whose events changed since their marts were computed, each as an empty file: it outlives the process."""
+    """Days whose events changed since their marts were computed, as empty files, which survive the process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def add(self, days: Sequence[date], batch_id: int) -> None:
-        """To be called when the events of the batch are published, and before the batch counts as done."""
+        """Marks days. Call it when the events of the batch are published, before the batch is committed."""
         for day in days:
             (self._folder / f"{day.isoformat()}.{batch_id}").touch()
         sync_folder(self._folder)
 
     def marks(self) -> dict[date, list[Path]]:
-        """The marks of each day, oldest day first; they are removed by `remove` when its marts are computed."""
+        """The marks by day, oldest first; `remove` deletes them when the day's marts are computed."""
         found: dict[date, list[Path]] = {}
         for path in sorted(self._folder.iterdir()):
             found.setdefault(date.fromisoformat(path.name.partition(".")[0]), []).append(path)
@@ -108,7 +108,7 @@ class TouchedDays:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable."""
+    """Syncs a folder, so that the names in it are durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

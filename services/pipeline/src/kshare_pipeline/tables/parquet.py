@@ -1,11 +1,11 @@
 """A table as a folder of Parquet files that any tool reads, partitioned by day (`date=…`) and perhaps more.
 
-Spark writes the files of a batch into a staging folder. They are moved into the table by this process, one by one,
-when all of them are durable: what a killed process leaves running in the JVM never reaches the table. A crash between
-two moves leaves a part of the batch, which the repeated batch finds by the rows' key (`add`) and does not add again.
+Spark writes the files of a batch into a staging folder. When all are durable, this process moves them into the table,
+one by one. So a JVM that outlives a killed process cannot publish anything. A crash between two moves leaves a part of
+the batch; the repeated batch finds its rows by their key (`add`) and does not add them again.
 
-Joining the files of a day has a journal in the table's folder (`_joining.json`, which readers pass over): it names
-what is replaced by what, so that a crash in the middle is finished at the next start.
+Joining the files of a day uses a journal in the table's folder (`_joining.json`, which readers ignore). It lists the
+old files and their replacements, so the next start completes an interrupted join.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DATE = "date"
 
 
 class Added(NamedTuple):
-    """What became of rows: how many were given and how many of them were new, and their days, oldest first."""
+    """The result of adding rows: how many were given, how many were new, and their days, oldest first."""
 
     given: int
     added: int
@@ -37,7 +37,7 @@ class Added(NamedTuple):
 
 
 class Joining(NamedTuple):
-    """The files of a day that are replaced, and by which."""
+    """The replaced files of a day and their replacements."""
 
     old: list[Path]
     new: list[Path]
@@ -71,7 +71,7 @@ class ParquetTable:
         return days_of(self._folder)
 
     def read(self, days: Sequence[date]) -> DataFrame:
-        """The rows of these days; without rows where there are none. Only their folders are looked at."""
+        """The rows of these days, possibly none; only their folders are read."""
         folders = [self._day(day) for day in sorted(days)]
         present = [str(folder) for folder in folders if folder.exists()]
         if not present:
@@ -79,7 +79,7 @@ class ParquetTable:
         return self._spark.read.schema(self._schema).option("basePath", str(self._folder)).parquet(*present)
 
     def add(self, rows: DataFrame, batch_id: int) -> Added:
-        """Adds durably those of `rows`, each once, that the table does not have."""
+        """Adds the new ones of `rows` durably, each once."""
         time = F.col(self._time_column)
         per_day = rows.groupBy(DATE).agg(F.count("*"), F.min(time), F.max(time)).orderBy(DATE).collect()
         if not per_day:
@@ -129,14 +129,14 @@ class ParquetTable:
         return self._folder / f"{DATE}={day.isoformat()}"
 
     def remove_days(self, before: date) -> list[date]:
-        """Removes the days before `before`; which they were."""
+        """Removes the days before `before`; returns them."""
         removed = [day for day in self.days() if day < before]
         for day in removed:
             shutil.rmtree(self._day(day))
         return removed
 
     def join_files(self, day: date, most: int) -> int:
-        """Makes one file of each partition of the day where one of them has more than `most`; how many are gone."""
+        """Joins the day's files, one per partition, if a partition has more than `most`; returns the reduction."""
         folders: dict[Path, list[Path]] = {}
         for file in sorted(self._day(day).rglob("*.parquet")):
             folders.setdefault(file.parent, []).append(file)
@@ -147,7 +147,7 @@ class ParquetTable:
         return len(joining.old) - len(joining.new)
 
     def begin_joining(self, day: date) -> Joining:
-        """Writes the joined files of a day, hidden, and the journal; from here on the day is as they say."""
+        """Writes the joined files of a day, hidden, and then the journal, which commits the join."""
         old = sorted(self._day(day).rglob("*.parquet"))
         staged = self._stage(self.read([day]))
         new = [self._target(file, "joined") for file in staged]
@@ -166,7 +166,7 @@ class ParquetTable:
         return Joining(old, new)
 
     def _finish_joining(self) -> None:
-        """What the journal says, if there is one; hidden files that no journal names are removed."""
+        """Completes the join of the journal, if there is one; removes hidden files that are not in a journal."""
         journal = self._folder / _JOURNAL
         if journal.exists():
             names = json.loads(journal.read_text(encoding="utf-8"))
@@ -184,5 +184,5 @@ class ParquetTable:
 
 
 def _hidden(path: Path) -> Path:
-    """Readers pass over names that begin with a dot."""
+    """A name that begins with a dot, which readers ignore."""
     return path.with_name(f".{path.name}")

@@ -1,8 +1,8 @@
-"""A record of the history topic becomes rows of `events`, or a row of `quarantine` with what is wrong with it.
+"""Parses a record of the history topic into rows of `events`, or into a row of `quarantine` with the reason.
 
-A record whose frame is broken goes to quarantine as a whole. Where only some of its events are broken (of a type that
-this code does not know, say), the others become rows, and the record lies in quarantine as well, so that nothing of
-it is lost: read again by a later version, the rows that are there already are found by their key.
+A record with a malformed frame goes to quarantine as a whole. If only some events are malformed, for example of an
+unknown type, the others become rows, and the record is also in quarantine. So nothing is lost: a later version can read
+it again, and finds the existing rows by their key.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from kshare_core.delivery_history import HISTORY_VERSION, EventType
 from kshare_pipeline.history import HISTORY_SCHEMA
 
 EVENT_KEY = ("leader", "incarnation", "group", "topic_id", "partition", "sequence")
-"""What identifies an event."""
+"""The key of an event."""
 TIME_LIMIT_MS = 253_402_300_800_000
-"""Times are below: the year 10000."""
+"""The upper bound of times: the year 10000."""
 NUMBER_LIMIT = 2**62
-"""Offsets and sequence numbers are below, so that sums of them are numbers, too."""
+"""The upper bound of offsets and sequence numbers, so that their sums do not overflow."""
 _CORRUPT = "_corrupt_record"
 _READ_SCHEMA = StructType([*HISTORY_SCHEMA.fields, StructField(_CORRUPT, StringType())])
 _FRAME_FIELDS = ("leader", "incarnation", "sequence", "topic", "topic_id", "partition", "state_epoch", "leader_epoch")
@@ -88,18 +88,18 @@ QUARANTINE_SCHEMA = StructType(
     ]
 )
 QUARANTINE_KEY = ("topic", "partition", "offset", "timestamp_ms")
-"""A topic that was made anew has the same offsets at other times."""
+"""The key includes the time: a topic that was created again has the same offsets at other times."""
 
 
 class Parsed(NamedTuple):
-    """Rows in the shape of EVENTS_SCHEMA and QUARANTINE_SCHEMA; an event may still be there twice."""
+    """Rows of EVENTS_SCHEMA and QUARANTINE_SCHEMA; an event may still be in them twice."""
 
     events: DataFrame
     quarantine: DataFrame
 
 
 def parse_history(records: DataFrame) -> Parsed:
-    """Takes the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp."""
+    """Parses rows with the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp."""
     read = records.withColumn(
         "history",
         F.from_json(
@@ -119,7 +119,7 @@ def parse_history(records: DataFrame) -> Parsed:
 
 
 def _frame_problem() -> Column:
-    """What is wrong with a record apart from its events; null: nothing."""
+    """The problem of a record apart from its events; null for none."""
     history = F.col("history")
     version = history["version"]
     missing = [
@@ -142,7 +142,7 @@ def _frame_problem() -> Column:
 
 
 def _problem(event: Column) -> Column:
-    """What is wrong with an event; null: nothing."""
+    """The problem of an event; null for none."""
     kind, first, last = event["event"], event["first_offset"], event["last_offset"]
     has_run = ~kind.isin(*_PLAIN_EVENTS)
     return F.coalesce(
@@ -192,7 +192,7 @@ def _events(checked: DataFrame) -> DataFrame:
 
 
 def event_fields() -> Sequence[str]:
-    """The columns that are fields of an event, as they are."""
+    """The columns that equal fields of an event."""
     return [
         "event",
         "time_ms",
