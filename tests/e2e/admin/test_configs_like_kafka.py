@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.delivery import new_topic, running_system, set_group, wait_for
 from support.clients.kafka_requests import KafkaRequests
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.kafka_requests import KafkaRequests
 from support.kafka.same_answers import BUSY, MEMBERLESS, PARTITIONS, TOPIC, Pair, asked_pair
 from support.kafka.same_answers import SIMPLE as CLASSIC

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.kafka.same_answers import (
     BUSY,
     MEMBERLESS,

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.administration import create_topic, wait_until_known
 from support.clients.good_client import MEASURED_S, GoodClient, resident_bytes
 from support.clients.raw_kafka import framed, header, read_frame

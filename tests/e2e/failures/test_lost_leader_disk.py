@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.delivery import RELEASE, Reader, new_topic, produce, set_group, values_of, wait_for
 from support.clients.kafka_requests import KafkaRequests
 from support.clusters.kshare_cluster import KshareCluster

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.groups.classic_driver import subscription
 from support.groups.classic_wire import ClassicConnection
 from support.groups.consumer_wire import GroupConnection

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.delivery import ACCEPT, REJECT, RELEASE, new_topic, produce, set_group, wait_for
 from support.kafka.same_answers import Asked, Pair, running_pair, wait_for_coordinator
 from support.kafka.whole_answers import Recording, fields_of, same_recordings

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kshare_core.errors import ErrorCode as E
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.delivery import new_topic, produce, set_group, wait_for
 from support.kafka.same_answers import SIMPLE, Asked, Pair, commit, running_pair, wait_for_coordinator
 from support.kafka.whole_answers import Recording, fields_of, same_recordings

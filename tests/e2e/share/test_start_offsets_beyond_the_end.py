@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.delivery import new_topic, produce
 from support.kafka.same_answers import Asked, Pair, codes, running_pair, wait_for_coordinator
 

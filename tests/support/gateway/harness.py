@@ -32,7 +32,7 @@ from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Service
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_servicekit.memory_limit import queued_bytes
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import is_flexible
 
 COORDINATOR = "coordinator:1"

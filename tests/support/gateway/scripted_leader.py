@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import (
     MEMBER,
     OTHER_TOPIC_ID,

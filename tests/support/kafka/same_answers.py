@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from kshare_core.errors import ErrorCode as E
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.delivery import Reader, new_topic, produce, running_system, set_group
 from support.clients.kafka_requests import KafkaRequests
 

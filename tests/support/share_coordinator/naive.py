@@ -1,12 +1,18 @@
-"""The share coordinator's rules again, offset by offset, without records; for tests that compare with it."""
+"""The share coordinator's rules again, offset by offset, without records, and the operations of random histories.
+
+Tests compare the machine with it: a new operation needs a rule in `NaiveShareCoordinator.run` and a strategy in
+`operations`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hypothesis import strategies as st
+
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
-from kshare_core.leader_epochs import newest_leader_epoch
+from kshare_core.leader_epochs import EpochEntry, encode_leader_epochs, newest_leader_epoch
 from kshare_share_coordinator.machine.operations import (
     DeleteState,
     InitializeState,
@@ -18,6 +24,8 @@ from kshare_share_coordinator.machine.operations import (
     WriteState,
 )
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
+from kshare_share_coordinator.machine.state_batches import StateBatch
+from support.share_coordinator.shell import TOPIC_ID
 
 
 @dataclass
@@ -152,3 +160,64 @@ def naive_form(state: ShareGroupOffset) -> NaiveState:
         offsets,
         state.leader_epochs,
     )
+
+
+# The operations of random histories
+
+KEYS = [SharePartitionKey(group, TOPIC_ID, partition) for group in ("a", "b") for partition in (0, 1)]
+keys = st.sampled_from(KEYS)
+epochs = st.integers(0, 4)
+start_offsets = st.integers(-1, 120)
+state_batches = st.builds(
+    lambda first, length, state, count: StateBatch(first, first + length, state, count),
+    st.integers(0, 150),
+    st.integers(-1, 25),
+    st.sampled_from([0, 2, 3, 4]),
+    st.integers(0, 3),
+)
+# Single offsets with gaps: makes states that are too large to be written as snapshots.
+combs = st.builds(
+    lambda first, state, count: [StateBatch(first + 3 * i, first + 3 * i, state, count) for i in range(20)],
+    st.integers(0, 90),
+    st.sampled_from([0, 2, 3, 4]),
+    st.integers(0, 3),
+)
+
+
+def _history(leader_epoch: int, others: set[int]) -> bytes:
+    """One that ends with `leader_epoch`; every epoch wrote ten records."""
+    newest = sorted({leader_epoch, *(epoch for epoch in others if epoch < leader_epoch)})
+    return encode_leader_epochs([EpochEntry(epoch, 10 * epoch) for epoch in newest])
+
+
+histories = st.builds(_history, epochs, st.sets(epochs))
+truncations = st.builds(
+    lambda key, state_epoch, leader_epoch, others, start, length, state, count: TruncateState(
+        key,
+        state_epoch,
+        leader_epoch,
+        start + length + 5,
+        start,
+        0,
+        [StateBatch(start + 1, start + 1 + length, state, count)],
+        _history(leader_epoch, others),
+    ),
+    *(keys, epochs, epochs, st.sets(epochs), st.integers(0, 90), st.integers(0, 20)),
+    *(st.sampled_from([0, 2, 3, 4]), st.integers(0, 3)),
+)
+operations: st.SearchStrategy[Operation] = st.one_of(
+    st.builds(InitializeState, keys, epochs, start_offsets),
+    st.builds(ReadState, keys, st.integers(-1, 4)),
+    st.builds(
+        WriteState,
+        keys,
+        epochs,
+        epochs,
+        st.one_of(st.just(-1), start_offsets),
+        st.integers(-1, 5),
+        st.one_of(st.lists(state_batches, max_size=6), combs),
+        st.one_of(st.just(b""), histories),
+    ),
+    truncations,
+    st.builds(ReadStateSummary, keys),
+)

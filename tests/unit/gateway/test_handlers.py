@@ -12,7 +12,7 @@ from kshare_core.errors import ErrorCode
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.handlers.admin.describe_configs import NO_EFFECT
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import (
     MEMBER,
     OTHER_TOPIC_ID,

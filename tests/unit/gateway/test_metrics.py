@@ -6,8 +6,8 @@ import asyncio
 
 from kshare_core.errors import ErrorCode
 from kshare_core.work_slices import SLICE_ELEMENTS
-from kshare_wire.api_versions import ApiKey
 from kshare_wire.error_codes import error_codes, error_codes_in_slices
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import TOPIC_ID, GatewayClient, GatewayHarness, run
 from support.gateway.scripted_leader import FakeLeader, fetched, listed, play, raw_batch
 from support.servicekit.scraped import Scraped, measured, scraped

@@ -12,7 +12,8 @@ from kshare_gateway import handlers
 from kshare_gateway.dispatch import SERVED_APIS, is_supported, load_handlers
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, _check_fields, error_response, serve
-from kshare_wire.api_versions import ApiKey, VersionRange
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.delete_groups import DeleteGroupsRequest
 from kshare_wire.generated.requests.heartbeat import HeartbeatRequest
 from kshare_wire.generated.responses.delete_groups import DeleteGroupsResponse

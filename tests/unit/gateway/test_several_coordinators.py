@@ -14,7 +14,7 @@ from kshare_core.errors import ErrorCode
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import MEMBER, GatewayClient, environment
 from support.rpc.scripted_coordinators import GROUP_PARTITIONS, ScriptedCoordinators, address_of, all_owned_by, group_in
 from support.simulation.loop import VirtualLoop

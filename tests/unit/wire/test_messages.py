@@ -22,7 +22,7 @@ from kio.serial._introspect import classify_field, get_field_tag, is_optional
 
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.dispatch import SERVED_APIS, is_supported
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
 from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.requests.produce import ProduceRequest

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from kshare_gateway import handlers
 from kshare_gateway.served_apis import REGISTERED, ServedApi
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 
 
 def load_handlers() -> Mapping[ApiKey, ServedApi]:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 from kshare_core.errors import ErrorCode
 from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
-from kshare_wire.api_versions import ApiKey
 from kshare_wire.error_codes import error_codes
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import Response
 
 REQUEST_SECONDS = histogram(

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
-from kshare_wire.api_versions import ApiKey, VersionRange
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import Request, Response, Struct
 
 ARequest = TypeVar("ARequest", bound=Request[Any])

@@ -9,7 +9,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import TOPIC_ID, GatewayClient, GatewayHarness, run, versions_of
 
 TOPIC, BROKER, GROUP = 2, 4, 32

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode as E
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayHarness, run, versions_of
 
 QUORUM = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}

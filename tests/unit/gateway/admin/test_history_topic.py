@@ -8,7 +8,7 @@ import pytest
 
 from kshare_core.delivery_history import HISTORY_TOPIC
 from kshare_core.errors import ErrorCode
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayHarness, run, topic
 from support.wire.record_building import build_batch
 

@@ -10,7 +10,7 @@ import pytest
 from kshare_core.errors import ErrorCode
 from kshare_core.internal_topics import STATE_TOPIC, STATE_TOPIC_ID
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.record_batches import patch
 from support.gateway.harness import TOPIC_ID, GatewayHarness, run, versions_of
 from support.wire.record_building import build_batch

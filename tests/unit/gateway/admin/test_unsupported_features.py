@@ -10,7 +10,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import is_flexible
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayHarness, build, request_frame, run, versions_of
 

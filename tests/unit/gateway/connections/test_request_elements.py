@@ -15,7 +15,7 @@ from kshare_gateway.connections.request_elements import element_count
 from kshare_gateway.connections.request_parts import is_splittable, parts_of, repeated_together
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import MEMBER, GatewayHarness, run, topic
 from support.wire.typed_messages import ALL_REQUESTS, message_of
 

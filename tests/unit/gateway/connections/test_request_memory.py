@@ -15,7 +15,7 @@ from kshare_gateway.connections.request_memory import (
     RequestMemory,
 )
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import TOPIC_ID, GatewayClient, GatewayHarness, run
 from support.simulation.loop import VirtualLoop
 

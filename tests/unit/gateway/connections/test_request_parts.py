@@ -9,7 +9,7 @@ from kshare_core.errors import ErrorCode
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.connections.request_parts import JoinedResponse, parts_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kshare_wire.generated.responses.list_offsets import (
     ListOffsetsPartitionResponse,

@@ -9,7 +9,7 @@ import pytest
 from kshare_core.errors import ErrorCode as E
 from kshare_gateway.handlers.groups.join_group import call_timeout_ms
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayHarness, run, versions_of
 
 PROTOCOLS = [{"name": "range", "metadata": b"\0\1"}]

@@ -8,7 +8,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayHarness, run
 
 TOPIC_ID = uuid.UUID("00000000-0000-4000-8000-000000000007").bytes

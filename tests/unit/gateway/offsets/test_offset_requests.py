@@ -12,7 +12,7 @@ from kshare_core.errors import ErrorCode
 from kshare_gateway.handlers.offsets.offset_fetch import CALLS_AT_ONCE
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import ChannelUnavailable
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayHarness, run, versions_of
 
 ILLEGAL = ErrorCode.ILLEGAL_GENERATION

@@ -10,7 +10,7 @@ import pytest
 from kshare_core.errors import ErrorCode
 from kshare_gateway.records import awaited_batches
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.record_batches import read_header
 from support.gateway.harness import TOPIC_ID, GatewayClient, GatewayHarness, run, topic
 from support.simulation.loop import VirtualLoop

@@ -9,7 +9,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayHarness, run, unknown_id, versions_of
 
 BATCH = bytes(range(200))

@@ -10,7 +10,7 @@ import pytest
 from kshare_core.errors import ErrorCode
 from kshare_gateway.records import reassignment
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import MEMBER, TOPIC_ID, GatewayClient, GatewayHarness, run, topic
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -11,7 +11,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import TOPIC_ID, GatewayHarness, run
 
 UNKNOWN_TO_LEADER = {"error_code": ErrorCode.UNKNOWN_TOPIC_ID}

@@ -11,7 +11,7 @@ import pytest
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey, state_partition_of, topic_id_text
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayHarness, run, versions_of
 
 GROUP = "orders-group"

@@ -9,7 +9,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayHarness, run, versions_of
 
 PRODUCER = {"producer_id": 4000, "producer_epoch": 3}

@@ -30,7 +30,7 @@ from kshare_spark.share_source.cluster import (
 )
 from kshare_spark.share_source.connection import Connection
 from kshare_spark.share_source.runs import Place, Run, RunMap
-from kshare_wire.api_versions import ApiKey
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.share_acknowledge import (
     AcknowledgementBatch,
     AcknowledgePartition,

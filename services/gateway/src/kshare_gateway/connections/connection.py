@@ -48,9 +48,9 @@ from kshare_gateway.metrics import GatewayMetrics
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.served_apis import ResponseSize
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
-from kshare_wire.api_versions import ApiKey
 from kshare_wire.error_codes import error_codes_in_slices
 from kshare_wire.framing import LENGTH_SIZE, FrameReader, RequestHeader, parse_header, peek_request
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import (
     SLICED_REQUEST_BYTES,
     Buffer,

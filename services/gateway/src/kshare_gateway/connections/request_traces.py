@@ -18,8 +18,8 @@ from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.tracing import Attributes, Span, Tracer, is_sampled
 from kshare_gateway.request_context import RequestContext
-from kshare_wire.api_versions import ApiKey
 from kshare_wire.framing import RequestHeader
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.fetch import FetchRequest
 from kshare_wire.generated.requests.offset_commit import OffsetCommitRequest
 from kshare_wire.generated.requests.produce import ProduceRequest

@@ -15,7 +15,8 @@ import functools
 from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import REGISTERED, serve
-from kshare_wire.api_versions import FEATURES, FINALIZED_FEATURES_EPOCH, ApiKey, VersionRange
+from kshare_wire.api_versions import FEATURES, FINALIZED_FEATURES_EPOCH, VersionRange
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.api_versions import ApiVersionsRequest
 from kshare_wire.generated.responses.api_versions import (
     ApiVersion,
