@@ -1,4 +1,4 @@
-"""Every API and every RPC has a handler that says so: part of `make check`.
+"""Every API and every RPC has a handler that says so, every command of the coordinator a decider: part of `make check`.
 
 .venv/bin/python tests/support/house/registrations.py
 """
@@ -36,6 +36,7 @@ def rpcs_without_handler() -> Iterator[str]:
 
 def main() -> int:
     importlib.import_module("kshare_gateway.dispatch")  # fails for a module of handlers that registers no API
+    importlib.import_module("kshare_coordinator.machine.machine")  # fails for a command without a decider
     problems = list(rpcs_without_handler())
     for problem in problems:
         sys.stderr.write(problem + "\n")

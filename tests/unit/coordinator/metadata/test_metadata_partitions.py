@@ -41,7 +41,7 @@ def test_every_command_has_a_home() -> None:
     }
     assert all(each.homes is not Command.homes for each in found)
     machine = CoordinatorDriver().machine
-    assert machine._deciders.keys() | machine._timed_deciders.keys() == found
+    assert machine._deciders.keys() == found
 
 
 def test_every_row_of_a_group_is_in_the_groups_partition() -> None:

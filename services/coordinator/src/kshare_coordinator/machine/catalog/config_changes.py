@@ -22,6 +22,7 @@ from kshare_coordinator.machine.catalog.name_limits import check_group_id
 from kshare_coordinator.machine.catalog.nodes import next_version
 from kshare_coordinator.machine.catalog.topics import check_config_lengths
 from kshare_coordinator.machine.commands import CatalogChanged, Effect, IncrementalAlterConfigs
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState, configs_bytes
 from kshare_coordinator.machine.topic_names import OF_ROLES, check_not_internal, check_topic_name
@@ -89,6 +90,7 @@ class _Changes:
         return self._group_defaults
 
 
+@decides(IncrementalAlterConfigs)
 def decide_alter_configs(
     state: CoordinatorState, command: IncrementalAlterConfigs, configs: Configs
 ) -> Decision[Record, pb.IncrementalAlterConfigsResponse, Effect]:

@@ -21,6 +21,7 @@ from kshare_coordinator.machine.catalog import state_partitions
 from kshare_coordinator.machine.catalog.partition_moves import PlacementDraft
 from kshare_coordinator.machine.catalog.placement import draining_leaders
 from kshare_coordinator.machine.commands import CatalogChanged, Effect, GiveUpNode
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.share.draft import AssignmentTime, ShareGroupDraft
 from kshare_coordinator.machine.groups.share.given_up_state import GivenUpState, initialized_in
 from kshare_coordinator.machine.groups.share.heartbeats import topic_lookup
@@ -38,6 +39,7 @@ Answer = pb.GiveUpNodeResponse
 GiveUpDecision = Decision[Record, Answer, Effect]
 
 
+@decides(GiveUpNode)
 def decide_give_up_node(
     state: CoordinatorState, command: GiveUpNode, settings: GroupSettings, now_ms: int
 ) -> GiveUpDecision:

@@ -21,8 +21,10 @@ from kshare_coordinator.machine.commands import (
     RegisterNode,
     Start,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
@@ -32,6 +34,7 @@ NODE_LIMIT = 1_000
 MAX_NODE_EPOCH = (1 << 31) - 1
 
 
+@decides(Start)
 def decide_start(state: CoordinatorState, command: Start) -> Decision[Record, None, Effect]:
     """Fixes the cluster id and the number of state partitions where they are not fixed yet."""
     found: list[Record] = []
@@ -53,10 +56,12 @@ def next_epoch(state: CoordinatorState) -> int:
     return state.epoch_counter + 1
 
 
+@decides(RegisterNode)
 def decide_register(
-    state: CoordinatorState, command: RegisterNode, lease_ms: int
+    state: CoordinatorState, command: RegisterNode, configs: Configs
 ) -> Decision[Record, pb.RegisterNodeResponse, Effect]:
     """Takes the node into the catalog; KafkaError where it says too little about itself."""
+    lease_ms = configs.integer("kshare.node.lease.ms")
     node = pb.Node()
     node.CopyFrom(command.request.node)
     _check(node)
@@ -111,6 +116,7 @@ def _unreachable_endpoint(gateway: pb.Node) -> str:
     return ""
 
 
+@decides(ExpireNode)
 def decide_expire_node(state: CoordinatorState, command: ExpireNode) -> Decision[Record, bool, Effect]:
     """Takes the node out; where a newer incarnation has replaced it, with a lease of its own, nothing happens."""
     known = state.nodes.get((command.role, command.node_id))

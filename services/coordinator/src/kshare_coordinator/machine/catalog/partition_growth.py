@@ -11,6 +11,7 @@ from kshare_coordinator.machine.catalog.budget import CatalogBudget
 from kshare_coordinator.machine.catalog.nodes import next_epoch, next_version
 from kshare_coordinator.machine.catalog.placement import LeastLoaded, new_partition_leaders, placements
 from kshare_coordinator.machine.commands import CatalogChanged, CreatePartitions, Effect
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.share.draft import TopicLookup
 from kshare_coordinator.machine.groups.share.heartbeats import decide_topics_changed
 from kshare_coordinator.machine.groups.share.settings import GroupSettings
@@ -28,6 +29,7 @@ NO_ASSIGNMENT = -1
 Result = pb.CreatePartitionsResponse.Result
 
 
+@decides(CreatePartitions)
 def decide_create_partitions(
     state: CoordinatorState, command: CreatePartitions, configs: Configs, groups: GroupSettings, now_ms: int
 ) -> Decision[Record, pb.CreatePartitionsResponse, Effect]:

@@ -29,6 +29,7 @@ from kshare_coordinator.machine.commands import (
     Effect,
     MovePartitions,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError
@@ -185,6 +186,7 @@ def _finished(state: CoordinatorState, draft: PlacementDraft) -> list[Record]:
 # Moves by an administrator
 
 
+@decides(MovePartitions)
 def decide_move_partitions(
     state: CoordinatorState, command: MovePartitions
 ) -> Decision[Record, pb.MovePartitionsResponse, Effect]:
@@ -272,6 +274,7 @@ def _begin(
 # Steps of the new leader
 
 
+@decides(AdvancePartitionMove)
 def decide_advance_move(
     state: CoordinatorState, command: AdvancePartitionMove
 ) -> Decision[Record, pb.AdvancePartitionMoveResponse, Effect]:
@@ -322,6 +325,7 @@ def _is_switched(placement: Placement, request: pb.AdvancePartitionMoveRequest) 
 # Emptying a leader
 
 
+@decides(DrainLeader)
 def decide_drain_leader(
     state: CoordinatorState, command: DrainLeader
 ) -> Decision[Record, pb.DrainLeaderResponse, Effect]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Effect, ReconcileTopics
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.share.draft import AssignmentTime, ShareGroupDraft
 from kshare_coordinator.machine.groups.share.given_up_state import GivenUpState
 from kshare_coordinator.machine.groups.share.group import ShareGroup
@@ -30,6 +31,7 @@ from kshare_coordinator.machine.visible_topics import visible_topic
 from kshare_runtime.machine import Decision
 
 
+@decides(ReconcileTopics)
 def decide_reconcile_topics(
     state: CoordinatorState, command: ReconcileTopics, settings: GroupSettings, now_ms: int
 ) -> Decision[Record, int, Effect]:

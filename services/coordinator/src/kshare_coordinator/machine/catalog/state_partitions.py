@@ -23,6 +23,7 @@ from kshare_coordinator.machine.commands import (
     DrainShareCoordinator,
     Effect,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError
@@ -187,6 +188,7 @@ def _with_epoch(state: CoordinatorState, found: list[Record]) -> list[Record]:
     return [records.cluster_number(records.EPOCH_COUNTER, state.epoch_counter + 1), *found]
 
 
+@decides(CompleteStatePartitionMove)
 def decide_complete_move(
     state: CoordinatorState, command: CompleteStatePartitionMove
 ) -> Decision[Record, CompleteResponse, Effect]:
@@ -222,6 +224,7 @@ def decide_complete_move(
     return Decision(found, CompleteResponse(), (CatalogChanged(nodes=True),))
 
 
+@decides(DrainShareCoordinator)
 def decide_drain(state: CoordinatorState, command: DrainShareCoordinator) -> Decision[Record, DrainResponse, Effect]:
     """Starts or cancels the drain of a share coordinator; KafkaError INVALID_REQUEST if it is not possible."""
     node_id, undo = command.request.node_id, command.request.undo

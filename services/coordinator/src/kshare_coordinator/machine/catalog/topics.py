@@ -14,6 +14,7 @@ from kshare_coordinator.machine.catalog.budget import CatalogBudget
 from kshare_coordinator.machine.catalog.nodes import next_epoch, next_version
 from kshare_coordinator.machine.catalog.placement import LeastLoaded, new_partition_leaders, placements
 from kshare_coordinator.machine.commands import CatalogChanged, CreateTopics, DeleteTopics, Effect
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.share.heartbeats import decide_topics_changed
 from kshare_coordinator.machine.groups.share.settings import GroupSettings
 from kshare_coordinator.machine.offsets.commits import records_at_topic_deletion
@@ -47,6 +48,7 @@ class _Creation:
     partitions: int = 0
 
 
+@decides(CreateTopics)
 def decide_create_topics(
     state: CoordinatorState, command: CreateTopics, configs: Configs, groups: GroupSettings, now_ms: int
 ) -> Decision[Record, pb.CreateTopicsResponse, Effect]:
@@ -200,6 +202,7 @@ def _check_limit(state: CoordinatorState, creation: _Creation, count: int, confi
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
 
 
+@decides(DeleteTopics)
 def decide_delete_topics(
     state: CoordinatorState, command: DeleteTopics, configs: Configs, groups: GroupSettings, now_ms: int
 ) -> Decision[Record, pb.DeleteTopicsResponse, Effect]:

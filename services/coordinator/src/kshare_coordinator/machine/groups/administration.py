@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kshare_coordinator.machine.commands import DeleteGroup, Effect
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.classic import queries as classic_group_queries
 from kshare_coordinator.machine.groups.consumer import view as consumer_groups_view
 from kshare_coordinator.machine.groups.namespace import GroupType, group_ids, group_type
@@ -55,6 +56,7 @@ def list_groups(state: CoordinatorState, request: pb.ListGroupsRequest) -> pb.Li
     return pb.ListGroupsResponse(groups=found)
 
 
+@decides(DeleteGroup)
 def decide_delete(state: CoordinatorState, command: DeleteGroup) -> DeletionDecision:
     """The error code of one group of DeleteGroups; GROUP_ID_NOT_FOUND if it does not exist."""
     kind = group_type(state, command.group_id)

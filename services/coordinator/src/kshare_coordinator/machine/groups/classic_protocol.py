@@ -6,17 +6,13 @@ other group id belongs to a classic group, or becomes one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from kshare_coordinator.machine import commands
-from kshare_coordinator.machine.commands import Command, Effect
+from kshare_coordinator.machine.commands import ClassicHeartbeat, ClassicTimerExpired, JoinGroup, LeaveGroup, SyncGroup
+from kshare_coordinator.machine.deciding import AnyDecision, decides
 from kshare_coordinator.machine.groups.classic.requests import (
     ClassicSettings,
     decide_classic_heartbeat,
     decide_join,
     decide_leave,
-    decide_resume,
     decide_sync,
     decide_timer_expired,
 )
@@ -30,57 +26,44 @@ from kshare_coordinator.machine.groups.consumer.classic_members import (
     has_members,
 )
 from kshare_coordinator.machine.groups.consumer.rebalance import ConsumerGroupContext
-from kshare_coordinator.machine.records import AnyRecord
-from kshare_coordinator.machine.state import CoordinatorState
-from kshare_runtime.machine import Decision
-
-AnyDecision = Decision[AnyRecord, Any, Effect]
 
 
-Decider = Callable[[Any, int], AnyDecision]
-"""From a command and the time."""
+@decides(JoinGroup)
+def decide_join_group(
+    context: ConsumerGroupContext, command: JoinGroup, settings: ClassicSettings, now_ms: int
+) -> AnyDecision:
+    if has_members(context.state, command.request.group_id):
+        return decide_join_to_consumer(context, command, settings, now_ms)
+    return decide_join(context.state, command, settings, now_ms)
 
 
-def classic_protocol_deciders(
-    context: ConsumerGroupContext, settings: ClassicSettings
-) -> dict[type[Command[Any]], Decider]:
-    """By type of command."""
-    state = context.state
-
-    def timer_expired(command: commands.ClassicTimerExpired, now_ms: int) -> AnyDecision:
-        if command.timer.kind in MEMBER_TIMERS:
-            return decide_member_timer_expired(context, command, now_ms)
-        return decide_timer_expired(state, command, settings, now_ms)
-
-    return {
-        commands.JoinGroup: _either(
-            state,
-            lambda command, now_ms: decide_join_to_consumer(context, command, settings, now_ms),
-            lambda command, now_ms: decide_join(state, command, settings, now_ms),
-        ),
-        commands.SyncGroup: _either(
-            state,
-            lambda command, now_ms: decide_sync_to_consumer(context, command),
-            lambda command, now_ms: decide_sync(state, command, now_ms),
-        ),
-        commands.ClassicHeartbeat: _either(
-            state,
-            lambda command, now_ms: decide_heartbeat_to_consumer(context, command, now_ms),
-            lambda command, now_ms: decide_classic_heartbeat(state, command),
-        ),
-        commands.LeaveGroup: _either(
-            state,
-            lambda command, now_ms: decide_leave_consumer(context, command, now_ms),
-            lambda command, now_ms: decide_leave(state, command, settings, now_ms),
-        ),
-        commands.ClassicTimerExpired: timer_expired,
-        commands.ResumeClassicGroups: lambda command, now_ms: decide_resume(state, command, settings, now_ms),
-    }
+@decides(SyncGroup)
+def decide_sync_group(context: ConsumerGroupContext, command: SyncGroup, now_ms: int) -> AnyDecision:
+    if has_members(context.state, command.request.group_id):
+        return decide_sync_to_consumer(context, command)
+    return decide_sync(context.state, command, now_ms)
 
 
-def _either(state: CoordinatorState, of_consumer_group: Decider, of_classic_group: Decider) -> Decider:
-    def decide(command: Any, now_ms: int) -> AnyDecision:
-        is_consumer_group = has_members(state, command.request.group_id)
-        return (of_consumer_group if is_consumer_group else of_classic_group)(command, now_ms)
+@decides(ClassicHeartbeat)
+def decide_heartbeat(context: ConsumerGroupContext, command: ClassicHeartbeat, now_ms: int) -> AnyDecision:
+    if has_members(context.state, command.request.group_id):
+        return decide_heartbeat_to_consumer(context, command, now_ms)
+    return decide_classic_heartbeat(context.state, command)
 
-    return decide
+
+@decides(LeaveGroup)
+def decide_leave_group(
+    context: ConsumerGroupContext, command: LeaveGroup, settings: ClassicSettings, now_ms: int
+) -> AnyDecision:
+    if has_members(context.state, command.request.group_id):
+        return decide_leave_consumer(context, command, now_ms)
+    return decide_leave(context.state, command, settings, now_ms)
+
+
+@decides(ClassicTimerExpired)
+def decide_expired_timer(
+    context: ConsumerGroupContext, command: ClassicTimerExpired, settings: ClassicSettings, now_ms: int
+) -> AnyDecision:
+    if command.timer.kind in MEMBER_TIMERS:
+        return decide_member_timer_expired(context, command, now_ms)
+    return decide_timer_expired(context.state, command, settings, now_ms)

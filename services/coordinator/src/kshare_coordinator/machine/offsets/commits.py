@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Effect, ExpireOffsets, OffsetCommit
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.offsets.permissions import (
     Committer,
     check_commit,
@@ -142,6 +143,7 @@ def _java_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
+@decides(OffsetCommit)
 def decide_commit(
     state: CoordinatorState, command: OffsetCommit, settings: OffsetSettings, now_ms: int
 ) -> OffsetDecision:
@@ -255,6 +257,7 @@ def records_at_topic_deletion(state: CoordinatorState, topic_ids: Iterable[bytes
     return found
 
 
+@decides(ExpireOffsets)
 def decide_expire(
     state: CoordinatorState, command: ExpireOffsets, settings: OffsetSettings, now_ms: int
 ) -> Decision[Record, int, Effect]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kshare_coordinator.machine.commands import DeleteOffsets, Effect
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.offsets.commits import topic_of
 from kshare_coordinator.machine.offsets.permissions import check_delete, is_subscribed
 from kshare_coordinator.machine.offsets.tombstones import records_of_deletion
@@ -17,6 +18,7 @@ from kshare_runtime.machine import Decision
 Result = pb.OffsetDeleteResponse.Result
 
 
+@decides(DeleteOffsets)
 def decide_delete_offsets(
     state: CoordinatorState, command: DeleteOffsets
 ) -> Decision[Record, pb.OffsetDeleteResponse, Effect]:

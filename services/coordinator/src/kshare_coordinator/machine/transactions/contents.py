@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import AddOffsetsToTransaction, AddPartitionsToTransaction, Effect
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.machine.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
@@ -83,6 +84,7 @@ def verify_partitions(state: CoordinatorState, transaction: Transaction) -> AddR
     return _result(transaction, codes)
 
 
+@decides(AddPartitionsToTransaction)
 def decide_add_partitions(state: CoordinatorState, command: AddPartitionsToTransaction, now_ms: int) -> AddDecision:
     transaction = command.transaction
     partitions, refused = _resolved(state, transaction)
@@ -152,6 +154,7 @@ def _added(
 # Offsets of groups
 
 
+@decides(AddOffsetsToTransaction)
 def decide_add_offsets(
     state: CoordinatorState, command: AddOffsetsToTransaction, now_ms: int
 ) -> Decision[Record, ErrorCode, Effect]:

@@ -29,6 +29,7 @@ from kshare_coordinator.machine.commands import (
     NextCoordinatorEpoch,
     TransactionEnding,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.machine.offsets.commits import records_at_transaction_end
 from kshare_coordinator.machine.records import Record
@@ -78,6 +79,7 @@ class TransactionSettings:
 # InitProducerId
 
 
+@decides(InitTransactionalProducer)
 def decide_init_producer(
     state: CoordinatorState, command: InitTransactionalProducer, settings: TransactionSettings, now_ms: int
 ) -> InitDecision:
@@ -162,6 +164,7 @@ def _being_ended(metadata: TransactionMetadata) -> KafkaError:
 # EndTxn
 
 
+@decides(EndTransaction)
 def decide_end(state: CoordinatorState, command: EndTransaction, now_ms: int) -> EndDecision:
     """KafkaError where it is refused."""
     request = command.request
@@ -280,6 +283,7 @@ def _fenced(state: CoordinatorState, metadata: TransactionMetadata, now_ms: int)
 # Reports of the shell
 
 
+@decides(CompleteTransaction)
 def decide_complete(
     state: CoordinatorState, command: CompleteTransaction, now_ms: int
 ) -> Decision[Record, bool, Effect]:
@@ -322,6 +326,7 @@ def timed_out_transactions(state: CoordinatorState, now_ms: int) -> list[str]:
     ]
 
 
+@decides(AbortTimedOutTransaction)
 def decide_abort_timed_out(
     state: CoordinatorState, command: AbortTimedOutTransaction, now_ms: int
 ) -> Decision[Record, bool, Effect]:
@@ -333,6 +338,7 @@ def decide_abort_timed_out(
     return Decision(found, True, effects)
 
 
+@decides(ExpireTransactionalIds)
 def decide_expire_transactional_ids(
     state: CoordinatorState, command: ExpireTransactionalIds, settings: TransactionSettings, now_ms: int
 ) -> Decision[Record, int, Effect]:
@@ -345,6 +351,7 @@ def decide_expire_transactional_ids(
     return Decision(found, len(found))
 
 
+@decides(NextCoordinatorEpoch)
 def decide_next_coordinator_epoch(
     state: CoordinatorState, command: NextCoordinatorEpoch
 ) -> Decision[Record, int, Effect]:

@@ -18,6 +18,7 @@ from kshare_coordinator.machine.commands import (
     Effect,
     TxnOffsetCommit,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.offsets.commits import (
     Commit,
     OffsetDecision,
@@ -36,6 +37,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
 
 
+@decides(TxnOffsetCommit)
 def decide_transactional_commit(
     state: CoordinatorState, command: TxnOffsetCommit, settings: OffsetSettings, now_ms: int
 ) -> OffsetDecision:
@@ -97,6 +99,7 @@ def code_of_commit(code: ErrorCode) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
 
 
+@decides(CompleteTransactionOffsets)
 def decide_complete_offsets(
     state: CoordinatorState, command: CompleteTransactionOffsets, now_ms: int
 ) -> Decision[Record, None, Effect]:

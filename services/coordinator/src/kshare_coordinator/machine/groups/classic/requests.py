@@ -27,6 +27,7 @@ from kshare_coordinator.machine.commands import (
     ResumeClassicGroups,
     SyncGroup,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.classic.draft import ClassicGroupDraft, refused_join
 from kshare_coordinator.machine.groups.classic.group import (
     ClassicGroup,
@@ -404,6 +405,7 @@ def _expire_session(draft: ClassicGroupDraft, member_id: str, initial_delay_ms: 
         remove_member(draft, member_id, initial_delay_ms)
 
 
+@decides(ResumeClassicGroups)
 def decide_resume(
     state: CoordinatorState, command: ResumeClassicGroups, settings: ClassicSettings, now_ms: int
 ) -> Decision[AnyRecord, None, Effect]:

@@ -38,6 +38,7 @@ from kshare_coordinator.machine.commands import (
     SessionEnded,
     SessionRenewed,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.consumer.draft import ConsumerGroupDraft
 from kshare_coordinator.machine.groups.consumer.fencing import classic_timers_ended, without_members
 from kshare_coordinator.machine.groups.consumer.rebalance import (
@@ -87,6 +88,7 @@ class Seat(NamedTuple):
     replaced: str | None = None
 
 
+@decides(ConsumerGroupHeartbeat)
 def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartbeat, now_ms: int) -> HeartbeatDecision:
     """Decides a heartbeat that joins, stays or leaves; KafkaError if the request is rejected."""
     request, state, settings = command.request, context.state, context.settings
@@ -295,6 +297,7 @@ def decide_expire_member(context: ConsumerGroupContext, command: ExpireMember, n
     return _fenced(context, group, command.member_id, now_ms)
 
 
+@decides(ExpireRevocation)
 def decide_expire_revocation(context: ConsumerGroupContext, command: ExpireRevocation, now_ms: int) -> QuietDecision:
     """Decides the expiry of a member's time to revoke the partitions asked for at this member epoch."""
     group = context.state.consumer_groups.get(command.group_id)

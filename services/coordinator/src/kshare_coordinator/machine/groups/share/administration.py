@@ -25,6 +25,7 @@ from kshare_coordinator.machine.commands import (
     DeleteShareGroupOffsets,
     Effect,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.share.draft import AssignmentTime, ShareGroupDraft
 from kshare_coordinator.machine.groups.share.group import ShareGroup
 from kshare_coordinator.machine.groups.share.heartbeats import (
@@ -54,6 +55,7 @@ DeleteResult = pb.DeleteShareGroupOffsetsResponse.Result
 AlteredPartition = pb.AlterShareGroupOffsetsRequest.Partition
 
 
+@decides(AlterShareGroupOffsets)
 def decide_alter_offsets(
     state: CoordinatorState, command: AlterShareGroupOffsets, settings: GroupSettings, now_ms: int
 ) -> AlterDecision:
@@ -105,6 +107,7 @@ def _no_topic(name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name[:300]} does not exist")
 
 
+@decides(DeleteShareGroupOffsets)
 def decide_delete_offsets(
     state: CoordinatorState, command: DeleteShareGroupOffsets, settings: GroupSettings, now_ms: int
 ) -> DeleteOffsetsDecision:

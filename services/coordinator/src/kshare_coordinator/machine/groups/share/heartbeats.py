@@ -29,6 +29,7 @@ from kshare_coordinator.machine.commands import (
     SessionRenewed,
     ShareGroupHeartbeat,
 )
+from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.groups.namespace import GroupType, check_room, group_type
 from kshare_coordinator.machine.groups.share.draft import AssignmentTime, ShareGroupDraft, TopicLookup
 from kshare_coordinator.machine.groups.share.given_up_state import GivenUpState
@@ -53,6 +54,7 @@ HeartbeatDecision = Decision[Record, pb.ShareGroupHeartbeatResponse, Effect]
 QuietDecision = Decision[Record, None, Effect]
 
 
+@decides(ShareGroupHeartbeat)
 def decide_heartbeat(
     state: CoordinatorState, command: ShareGroupHeartbeat, settings: GroupSettings, now_ms: int
 ) -> HeartbeatDecision:
@@ -252,6 +254,7 @@ def _without(
     return draft.records(), [SessionEnded(group_id=group.group_id, member_id=member_id), *draft.effects()]
 
 
+@decides(CompleteGroupState)
 def decide_complete_group_state(
     state: CoordinatorState, command: CompleteGroupState, settings: GroupSettings, now_ms: int
 ) -> QuietDecision:
