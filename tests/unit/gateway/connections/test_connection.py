@@ -48,7 +48,7 @@ NOT_SERVED = {
 
 
 def test_every_other_api_has_a_handler() -> None:
-    assert SERVED_APIS.keys() == set(ApiKey) - NOT_SERVED
+    assert set(ApiKey) - NOT_SERVED <= SERVED_APIS.keys()
 
 
 def test_answers_come_in_the_order_of_requests_and_other_connections_do_not_wait() -> None:
