@@ -261,7 +261,7 @@ metadata:
     {{- include "kshare.labels" . | nindent 4 }}
 spec:
   clusterIP: None
-  # Roles find each other before they are ready: the coordinator's own start needs nobody, all others need it.
+  # Roles resolve each other before they are ready: the coordinator starts alone, and the others wait for it.
   publishNotReadyAddresses: true
   selector:
     {{- include "kshare.selector" . | nindent 4 }}
