@@ -1,6 +1,6 @@
 """A disk that takes no more writes: requests fail, the health check shows it, and nothing unconfirmed was confirmed.
 
-When it takes writes again, so does the role, without a restart: everything confirmed is there, and nothing else.
+When it accepts writes again, so does the role, without a restart: everything confirmed is there, and nothing else.
 
 The files of a running role are limited from outside (RLIMIT_FSIZE): its next write to disk fails as on a full one. The
 last test fills a real file system; it mounts one, so it needs root.
@@ -77,7 +77,7 @@ def cluster(tmp_path: Path) -> Iterator[KshareCluster]:
 
 @contextmanager
 def heals_by_itself(cluster: KshareCluster, role: str) -> Iterator[None]:
-    """Until the end of the block the role's process takes writes again, without having been started anew."""
+    """Until the end of the block the role's process accepts writes again, without having been started anew."""
     pid, position = cluster.role_pid(role), len(cluster.log_text())
     yield
     cluster.wait_for_log("accepts writes again", after=position)

@@ -94,7 +94,7 @@ class MendableStore(Protocol):
         ...
 
     def mend(self) -> bool:
-        """Reopens the store if its disk takes writes again; returns whether the store does.
+        """Reopens the store if its disk accepts writes again; returns whether the store does.
 
         The failed write stays without effect, and confirmed writes stay. Unfinished scans end with StorageFailure.
         StorageFailure where the store could not be opened; it can neither be read nor written until a later call.

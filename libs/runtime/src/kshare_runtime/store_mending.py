@@ -1,4 +1,4 @@
-"""A task that reopens a store which refuses writes after a failed one, once its disk takes writes again.
+"""A task that reopens a store which refuses writes after a failed one, once its disk accepts writes again.
 
 A failed write has no effect, before and after (`MendableStore`), so a role's state in memory stays valid and nothing is
 loaded again. Until then the store can be read, every write fails, and `problems` reports it.
@@ -18,7 +18,7 @@ CHECK_INTERVAL_S = 1.0
 class StoreMending:
     """The mending of one store; a store that is not mendable is left alone.
 
-    `report` takes sentences for the log; `on_mended` is called when the store takes writes again.
+    `report` takes sentences for the log; `on_mended` is called when the store accepts writes again.
     """
 
     def __init__(

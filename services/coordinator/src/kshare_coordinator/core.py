@@ -230,7 +230,7 @@ class Core:
         return found
 
     def store_mended(self) -> None:
-        """Clears the failures of earlier writes: the store takes writes again."""
+        """Clears the failures of earlier writes: the store accepts writes again."""
         self._failed_write = None
         if self._runner is not None:
             self._runner.storage_failure = None

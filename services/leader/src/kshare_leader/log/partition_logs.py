@@ -425,7 +425,7 @@ class PartitionLogs:
         return found
 
     def store_mended(self) -> None:
-        """Called when the store takes writes again."""
+        """Called when the store accepts writes again."""
         self._write_failure = None
 
     def close(self) -> None:
