@@ -183,7 +183,7 @@ def test_a_disk_that_fails_at_the_topics_leader_delays_dead_letters(caplog: pyte
         await scene.configure({TOPIC_NAME: DEAD_LETTERS, **COPY})
         await scene.reject("v0")
         await asyncio.sleep(2)
-        # The write, and four looks whether the disk accepts writes again, one each second: the store is mended after 4 s
+        # The write, and four looks, one each second, whether the disk accepts writes: the store is mended after 4 s
         # to 5 s, after the third try (at most 3.9 s) and before the fourth (at least 5.6 s).
         scene.cluster.hosts[LETTERS_LEADER].disk.fail_next_writes(5)
         await scene.reject("v1")

@@ -56,8 +56,11 @@ def test_another_future_tells_in_the_next_turn() -> None:
 def test_those_who_await_it_go_on_and_a_cancelled_one_takes_nothing_along() -> None:
     async def scene() -> None:
         future: PromptFuture[int] = PromptFuture(loop=asyncio.get_running_loop())
-        waiting = asyncio.ensure_future(asyncio.wait_for(future, 10))
+        waiting, leaving = (asyncio.ensure_future(asyncio.wait_for(asyncio.shield(future), 10)) for _ in range(2))
         await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.sleep(0)
+        assert leaving.cancelled() and not future.done()
         future.set_result(5)
         assert await waiting == 5
         assert await future == 5
