@@ -11,8 +11,9 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from kshare_coordinator import machine
 from kshare_coordinator.machine import commands
@@ -54,17 +55,31 @@ def load_deciders() -> Mapping[type[Command[Any]], Callable[..., AnyDecision]]:
 
 def bound(function: Callable[..., AnyDecision], settings: Mapping[type, object]) -> Decider:
     """A decider with all arguments but the command and the time; TypeError for a parameter that `settings` lacks."""
+    parameters = _parameters(function)
+    missing = [name for name, kind in parameters.settings if kind not in settings]
+    if missing:
+        raise TypeError(f"{_name(function)} has parameters of unknown types: {', '.join(missing)}")
+    first, *rest = [settings[kind] for _, kind in parameters.settings]
+    if parameters.is_timed:
+        return lambda command, now_ms: function(first, command, *rest, now_ms)
+    return lambda command, now_ms: function(first, command, *rest)
+
+
+class _Parameters(NamedTuple):
+    """What a decider gets beside the command: names and types, and whether it gets the time."""
+
+    settings: tuple[tuple[str, type], ...]
+    is_timed: bool
+
+
+@cache
+def _parameters(function: Callable[..., AnyDecision]) -> _Parameters:
+    """Cached, because tests make and copy machines often."""
     hints = get_type_hints(function)
     state, _, *others = inspect.signature(function).parameters
     is_timed = others[-1:] == ["now_ms"]
-    names = others[:-1] if is_timed else others
-    missing = [name for name in (state, *names) if hints[name] not in settings]
-    if missing:
-        raise TypeError(f"{_name(function)} has parameters of unknown types: {', '.join(missing)}")
-    first, rest = settings[hints[state]], tuple(settings[hints[name]] for name in names)
-    if is_timed:
-        return lambda command, now_ms: function(first, command, *rest, now_ms)
-    return lambda command, now_ms: function(first, command, *rest)
+    names = [state, *(others[:-1] if is_timed else others)]
+    return _Parameters(tuple((name, hints[name]) for name in names), is_timed)
 
 
 def _commands() -> Iterator[type[Command[Any]]]:
