@@ -6,6 +6,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.leader_epochs import EpochEntry, encode_leader_epochs
 from kshare_core.states import MAX_STATE_EPOCH
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_share_coordinator.machine.operations import (
@@ -203,6 +204,16 @@ def test_bad_names_have_a_problem(key: SharePartitionKey) -> None:
 @pytest.mark.parametrize("key", [KEY, SharePartitionKey("x" * GROUP_ID_BYTES_LIMIT, TOPIC_ID, 2**31 - 1)])
 def test_good_names_have_none(key: SharePartitionKey) -> None:
     assert key_problem(key) is None
+
+
+def test_a_write_names_its_own_leader_epoch_last_even_if_its_history_is_the_stored_one() -> None:
+    """A read raises the stored leader epoch without a history; found by the model, once in thousands of examples."""
+    history = encode_leader_epochs([EpochEntry(1, 0)])
+    first = write(KEY, (0, 0, 2, 1), leader_epoch=1)._replace(leader_epochs=history)
+    shell = new_shell(initialize(), first, read(KEY, 2))
+    result = refused(shell, first._replace(leader_epoch=2))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert result.error_message == "the leader epoch history ends with epoch 1, not 2"
 
 
 def test_a_small_state_is_written_as_a_snapshot() -> None:

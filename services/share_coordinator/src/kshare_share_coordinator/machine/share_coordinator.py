@@ -184,7 +184,8 @@ class ShareCoordinatorMachine:
             return _fenced_leader_epoch(operation.key, operation.leader_epoch, state.leader_epoch)
         if operation.state_epoch < state.state_epoch:
             return _fenced_state_epoch(operation.key, operation.state_epoch, state.state_epoch)
-        if operation.leader_epochs != state.leader_epochs or operation.leader_epoch != state.leader_epoch:
+        is_known = operation.leader_epochs == state.leader_epochs
+        if not is_known or newest_leader_epoch(operation.leader_epochs) != operation.leader_epoch:
             problem = leader_epochs_problem(operation.leader_epochs, operation.leader_epoch)
             if problem:
                 return _refuse(ErrorCode.INVALID_REQUEST, problem)
