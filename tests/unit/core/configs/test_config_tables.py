@@ -16,6 +16,7 @@ from kshare_core.configs import (
     InvalidConfig,
     config_text,
 )
+from kshare_core.configs.authorizer import AUTHORIZER_CONFIGS
 
 TABLES = {"broker": BROKER_CONFIGS, "topic": TOPIC_CONFIGS, "group": GROUP_CONFIGS, "kshare": KSHARE_CONFIGS}
 KAFKA_COUNTS = {"broker": 360, "topic": 34, "group": 17}
@@ -80,7 +81,7 @@ def test_a_broker_synonym_is_a_broker_config_of_the_same_type(table: ConfigTable
 
 
 def test_kafkas_names_and_our_own_do_not_meet() -> None:
-    assert len(PROCESS_CONFIGS) == len(BROKER_CONFIGS) + len(KSHARE_CONFIGS)
+    assert len(PROCESS_CONFIGS) == len(BROKER_CONFIGS) + len(AUTHORIZER_CONFIGS) + len(KSHARE_CONFIGS)
     assert all(name.startswith("kshare.") for name in KSHARE_CONFIGS)
 
 

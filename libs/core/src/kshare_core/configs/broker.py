@@ -64,6 +64,8 @@ def check_broker_configs(broker: Configs) -> None:
     for name, less in _GREATER:
         if broker.integer(name) <= broker.integer(less):
             raise InvalidConfig(f"{name} must be greater than {less}; they are {broker[name]} and {broker[less]}")
+    if broker.integer("max.connections.per.ip") == 0 and not broker.text("max.connections.per.ip.overrides"):
+        raise InvalidConfig("max.connections.per.ip can be 0 only if max.connections.per.ip.overrides is set")
     queued, largest = broker.integer("queued.max.request.bytes"), broker.integer("socket.request.max.bytes")
     if 0 < queued < largest:
         raise InvalidConfig(

@@ -5,6 +5,7 @@ A row with a text has an effect here; the others are accepted and ignored.
 
 from __future__ import annotations
 
+from kshare_core.configs.connection_limits import overrides_problem
 from kshare_core.configs.definition import ConfigDefinition
 from kshare_core.configs.rows import MAX_INT, MAX_LONG, boolean, class_name, integer, listing, long, string
 
@@ -37,8 +38,15 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
     integer("controller.quorum.request.timeout.ms", 2000, low=0),
     integer("controller.quorum.retry.backoff.ms", 20, low=0),
     listing("controller.quorum.voters", ()),
-    integer("controller.quota.window.num", 11, low=1),
-    integer("controller.quota.window.size.seconds", 1, low=1),
+    integer(
+        "controller.quota.window.num",
+        11,
+        low=1,
+        text="Windows of controller_mutation_rate: a client may make the changes of so many at once.",
+    ),
+    integer(
+        "controller.quota.window.size.seconds", 1, low=1, text="The length of a window of controller_mutation_rate."
+    ),
     integer("controller.socket.timeout.ms", 30000),
     listing("early.start.listeners", None),
     integer(
@@ -75,8 +83,20 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
         text="Maximum client connections of a gateway; further ones are closed.",
         dynamic=True,
     ),
-    integer("max.connections.per.ip", MAX_INT, low=0, dynamic=True),
-    string("max.connections.per.ip.overrides", "", dynamic=True),
+    integer(
+        "max.connections.per.ip",
+        MAX_INT,
+        low=0,
+        text="Maximum client connections of a gateway from one address; further ones are closed.",
+        dynamic=True,
+    ),
+    string(
+        "max.connections.per.ip.overrides",
+        "",
+        check=overrides_problem,
+        text="Limits of client connections from some addresses or host names, as HOST:COUNT,HOST:COUNT.",
+        dynamic=True,
+    ),
     integer("max.incremental.fetch.session.cache.slots", 1000, low=0),
     integer(
         "max.request.partition.size.limit",
@@ -107,8 +127,18 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
         "most are not read. 0 or less: only kshare.queued.max.bytes limits them.",
     ),
     integer("queued.max.requests", 500, low=1),
-    integer("quota.window.num", 11, low=1),
-    integer("quota.window.size.seconds", 1, low=1),
+    integer(
+        "quota.window.num",
+        11,
+        low=1,
+        text="Client quotas let a client use the rate of so many windows, less one, at once.",
+    ),
+    integer(
+        "quota.window.size.seconds",
+        1,
+        low=1,
+        text="The length of such a window; a request is throttled for no longer because of its time.",
+    ),
     integer(
         "request.timeout.ms",
         30000,

@@ -1,6 +1,6 @@
 """Broker configs of SASL, TLS and authorisation, as in Apache Kafka 4.3.1.
 
-A row with a text has an effect here; the others are accepted and ignored.
+A row with a text has an effect here. The others are not implemented: only their defaults are accepted (`process`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,24 @@ from kshare_core.configs.definition import ConfigDefinition
 from kshare_core.configs.rows import boolean, class_name, double, integer, listing, long, password, short, string
 
 BROKER_SECURITY: tuple[ConfigDefinition, ...] = (
-    string("authorizer.class.name", ""),
-    integer("connection.failed.authentication.delay.ms", 100, low=0),
-    long("connections.max.reauth.ms", 0),
+    string(
+        "authorizer.class.name",
+        "",
+        choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        text="Kafka's StandardAuthorizer: gateways let clients do only what ACLs allow (super.users, "
+        "allow.everyone.if.no.acl.found). Empty: everybody may do everything.",
+    ),
+    integer(
+        "connection.failed.authentication.delay.ms",
+        100,
+        low=0,
+        text="How long a client waits for the answer to a failed authentication, after which its connection is closed.",
+    ),
+    long(
+        "connections.max.reauth.ms",
+        0,
+        text="How long a session of SASL lasts: then a client must authenticate again. 0: as long as its connection.",
+    ),
     long("delegation.token.expiry.check.interval.ms", 3600000, low=1),
     long("delegation.token.expiry.time.ms", 86400000, low=1),
     long("delegation.token.max.lifetime.ms", 604800000, low=1),
@@ -22,8 +37,20 @@ BROKER_SECURITY: tuple[ConfigDefinition, ...] = (
         dynamic=True,
     ),
     class_name("sasl.client.callback.handler.class", None),
-    listing("sasl.enabled.mechanisms", ("GSSAPI",), dynamic=True),
-    password("sasl.jaas.config", None, dynamic=True),
+    listing(
+        "sasl.enabled.mechanisms",
+        ("GSSAPI",),
+        dynamic=True,
+        text="Mechanisms of SASL listeners: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Read when a gateway "
+        "starts.",
+    ),
+    password(
+        "sasl.jaas.config",
+        None,
+        dynamic=True,
+        text="The login module of a mechanism, as listener.name.<listener>.<mechanism>.sasl.jaas.config; PLAIN's has "
+        "the users (user_alice=...). Read when a gateway starts.",
+    ),
     string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", dynamic=True),
     long("sasl.kerberos.min.time.before.relogin", 60000, dynamic=True),
     listing("sasl.kerberos.principal.to.local.rules", ("DEFAULT",), dynamic=True),
@@ -55,13 +82,17 @@ BROKER_SECURITY: tuple[ConfigDefinition, ...] = (
     string("sasl.oauthbearer.assertion.template.file", None),
     string("sasl.oauthbearer.client.credentials.client.id", None),
     password("sasl.oauthbearer.client.credentials.client.secret", None),
-    integer("sasl.oauthbearer.clock.skew.seconds", 30),
-    listing("sasl.oauthbearer.expected.audience", ()),
-    string("sasl.oauthbearer.expected.issuer", None),
-    long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3600000),
+    integer("sasl.oauthbearer.clock.skew.seconds", 30, text="How far the clock of a token's issuer may be off."),
+    listing("sasl.oauthbearer.expected.audience", (), text="Audiences of which a token must name one."),
+    string("sasl.oauthbearer.expected.issuer", None, text="The issuer that a token must name."),
+    long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3600000, text="How often the keys of tokens are fetched."),
     long("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10000),
     long("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100),
-    string("sasl.oauthbearer.jwks.endpoint.url", None),
+    string(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        None,
+        text="The JSON Web Key Set that signed tokens are checked against: https://..., http://... or file:///...",
+    ),
     class_name(
         "sasl.oauthbearer.jwt.retriever.class", "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
     ),
@@ -69,11 +100,15 @@ BROKER_SECURITY: tuple[ConfigDefinition, ...] = (
         "sasl.oauthbearer.jwt.validator.class", "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"
     ),
     string("sasl.oauthbearer.scope", None),
-    string("sasl.oauthbearer.scope.claim.name", "scope"),
-    string("sasl.oauthbearer.sub.claim.name", "sub"),
+    string("sasl.oauthbearer.scope.claim.name", "scope", text="The claim of a token that has its scopes."),
+    string("sasl.oauthbearer.sub.claim.name", "sub", text="The claim of a token that names the principal."),
     string("sasl.oauthbearer.token.endpoint.url", None),
-    class_name("sasl.server.callback.handler.class", None),
-    integer("sasl.server.max.receive.size", 524288),
+    class_name(
+        "sasl.server.callback.handler.class",
+        None,
+        text="For OAUTHBEARER: Kafka's OAuthBearerValidatorCallbackHandler, which takes signed tokens only.",
+    ),
+    integer("sasl.server.max.receive.size", 524288, text="Longest request of a client that is not authenticated."),
     string("security.inter.broker.protocol", "PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     string("security.providers", None),
     boolean("ssl.allow.dn.changes", False),
@@ -117,7 +152,11 @@ BROKER_SECURITY: tuple[ConfigDefinition, ...] = (
     ),
     password("ssl.keystore.password", None, dynamic=True, text="Password of a PKCS12 keystore."),
     string("ssl.keystore.type", "JKS", dynamic=True, text="PEM or PKCS12; Java's JKS is not supported."),
-    string("ssl.principal.mapping.rules", "DEFAULT"),
+    string(
+        "ssl.principal.mapping.rules",
+        "DEFAULT",
+        text="How the subject of a client certificate becomes a principal: RULE:pattern/replacement/[LU] or DEFAULT.",
+    ),
     string("ssl.protocol", "TLSv1.3", dynamic=True),
     string("ssl.provider", None, dynamic=True),
     string("ssl.secure.random.implementation", None, dynamic=True),

@@ -252,6 +252,12 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         choices=("https", ""),
         text="https: a certificate must contain the called host; empty: any certificate of the truststore is accepted.",
     ),
+    boolean(
+        "kshare.rpc.ssl.roles.required",
+        False,
+        text="Whether the certificates of roles must name them, as the URI kshare://role/leader. A certificate with "
+        "such names allows the calls of its roles only, whatever this says.",
+    ),
     string(
         "kshare.metadata.etcd.ca.location",
         "",
