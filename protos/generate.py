@@ -28,6 +28,8 @@ FOLDERS = ("kshare/v1", "etcd")
 METHODS = Path("methods.py")
 HAS_LONG_ANSWER = 50000
 """The number of the option in options.proto."""
+CALLERS = 50001
+"""The number of the other option."""
 # protoc writes imports by the file's path; the stubs live inside kshare_rpc so that they cannot clash with `kshare`.
 IMPORT = re.compile(r"^(\s*)(from|import) kshare\.v1\b", re.MULTILINE)
 
@@ -90,6 +92,7 @@ def methods(descriptors: FileDescriptorSet) -> str:
             arguments = [_constant(file.service[0].name), f'"{each.name}"']
             arguments += [f"{module}.{message.name}" for module, message in (request, response)]
             arguments += [f"{flag}=True" for flag in _flags(each.options, request[1], response[1])]
+            arguments.append(f"callers={_callers(each)}")
             lines.append(f"{_constant(each.name)} = Method({', '.join(arguments)})")
     return "\n".join(lines) + "\n"
 
@@ -116,6 +119,16 @@ def _flags(options: MethodOptions, *messages: DescriptorProto) -> Iterator[str]:
         yield "has_long_answer"
     if options.idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN:
         yield "is_repeatable"
+
+
+def _callers(method: MethodDescriptorProto) -> str:
+    """The tuple of the roles that may call it; ValueError if the protos name none."""
+    unknown = UnknownFieldSet(method.options)
+    fields = [unknown[index] for index in range(len(unknown))]
+    roles = [field.data.decode() for field in fields if field.field_number == CALLERS]
+    if not roles:
+        raise ValueError(f"rpc {method.name} needs an option (callers), which says which roles may call it")
+    return repr(tuple(roles)).replace("'", '"')
 
 
 def main() -> int:

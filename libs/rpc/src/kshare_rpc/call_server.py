@@ -21,7 +21,8 @@ from kshare_core.identifiers import topic_id_text
 from kshare_core.log_fields import REQUEST_ID_LIMIT, current_request_id, log_fields
 from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
 from kshare_fastpath.prompt_future import when_ended
-from kshare_rpc.call_statistics import HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
+from kshare_rpc.call_statistics import DENIED, HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
+from kshare_rpc.exchange_tls import EVERY_ROLE
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import NOT_STARTED_PREFIX, REFUSED_PREFIX
@@ -203,13 +204,20 @@ class CallServer:
         for caller in list(self.holding):
             caller.start_held()
 
-    def start(self, header: FrameHeader, payload: memoryview, reply: Callable[[bytes], None]) -> None:
-        """Begins a call; `reply` gets its answer frame. Calls begin in the order in which they are started."""
+    def start(
+        self,
+        header: FrameHeader,
+        payload: memoryview,
+        reply: Callable[[bytes], None],
+        roles: frozenset[str] = EVERY_ROLE,
+    ) -> None:
+        """Begins a call of a peer with these roles; `reply` gets its answer frame.
+
+        Calls begin in the order in which they are started.
+        """
         found = self._handlers.get(header.method)
-        if self.is_stopping or found is None:
-            text = f"the server at {self.address} has no method {header.method!r}"
-            if self.is_stopping:
-                text = f"{NOT_STARTED_PREFIX}the server at {self.address} is stopping"
+        text = self._refusal(header.method, found, roles)
+        if found is None or text:
             reply(_checked_frame(FrameHeader(correlation_id=header.correlation_id, failure=text), ()))
             return
         call = _ServedCall(self, header, *found, reply)
@@ -226,6 +234,21 @@ class CallServer:
         assert isinstance(pending, asyncio.Future), f"the handler of {header.method} returned no Future"
         self._under_way[pending] = None
         when_ended(pending, lambda pending: context.copy().run(self._ended, call, pending))
+
+    def _refusal(self, path: str, found: tuple[Method[Any, Any], Handler, bool] | None, roles: frozenset[str]) -> str:
+        """Why a call does not begin; empty if it does."""
+        if self.is_stopping:
+            return f"{NOT_STARTED_PREFIX}the server at {self.address} is stopping"
+        if found is None:
+            return f"the server at {self.address} has no method {path!r}"
+        allowed = found[0].callers
+        if roles is EVERY_ROLE or not allowed or not roles.isdisjoint(allowed):
+            return ""
+        self.statistics.of_served(path).failed(DENIED)
+        held = ", ".join(sorted(roles)) or "no role"
+        return (
+            f"{path} may be called by {', '.join(allowed)}; the caller's certificate is for {held} (kshare://role/...)"
+        )
 
     async def _run(self, call: _ServedCall, payload: memoryview) -> None:
         self._not_begun -= 1

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 
-MALFORMED, STOPPED, HANDLER_FAILED = "malformed", "stopped", "handler"
-"""Why a served call failed: the request could not be decoded, the server stopped first, the handler raised."""
+MALFORMED, STOPPED, HANDLER_FAILED, DENIED = "malformed", "stopped", "handler", "denied"
+"""Why a served call failed: the request could not be decoded, the server stopped first, the handler raised, the
+caller's certificate does not allow it."""
 
 
 class MethodStatistics:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kshare_core.configs import DynamicConfigs
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, group_partition_of, state_partition_of
-from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, security_pb2
 
 PLAINTEXT_LISTENER = "PLAINTEXT"
 """The listener name of a gateway that has no named listeners."""
@@ -42,6 +42,8 @@ class CatalogView:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic broker configs by broker id; the empty id is for all brokers."""
+    security: Mapping[bytes, security_pb2.SecurityEntry] = field(default_factory=dict)
+    """ACLs, client quotas and SCRAM credentials by their encoded keys; only in gateways."""
     nodes: tuple[coordinator_pb2.Node, ...] = ()
     state_partition_owners: Mapping[int, int] = field(default_factory=dict)
     state_partition_moves: Mapping[int, coordinator_pb2.StatePartitionOwner] = field(default_factory=dict)
@@ -129,6 +131,7 @@ class ViewDraft:
         self._names: dict[str, coordinator_pb2.Topic] = {}
         self._groups: dict[str, Mapping[str, str]] | None = None
         self._brokers: dict[str, Mapping[str, str]] | None = None
+        self._security: dict[bytes, security_pb2.SecurityEntry] | None = None
         self._of_nodes: coordinator_pb2.WatchCatalogResponse | None = None
 
     def add(self, piece: coordinator_pb2.WatchCatalogResponse) -> None:
@@ -137,7 +140,7 @@ class ViewDraft:
             self._is_changed = piece.version != self._view.version or piece.full
             self._is_full = piece.full
             if piece.full:
-                self._topics, self._names, self._groups, self._brokers = {}, {}, {}, {}
+                self._topics, self._names, self._groups, self._brokers, self._security = {}, {}, {}, {}, {}
             if piece.full or piece.nodes_changed:
                 self._of_nodes = piece
         if not self._is_changed:
@@ -151,6 +154,19 @@ class ViewDraft:
             self._brokers = dict(self._view.broker_configs) if self._brokers is None else self._brokers
             for broker in piece.broker_configs:
                 _put_configs(self._brokers, broker.broker_id, broker.configs)
+
+        self._add_security(piece)
+
+    def _add_security(self, piece: coordinator_pb2.WatchCatalogResponse) -> None:
+        if not piece.security:
+            return
+        self._security = dict(self._view.security) if self._security is None else self._security
+        for entry in piece.security:
+            key = entry.key.SerializeToString(deterministic=True)
+            if entry.HasField("value"):
+                self._security[key] = entry
+            else:
+                self._security.pop(key, None)
 
     def _add_topics(self, piece: coordinator_pb2.WatchCatalogResponse) -> None:
         """Rows are in the order of topic ids, so a recreated topic may take a name before the old topic's deletion."""
@@ -178,6 +194,8 @@ class ViewDraft:
             changed = replace(changed, group_configs=self._groups)
         if self._brokers is not None:
             changed = replace(changed, broker_configs=self._brokers)
+        if self._security is not None:
+            changed = replace(changed, security=self._security)
         return changed if self._of_nodes is None else _with_nodes(changed, self._of_nodes)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import ssl
 from collections import deque
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ import h2.events
 import h2.exceptions
 
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
-from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
+from kshare_rpc.exchange_tls import EVERY_ROLE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ExchangeTls, roles_of
 from kshare_rpc.frames import FrameError, decode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
@@ -56,8 +55,12 @@ class ServerExchange(Http2Exchange):
 
     short_first = True
 
-    def __init__(self, calls: CallServer, connections: dict[ServerExchange, None]) -> None:
+    def __init__(
+        self, calls: CallServer, connections: dict[ServerExchange, None], *, requires_roles: bool = False
+    ) -> None:
         super().__init__(client_side=False)
+        self._requires_roles = requires_roles
+        self._roles = EVERY_ROLE
         self._calls = calls
         self._connections = connections
         self._streams: dict[int, _ServedStream] = {}
@@ -71,6 +74,7 @@ class ServerExchange(Http2Exchange):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._connections[self] = None
+        self._roles = roles_of(transport.get_extra_info("ssl_object"), is_required=self._requires_roles)
         super().connection_made(transport)
 
     def stream_event(self, event: Any) -> None:
@@ -178,7 +182,7 @@ class ServerExchange(Http2Exchange):
                 if self._long_begun == 1:
                     # Two turns on, because handlers begin in the next turn.
                     self._loop.call_soon(self._loop.call_soon, self._turn_is_over)
-            self._calls.start(header, payload, partial(self._answer, stream_id, stream))
+            self._calls.start(header, payload, partial(self._answer, stream_id, stream), self._roles)
 
     def _answer(self, stream_id: int, stream: _ServedStream, frame: bytes) -> None:
         """Sends a call's answer; at once if no other call is in flight, whose answer it could be sent with."""
@@ -213,9 +217,10 @@ class ServerExchange(Http2Exchange):
 class ExchangeListener:
     """The listening sockets and their connections; `local_sockets`: also on Unix sockets (see local_sockets)."""
 
-    def __init__(self, calls: CallServer, tls: ssl.SSLContext | None = None, *, local_sockets: bool = True) -> None:
+    def __init__(self, calls: CallServer, tls: ExchangeTls | None = None, *, local_sockets: bool = True) -> None:
         self._calls = calls
-        self._tls = tls
+        self._tls = None if tls is None else tls.server
+        self._requires_roles = tls is not None and tls.requires_roles
         self._has_local_sockets = local_sockets and tls is None
         self._local_server: asyncio.Server | None = None
         self._connections: dict[ServerExchange, None] = {}
@@ -227,7 +232,7 @@ class ExchangeListener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: ServerExchange(self._calls, self._connections),
+                lambda: ServerExchange(self._calls, self._connections, requires_roles=self._requires_roles),
                 host.strip("[]"),
                 int(port),
                 ssl=self._tls,

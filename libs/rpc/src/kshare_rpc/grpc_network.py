@@ -94,7 +94,7 @@ class GrpcServer:
         local_sockets: bool = True,
     ) -> None:
         self._calls = CallServer(services, on_handler_error, statistics, tracer)
-        self._exchange = ExchangeListener(self._calls, None if tls is None else tls.server, local_sockets=local_sockets)
+        self._exchange = ExchangeListener(self._calls, tls, local_sockets=local_sockets)
         self._operations = OperationsServer(self._calls, serves_methods=tls is None)
         self._is_called = False
         self.operations_address = ""

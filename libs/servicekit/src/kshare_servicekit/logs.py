@@ -3,6 +3,8 @@
 Lines about work for a client's request have its `request_id`, which follows the request through all roles. Lines of
 traced work also have the trace id and span id. Lines about a group or a partition have `group`, `topic_id`, `partition`
 (kshare_core.log_fields). At level debug every request and every call between roles has a line.
+
+The logger "kshare.audit" writes lines of JSON of its own (kshare_gateway.security.audit).
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    _configure_audit()
     logging.getLogger("hpack").setLevel(max(level, logging.INFO))  # a line for each header of each message
     structlog.configure(
         processors=[
@@ -63,6 +66,16 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _configure_audit() -> None:
+    """Lines of the audit log are JSON already, whatever the format and the level of other lines are."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    audit = logging.getLogger("kshare.audit")
+    audit.handlers[:] = [handler]
+    audit.setLevel(logging.INFO)
+    audit.propagate = False
 
 
 def _renderers(log_format: LogFormat) -> Sequence[Processor]:

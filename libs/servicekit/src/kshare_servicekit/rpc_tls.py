@@ -59,7 +59,9 @@ def exchange_tls(configs: Configs) -> ExchangeTls | None:
         return None
     pair = _RenewedPair(configs)
     return ExchangeTls(
-        _standing_for(ssl.PROTOCOL_TLS_SERVER, pair.server), _standing_for(ssl.PROTOCOL_TLS_CLIENT, pair.client)
+        _standing_for(ssl.PROTOCOL_TLS_SERVER, pair.server),
+        _standing_for(ssl.PROTOCOL_TLS_CLIENT, pair.client),
+        requires_roles=configs.boolean("kshare.rpc.ssl.roles.required"),
     )
 
 

@@ -23,10 +23,12 @@ MINIMUM_FRAME_LENGTH = 8
 
 
 class FrameReader:
-    """A reader that cuts a stream of bytes into frames; `maximum_length` is socket.request.max.bytes."""
+    """A reader that cuts a stream of bytes into frames of at most `maximum_length`, which `config` sets."""
 
-    def __init__(self, maximum_length: int) -> None:
+    def __init__(self, maximum_length: int, config: str = "socket.request.max.bytes") -> None:
+        self._minimum_length = MINIMUM_FRAME_LENGTH
         self._maximum_length = maximum_length
+        self._config = config
         self._chunks: deque[memoryview] = deque()
         self._small_chunks = bytearray()
         self._received = 0
@@ -43,6 +45,10 @@ class FrameReader:
         """Bytes of a partly received frame that have not arrived; 0 between two frames."""
         return self._needed - self._received if self._length_is_known or self._received else 0
 
+    def set_limits(self, maximum_length: int, config: str, minimum_length: int = MINIMUM_FRAME_LENGTH) -> None:
+        """Limits of the frames whose length was not read yet."""
+        self._minimum_length, self._maximum_length, self._config = minimum_length, maximum_length, config
+
     def feed(self, data: bytes) -> None:
         self._received += len(data)
         if len(data) < SMALL_CHUNK_SIZE:
@@ -58,16 +64,16 @@ class FrameReader:
         small = self._small_chunks
         if not self._chunks and not self._length_is_known and len(small) > MINIMUM_FRAME_LENGTH:
             (length,) = _LENGTH.unpack_from(small)
-            if MINIMUM_FRAME_LENGTH <= length <= self._maximum_length and len(small) == LENGTH_SIZE + length:
+            if self._minimum_length <= length <= self._maximum_length and len(small) == LENGTH_SIZE + length:
                 self._small_chunks, self._received = bytearray(), 0
                 return memoryview(small)[LENGTH_SIZE:]
         self._gather()
         if not self._length_is_known:
             (length,) = _LENGTH.unpack(self._take(LENGTH_SIZE))
-            if not MINIMUM_FRAME_LENGTH <= length <= self._maximum_length:
+            if not self._minimum_length <= length <= self._maximum_length:
                 raise MalformedRequest(
-                    f"a request of {length} bytes; allowed are {MINIMUM_FRAME_LENGTH} to {self._maximum_length} "
-                    "(socket.request.max.bytes)"
+                    f"a request of {length} bytes; allowed are {self._minimum_length} to {self._maximum_length} "
+                    f"({self._config})"
                 )
             self._needed, self._length_is_known = int(length), True
             if self._received < self._needed:

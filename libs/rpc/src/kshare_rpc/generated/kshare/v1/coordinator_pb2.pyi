@@ -22,6 +22,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from kshare_rpc.generated.kshare.v1 import security_pb2 as _security_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -1195,6 +1196,7 @@ class WatchCatalogResponse(_message.Message):
     TRANSFER_ID_FIELD_NUMBER: _builtins.int
     PIECE_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    SECURITY_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     """UNKNOWN_MEMBER_ID (25): the node's registration is gone or was replaced; it must register again.
     NOT_COORDINATOR (16): retry at `active_coordinator_address`.
@@ -1247,6 +1249,10 @@ class WatchCatalogResponse(_message.Message):
     def group_partition_owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupPartitionOwner]:
         """By partition; those without an owner are left out."""
 
+    @_builtins.property
+    def security(self) -> _containers.RepeatedCompositeFieldContainer[_security_pb2.SecurityEntry]:
+        """All of them with `full`, else those that changed; only gateways get them."""
+
     def __init__(
         self,
         *,
@@ -1271,10 +1277,11 @@ class WatchCatalogResponse(_message.Message):
         transfer_id: _builtins.int = ...,
         piece: _builtins.int = ...,
         more: _builtins.bool = ...,
+        security: _abc.Iterable[_security_pb2.SecurityEntry] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "broker_configs", b"broker_configs", "cluster_id", b"cluster_id", "coordinators", b"coordinators", "coordinators_version", b"coordinators_version", "deleted_topic_ids", b"deleted_topic_ids", "error_code", b"error_code", "error_message", b"error_message", "full", b"full", "group_configs", b"group_configs", "group_partition_count", b"group_partition_count", "group_partition_owners", b"group_partition_owners", "more", b"more", "nodes", b"nodes", "nodes_changed", b"nodes_changed", "piece", b"piece", "state_partition_count", b"state_partition_count", "state_partition_owners", b"state_partition_owners", "topics", b"topics", "transfer_id", b"transfer_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "broker_configs", b"broker_configs", "cluster_id", b"cluster_id", "coordinators", b"coordinators", "coordinators_version", b"coordinators_version", "deleted_topic_ids", b"deleted_topic_ids", "error_code", b"error_code", "error_message", b"error_message", "full", b"full", "group_configs", b"group_configs", "group_partition_count", b"group_partition_count", "group_partition_owners", b"group_partition_owners", "more", b"more", "nodes", b"nodes", "nodes_changed", b"nodes_changed", "piece", b"piece", "security", b"security", "state_partition_count", b"state_partition_count", "state_partition_owners", b"state_partition_owners", "topics", b"topics", "transfer_id", b"transfer_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,6 +12,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as _coordinator_pb2
+from kshare_rpc.generated.kshare.v1 import security_pb2 as _security_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -186,6 +187,7 @@ class CoordinatorRecordKey(_message.Message):
     CONSUMER_GROUP_CURRENT_ASSIGNMENT_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_REGULAR_EXPRESSION_FIELD_NUMBER: _builtins.int
     BROKER_CONFIG_FIELD_NUMBER: _builtins.int
+    SECURITY_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     """Cluster id, epoch counter, catalog version, next producer id: single values."""
     topic: _builtins.bytes
@@ -238,6 +240,10 @@ class CoordinatorRecordKey(_message.Message):
     def consumer_group_regular_expression(self) -> Global___CoordinatorRecordKey.RegularExpressionKey:
         """After ConsumerGroupRegularExpression."""
 
+    @_builtins.property
+    def security(self) -> _security_pb2.SecurityKey:
+        """ACLs, client quotas and SCRAM credentials."""
+
     def __init__(
         self,
         *,
@@ -261,12 +267,13 @@ class CoordinatorRecordKey(_message.Message):
         consumer_group_current_assignment: Global___CoordinatorRecordKey.Member | None = ...,
         consumer_group_regular_expression: Global___CoordinatorRecordKey.RegularExpressionKey | None = ...,
         broker_config: _builtins.str = ...,
+        security: _security_pb2.SecurityKey | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "security", b"security", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "security", b"security", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "classic_group", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "classic_group", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config", "security"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -296,6 +303,7 @@ class CoordinatorRecordValue(_message.Message):
     CONSUMER_GROUP_CURRENT_ASSIGNMENT_FIELD_NUMBER: _builtins.int
     CONSUMER_GROUP_REGULAR_EXPRESSION_FIELD_NUMBER: _builtins.int
     BROKER_CONFIG_FIELD_NUMBER: _builtins.int
+    SECURITY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterValue: ...
     @_builtins.property
@@ -336,6 +344,8 @@ class CoordinatorRecordValue(_message.Message):
     def consumer_group_regular_expression(self) -> Global___ConsumerGroupRegularExpression: ...
     @_builtins.property
     def broker_config(self) -> _coordinator_pb2.BrokerConfig: ...
+    @_builtins.property
+    def security(self) -> _security_pb2.SecurityValue: ...
     def __init__(
         self,
         *,
@@ -359,12 +369,13 @@ class CoordinatorRecordValue(_message.Message):
         consumer_group_current_assignment: Global___ConsumerGroupCurrentMemberAssignment | None = ...,
         consumer_group_regular_expression: Global___ConsumerGroupRegularExpression | None = ...,
         broker_config: _coordinator_pb2.BrokerConfig | None = ...,
+        security: _security_pb2.SecurityValue | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "security", b"security", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_config", b"broker_config", "classic_group", b"classic_group", "cluster", b"cluster", "committed_offset", b"committed_offset", "consumer_group", b"consumer_group", "consumer_group_assignment", b"consumer_group_assignment", "consumer_group_current_assignment", b"consumer_group_current_assignment", "consumer_group_member", b"consumer_group_member", "consumer_group_regular_expression", b"consumer_group_regular_expression", "consumer_group_target_assignment", b"consumer_group_target_assignment", "group_config", b"group_config", "kind", b"kind", "node", b"node", "pending_offset", b"pending_offset", "security", b"security", "share_group", b"share_group", "share_group_member", b"share_group_member", "share_group_partitions", b"share_group_partitions", "share_group_target_assignment", b"share_group_target_assignment", "state_partition_owner", b"state_partition_owner", "topic", b"topic", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "classic_group", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["cluster", "topic", "group_config", "node", "share_group", "share_group_member", "share_group_partitions", "state_partition_owner", "share_group_target_assignment", "transaction", "committed_offset", "pending_offset", "classic_group", "consumer_group", "consumer_group_member", "consumer_group_assignment", "consumer_group_target_assignment", "consumer_group_current_assignment", "consumer_group_regular_expression", "broker_config", "security"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 

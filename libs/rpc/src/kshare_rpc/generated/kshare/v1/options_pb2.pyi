@@ -5,11 +5,17 @@ Options of RPCs, which `protos/generate.py` reads."""
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pb2 as _descriptor_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import extension_dict as _extension_dict
 import builtins as _builtins
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 HAS_LONG_ANSWER_FIELD_NUMBER: _builtins.int
+CALLERS_FIELD_NUMBER: _builtins.int
 has_long_answer: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
 """Answers are full of records: such calls begin only while callers read the answers before them."""
+callers: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _containers.RepeatedScalarFieldContainer[_builtins.str]]
+"""The roles that may call it, besides which nobody may: gateway, leader, coordinator, share_coordinator, or an
+administrator with the commands of `kshare`.
+"""
