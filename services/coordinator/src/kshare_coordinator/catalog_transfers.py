@@ -46,7 +46,12 @@ class CatalogTransfers:
         """A new answer, or its first piece; it replaces the node's former transfer."""
         self._forget_gone(state)
         self._transfers.pop((request.role, request.node_id), None)
-        pieces = CatalogPieces(state, request.after_version, self._piece_bytes if request.takes_pieces else None)
+        pieces = CatalogPieces(
+            state,
+            request.after_version,
+            self._piece_bytes if request.takes_pieces else None,
+            with_security=request.role == pb.ROLE_GATEWAY,
+        )
         answer = pieces.piece(0)
         if answer.more:
             answer.transfer_id = self._source.getrandbits(62) + 1

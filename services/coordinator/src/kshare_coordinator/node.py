@@ -33,6 +33,7 @@ from kshare_coordinator.handlers.groups import GroupHandlers
 from kshare_coordinator.handlers.offsets import OffsetHandlers
 from kshare_coordinator.handlers.partition_moves import PartitionMoveHandlers
 from kshare_coordinator.handlers.producer_ids import ProducerIdHandlers
+from kshare_coordinator.handlers.security import SecurityHandlers
 from kshare_coordinator.handlers.share_group_administration import ShareGroupAdministrationHandlers
 from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHandlers
 from kshare_coordinator.handlers.state_partitions import StatePartitionHandlers
@@ -366,6 +367,7 @@ class CoordinatorNode:
         classic = ClassicGroupHandlers(core, self._classic, self._environment.random, administration.finish_deletion)
         producer_ids = ProducerIdHandlers(core)
         transactions = TransactionHandlers(core, self._environment.clock, self._owners)
+        security = SecurityHandlers(core)
         handlers = handlers_of(
             catalog,
             groups,
@@ -378,6 +380,7 @@ class CoordinatorNode:
             classic,
             producer_ids,
             transactions,
+            security,
         )
         return Service(
             methods.COORDINATOR,

@@ -14,6 +14,7 @@ from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import security_pb2 as security_pb
 
 Response_co = TypeVar("Response_co", covariant=True)
 Partitions = tuple[int, ...]
@@ -136,6 +137,21 @@ class DeleteTopics(CatalogCommand[pb.DeleteTopicsResponse]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions(CatalogCommand[pb.CreatePartitionsResponse]):
     request: pb.CreatePartitionsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterAcls(CatalogCommand[security_pb.AlterAclsResponse]):
+    request: security_pb.AlterAclsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterClientQuotas(CatalogCommand[security_pb.AlterClientQuotasResponse]):
+    request: security_pb.AlterClientQuotasRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterUserScramCredentials(CatalogCommand[security_pb.AlterUserScramCredentialsResponse]):
+    request: security_pb.AlterUserScramCredentialsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

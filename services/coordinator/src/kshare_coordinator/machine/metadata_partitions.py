@@ -31,6 +31,7 @@ GROUP_OF_KEY: dict[str, Callable[[Key], str] | None] = {
     "topic": None,
     "group_config": None,
     "broker_config": None,
+    "security": None,
     "node": None,
     "state_partition_owner": None,
     "transaction": None,

@@ -13,6 +13,7 @@ from kshare_coordinator.machine.groups.classic.group import ClassicGroupInMemory
 from kshare_core.errors import StorageFailure
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+from kshare_rpc.generated.kshare.v1 import security_pb2 as security_pb
 from kshare_runtime.ports import Write
 
 Record = records_pb.CoordinatorRecord
@@ -117,6 +118,12 @@ def broker_config(value: pb.BrokerConfig) -> Record:
     """Configs of one broker, or of all (an empty id); a tombstone if none is left."""
     key = Key(broker_config=value.broker_id)
     return Record(key=key, value=Value(broker_config=value)) if value.configs else Record(key=key)
+
+
+def security(key: security_pb.SecurityKey, value: security_pb.SecurityValue | None) -> Record:
+    """An ACL, or quotas or credentials; None is a tombstone."""
+    row = Key(security=key)
+    return Record(key=row) if value is None else Record(key=row, value=Value(security=value))
 
 
 def node(value: pb.Node) -> Record:

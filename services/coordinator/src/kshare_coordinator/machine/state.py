@@ -15,7 +15,7 @@ decision.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields, replace
 from typing import assert_never
 
@@ -41,6 +41,7 @@ from kshare_coordinator.machine.transactions.metadata import TransactionMetadata
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+from kshare_rpc.generated.kshare.v1.security_pb2 import SecurityEntry, SecurityKey
 
 CHANGE_LOG_LIMIT = 1_000
 """Number of versions whose changes are kept; a watcher that is further behind gets the whole catalog."""
@@ -62,6 +63,7 @@ class Changes:
     """Ids of changed or deleted topics; a deleted topic is absent from the state."""
     groups: dict[str, None] = field(default_factory=dict)
     brokers: dict[str, None] = field(default_factory=dict)
+    security: dict[bytes, None] = field(default_factory=dict)
     nodes: bool = False
     leaders: dict[int, None] = field(default_factory=dict)
     """Leader nodes with a new epoch: all their partitions changed."""
@@ -69,8 +71,9 @@ class Changes:
     @property
     def bytes(self) -> int:
         """Approximate memory of the keys; keys of deleted rows are held only by this log."""
-        count = len(self.topics) + len(self.groups) + len(self.brokers) + len(self.leaders)
-        return count * CHANGED_KEY_BYTES + sum(map(len, self.groups)) + sum(map(len, self.brokers))
+        tables: tuple[Sized, ...] = (self.topics, self.groups, self.brokers, self.security, self.leaders)
+        texts = [*self.groups, *self.brokers, *self.security]
+        return sum(map(len, tables)) * CHANGED_KEY_BYTES + sum(map(len, texts))
 
 
 @dataclass(slots=True)
@@ -96,6 +99,8 @@ class CoordinatorState:
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     """Configs by broker id; "" holds the cluster-wide defaults."""
+    security: dict[bytes, SecurityEntry] = field(default_factory=dict)
+    """ACLs, client quotas and SCRAM credentials by their encoded keys."""
     nodes: dict[NodeId, pb.Node] = field(default_factory=dict)
     state_partition_owners: dict[int, int] = field(default_factory=dict)
     state_partitions: dict[int, pb.StatePartitionOwner] = field(default_factory=dict)
@@ -329,6 +334,22 @@ def configs_bytes(owner: str, texts: Mapping[str, str]) -> int:
     return len(owner.encode()) + sum(len(name.encode()) + len(value.encode()) + 8 for name, value in texts.items())
 
 
+def _security(state: CoordinatorState, key: Key, value: Value | None) -> None:
+    encoded = security_key(key.security)
+    old = state.security.pop(encoded, None)
+    if old is not None:
+        state.catalog_bytes -= old.ByteSize()
+    if value is not None:
+        entry = state.security[encoded] = SecurityEntry(key=key.security, value=value.security)
+        state.catalog_bytes += entry.ByteSize()
+    state.open_changes.security[encoded] = None
+
+
+def security_key(key: SecurityKey) -> bytes:
+    """The encoded key of a row of `CoordinatorState.security`; equal keys have equal bytes."""
+    return key.SerializeToString(deterministic=True)
+
+
 def _node(state: CoordinatorState, key: Key, value: Value | None) -> None:
     node_id = (key.node.role, key.node.node_id)
     if value is None:
@@ -442,6 +463,7 @@ _REPLAY: dict[str, Callable[[CoordinatorState, Key, Value | None], None]] = {
     "topic": _topic,
     "group_config": _group_config,
     "broker_config": _broker_config,
+    "security": _security,
     "node": _node,
     "state_partition_owner": _state_partition_owner,
     "share_group": _share_group,

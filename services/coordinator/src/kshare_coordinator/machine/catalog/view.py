@@ -13,6 +13,7 @@ from kshare_coordinator.machine.state import Changes, CoordinatorState, leader_e
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+from kshare_rpc.generated.kshare.v1.security_pb2 import SecurityEntry, SecurityKey
 
 
 def has_news(state: CoordinatorState, after_version: int) -> bool:
@@ -23,11 +24,20 @@ def has_news(state: CoordinatorState, after_version: int) -> bool:
 class CatalogPieces:
     """One answer of WatchCatalog, made in pieces of about `piece_bytes`, all of the state's version at the beginning.
 
-    Rows are never changed, only replaced, so a response keeps its version while the catalog changes.
+    Rows are never changed, only replaced, so a response keeps its version while the catalog changes. `with_security`
+    adds the rows that only gateways get.
     """
 
-    def __init__(self, state: CoordinatorState, after_version: int, piece_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        state: CoordinatorState,
+        after_version: int,
+        piece_bytes: int | None = None,
+        *,
+        with_security: bool = False,
+    ) -> None:
         self._piece_bytes = piece_bytes
+        self._with_security = with_security
         self._head = pb.WatchCatalogResponse(version=state.version, cluster_id=state.cluster_id)
         self._starts = [0]
         """The row at which each piece begins, as far as they were made."""
@@ -46,6 +56,9 @@ class CatalogPieces:
         self._rows += [(_group_config, group_id, state.group_configs.get(group_id, {})) for group_id in sorted(groups)]
         brokers = state.broker_configs if changes is None else changes.brokers
         self._rows += [(_broker_config, each, state.broker_configs.get(each, {})) for each in sorted(brokers)]
+        if self._with_security:
+            keys = state.security if changes is None else changes.security
+            self._rows += [state.security.get(key) or _gone(key) for key in sorted(keys)]
         if changes is None or changes.nodes:
             _add_nodes(state, self._head)
 
@@ -77,6 +90,9 @@ class CatalogPieces:
             topic = _topic_view(self._numbers, row)
             answer.topics.append(topic)
             return topic.ByteSize()
+        if isinstance(row, SecurityEntry):
+            answer.security.append(row)
+            return row.ByteSize()
         make, owner, texts = row
         made = make(owner, texts)
         if isinstance(made, pb.GroupConfig):
@@ -89,9 +105,14 @@ class CatalogPieces:
 _Row = (
     bytes
     | records_pb.TopicRecord
+    | SecurityEntry
     | tuple[Callable[[str, Mapping[str, str]], pb.GroupConfig | pb.BrokerConfig], str, Mapping[str, str]]
 )
-"""A deleted topic's id, a topic, or configs and what they become."""
+"""A deleted topic's id, a topic, a security row, or configs and what they become."""
+
+
+def _gone(key: bytes) -> SecurityEntry:
+    return SecurityEntry(key=SecurityKey.FromString(key))
 
 
 def catalog_answer(state: CoordinatorState, after_version: int) -> pb.WatchCatalogResponse:
@@ -109,6 +130,7 @@ def _changes_since(state: CoordinatorState, after_version: int) -> Changes | Non
         together.topics.update(changes.topics)
         together.groups.update(changes.groups)
         together.brokers.update(changes.brokers)
+        together.security.update(changes.security)
         together.leaders.update(changes.leaders)
         together.nodes = together.nodes or changes.nodes
     if together.leaders:
