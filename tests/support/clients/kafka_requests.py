@@ -9,6 +9,7 @@ Requests are built as in `support.gateway.harness`; answers are what kio reads.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import Any
@@ -17,7 +18,7 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from kshare_wire.messages import is_flexible
-from support.clients.raw_kafka import read_frame
+from support.clients.raw_kafka import framed, read_frame
 from support.gateway.harness import build, request_frame
 
 TIMEOUT_S = 60.0
@@ -26,9 +27,11 @@ TIMEOUT_S = 60.0
 class KafkaRequests:
     """One connection; asks one request at a time."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._connection = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        if tls is not None:
+            self._connection = tls.wrap_socket(self._connection, server_hostname=host)
         self._last_id = 0
 
     def __enter__(self) -> KafkaRequests:
@@ -40,6 +43,27 @@ class KafkaRequests:
         self._connection.close()
 
     def ask(self, api_key: int, version: int, **values: Any) -> Any:
+        body = self.ask_raw(api_key, version, **values)
+        answer, size = entity_reader(load_response_schema(api_key, version))(body, 0)
+        assert size == len(body), f"{len(body) - size} bytes left of the answer of API {api_key}"
+        return answer
+
+    def ask_plainest(self, api_key: int, version: int, **values: Any) -> bytes | None:
+        """The whole answer to a request of which nothing is read; None where the connection was closed."""
+        return self.ask_frame(request_frame(api_key, version, 1, build(api_key, version, values))[4:])
+
+    def ask_length(self, length: int) -> bytes | None:
+        """The answer to the length of a frame alone; None where the connection was closed."""
+        self._connection.sendall(struct.pack(">i", length))
+        return read_frame(self._connection)
+
+    def ask_frame(self, content: bytes) -> bytes | None:
+        """The answer to a frame that is no request; None where the connection was closed."""
+        self._connection.sendall(framed(content))
+        return read_frame(self._connection)
+
+    def ask_raw(self, api_key: int, version: int, **values: Any) -> bytes:
+        """The body of the answer."""
         self._last_id += 1
         self._connection.sendall(request_frame(api_key, version, self._last_id, build(api_key, version, values)))
         frame = read_frame(self._connection)
@@ -47,6 +71,4 @@ class KafkaRequests:
         (correlation_id,) = struct.unpack_from(">i", frame)
         assert correlation_id == self._last_id
         start = 5 if api_key != 18 and is_flexible(api_key, version) else 4
-        answer, size = entity_reader(load_response_schema(api_key, version))(frame, start)
-        assert start + size == len(frame), f"{len(frame) - start - size} bytes left of the answer of API {api_key}"
-        return answer
+        return frame[start:]

@@ -1,4 +1,4 @@
-"""Coordinator and share coordinators as processes of their own, without leaders and gateways."""
+"""Roles as processes of their own, each with options of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ START_TIMEOUT_S = 60.0
 class RoleProcess:
     """`python -m kshare_<role>`; `address` is where it serves gRPC."""
 
-    def __init__(self, role: str, data_dir: Path, *, coordinator_address: str | None = None, node_id: int = 1) -> None:
+    def __init__(
+        self,
+        role: str,
+        data_dir: Path,
+        *,
+        coordinator_address: str | None = None,
+        node_id: int = 1,
+        config: Path | None = None,
+    ) -> None:
+        self._config = config
         self.role = role
         self.data_dir = data_dir
         self.address = f"127.0.0.1:{free_port()}"
@@ -32,7 +41,12 @@ class RoleProcess:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._ready_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", f"kshare_{self.role}", "--node-id", str(self._node_id)]
-        command += ["--data-dir", str(self.data_dir), "--listen", self.address]
+        if self.role == "gateway":
+            command += ["--client-listen", self.address]
+        else:
+            command += ["--data-dir", str(self.data_dir), "--listen", self.address]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
         command += ["--coordinator-address", self._coordinator_address, "--ready-file", str(self._ready_file)]
         with self.log.open("ab") as output:
             started = time.monotonic()

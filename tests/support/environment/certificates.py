@@ -88,11 +88,11 @@ class Authority:
         path.write_text(self.pem)
         return path
 
-    def issue(self, name: str, *addresses: str, names: Sequence[str] = ()) -> Issued:
-        """For a server on this machine, and at these IP addresses and names, or a client."""
+    def issue(self, name: str, *addresses: str, names: Sequence[str] = (), uris: Sequence[str] = ()) -> Issued:
+        """For a server on this machine, and at these IP addresses and names, or a client; `uris` are more names."""
         key = generate_private_key(SECP256R1())
         numbers = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", *addresses)]
-        hosts = [*map(x509.DNSName, ("localhost", *names)), *numbers]
+        hosts = [*map(x509.DNSName, ("localhost", *names)), *numbers, *map(x509.UniformResourceIdentifier, uris)]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
             _builder(_name(name), self._name, key)

@@ -261,7 +261,7 @@ def _plainest(field: Any, shape: Any, optional: bool) -> Any:
         return None
     if "timedelta" in kind:
         return datetime.timedelta()
-    return {"string": "", "bool": False}.get(kind, 0)
+    return {"string": "", "bytes": b"", "bool": False}.get(kind, 0)
 
 
 class GatewayClient:

@@ -52,13 +52,14 @@ class ApacheKafka:
         heap: str = "1g",
         quick: bool = False,
         flags: Sequence[str] = (),
+        port: int | None = None,
     ) -> None:
         self._folder = folder
         self._settings = settings or {}
         self._heap = heap
         self._quick = quick
         self._flags = flags
-        self._port = free_port()
+        self._port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.bootstrap = f"127.0.0.1:{self._port}"
 

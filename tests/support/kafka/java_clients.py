@@ -130,9 +130,12 @@ class JavaClients:
         found = self.step("consume", settings=properties, topic=topic, partition=partition, records=records)
         return [_record_from(fields) for fields in found["records"]]
 
-    def share_group_offsets(self, bootstrap: str, group: str) -> dict[str, tuple[int | None, int | None]]:
+    def share_group_offsets(
+        self, bootstrap: str, group: str, **settings: Any
+    ) -> dict[str, tuple[int | None, int | None]]:
         """Start offset and lag of each share-partition ("topic-0") by Admin.listShareGroupOffsets."""
-        found = self.step("shareGroupOffsets", settings={"bootstrap.servers": bootstrap}, group=group)
+        properties = {"bootstrap.servers": bootstrap, **_dotted(settings)}
+        found = self.step("shareGroupOffsets", settings=properties, group=group)
         return {at: (entry["startOffset"], entry["lag"]) for at, entry in found["partitions"].items()}
 
     def committed_offsets(self, bootstrap: str, group: str) -> dict[str, int | None]:

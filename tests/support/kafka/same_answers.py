@@ -129,7 +129,7 @@ def asked_pair(folder_of: Callable[[str], Path], **settings: str) -> Iterator[Pa
     """Both systems, running and prepared; `folder_of` makes a folder for each."""
     with running_pair(folder_of, **settings) as pair, ExitStack() as stack:
         for asked in (pair.kshare, pair.kafka):
-            _prepare(asked.bootstrap, asked.requests, stack)
+            prepare(asked.bootstrap, asked.requests, stack)
         yield pair
 
 
@@ -145,7 +145,8 @@ def running_pair(folder_of: Callable[[str], Path], **settings: str) -> Iterator[
         yield Pair(*asked)
 
 
-def _prepare(bootstrap: str, requests: KafkaRequests, stack: ExitStack) -> None:
+def prepare(bootstrap: str, requests: KafkaRequests, stack: ExitStack) -> None:
+    """Makes topics with records and groups of each type."""
     new_topic(bootstrap, PARTITIONS, name=TOPIC)
     new_topic(bootstrap, name=OTHER_TOPIC)
     produce(bootstrap, TOPIC, ["one", "two"])
@@ -173,11 +174,11 @@ def commit(requests: KafkaRequests, group: str) -> None:
     raise AssertionError(answer)
 
 
-def wait_for_coordinator(requests: KafkaRequests, key_type: int, key: str) -> None:
+def wait_for_coordinator(requests: KafkaRequests, key_type: int, key: str, *, version: int = 4) -> None:
     """Apache Kafka makes the topic of its groups, or transactions, when it is asked this."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        answer = requests.ask(ApiKey.FIND_COORDINATOR, 4, key_type=key_type, coordinator_keys=[key])
+        answer = requests.ask(ApiKey.FIND_COORDINATOR, version, key_type=key_type, coordinator_keys=[key])
         code = E(int(answer.coordinators[0].error_code))
         if code not in UNREADY:
             assert not code, answer

@@ -11,6 +11,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway import handlers
 from kshare_gateway.dispatch import SERVED_APIS, is_supported, load_handlers
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ElementArrays, _check_fields, error_response, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
@@ -20,6 +21,12 @@ from kshare_wire.generated.responses.delete_groups import DeleteGroupsResponse
 from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
 from kshare_wire.generated.responses.leave_group import LeaveGroupResponse
 from kshare_wire.messages import encode_response
+
+OPEN = Access(open_to_all="a test")
+
+
+def answer_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    return HeartbeatResponse()
 
 
 def test_a_module_without_an_api_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +41,9 @@ def test_a_module_without_an_api_is_an_error(tmp_path: Path, monkeypatch: pytest
 def test_an_api_is_registered_once_and_with_what_it_needs() -> None:
     heartbeat = SERVED_APIS[ApiKey.HEARTBEAT]
     with pytest.raises(ValueError, match="Heartbeat is registered twice"):
-        serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), answer_now=lambda *_: HeartbeatResponse())
+        serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), access=OPEN, answer_now=answer_heartbeat)
+    with pytest.raises(TypeError, match="access"):
+        serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), answer_now=answer_heartbeat)  # type: ignore[call-arg]
     assert SERVED_APIS[ApiKey.HEARTBEAT] is heartbeat
 
 
@@ -65,7 +74,13 @@ def test_an_api_that_tells_errors_by_element_says_which() -> None:
 
 def test_the_classes_and_the_fields_of_a_row_belong_together() -> None:
     with pytest.raises(ValueError, match="LeaveGroupResponse is not the response to HeartbeatRequest"):
-        serve(HeartbeatRequest, LeaveGroupResponse, VersionRange(0, 4), answer_now=lambda *_: LeaveGroupResponse())
+        serve(
+            HeartbeatRequest,
+            LeaveGroupResponse,
+            VersionRange(0, 4),
+            access=OPEN,
+            answer_now=lambda *_: LeaveGroupResponse(),
+        )
     _check_fields(ElementArrays(("groups_names",), "results"), DeleteGroupsRequest, DeleteGroupsResponse)
     with pytest.raises(ValueError, match="DeleteGroupsRequest has no field group_names"):
         _check_fields(ElementArrays(("group_names",), "results"), DeleteGroupsRequest, DeleteGroupsResponse)

@@ -67,7 +67,10 @@ def test_what_listeners_say(texts: dict[str, str], expected: list[tuple[str, str
         ({"listeners": "SSL://a:1,ssl://b:2"}, "listeners has SSL more than once"),
         ({"listeners": "SSL://a:1,PLAINTEXT://b:1"}, "port 1 for SSL,PLAINTEXT; each needs a port of its own"),
         ({"listeners": "EXTERNAL://a:1"}, f"EXTERNAL, which is missing in {MAP}"),
-        ({"listeners": "SASL_SSL://a:1"}, "has SASL_SSL for SASL_SSL; allowed are PLAINTEXT and SSL"),
+        (
+            {"listeners": "SSL://a:1", MAP: "SSL:KERBEROS"},
+            "has KERBEROS for SSL; allowed are PLAINTEXT and SSL",
+        ),
         ({"listeners": "SSL://a:1", MAP: "SSL"}, "'SSL'; it must be NAME:PROTOCOL"),
         ({"listeners": "SSL://a:1", MAP: "SSL:SSL,ssl:SSL"}, "each name once"),
         ({"listeners": "SSL://a:1", "advertised.listeners": "PLAINTEXT://a:1"}, "PLAINTEXT, which listeners does not"),

@@ -12,11 +12,12 @@ import grpc
 import pytest
 
 from kshare_core.configs import InvalidConfig, process_configs
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange_tls import EVERY_ROLE, ExchangeTls
+from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LIST_GROUPS
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.network import ChannelUnavailable, Service
+from kshare_rpc.network import CallFailed, ChannelUnavailable, Method, Service
 from kshare_servicekit.probe import probe
 from kshare_servicekit.rpc_tls import exchange_tls, exchange_tls_of_variables
 from support.environment.certificates import Authority, Issued
@@ -157,3 +158,49 @@ def test_commands_find_the_certificates_by_the_variables_of_the_roles(tmp_path: 
     assert exchange_tls_of_variables(variables) is not None
     with pytest.raises(OSError):
         exchange_tls_of_variables({"KSHARE_CONFIG": "/nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("roles", "required", "is_allowed"),
+    [
+        (["gateway"], "false", True),
+        (["leader"], "false", False),
+        (["leader", "gateway"], "true", True),
+        (["nobody"], "false", False),
+        ([], "false", True),
+        ([], "true", False),
+    ],
+)
+def test_a_certificate_allows_the_calls_of_its_roles(
+    tmp_path: Path, roles: list[str], required: str, is_allowed: bool
+) -> None:
+    """ListGroups is for gateways."""
+    client = AUTHORITY.issue("role", uris=[f"kshare://role/{role}" for role in roles])
+
+    async def scene(address: str, operations: str) -> None:
+        if is_allowed:
+            assert await asked(address, tls(tmp_path / "client", client)) == 7
+            return
+        with pytest.raises(
+            CallFailed, match="Coordinator/ListGroups may be called by gateway; the caller's certificate"
+        ):
+            await asked(address, tls(tmp_path / "client", client))
+
+    served(tls(tmp_path / "server", roles_required=required), scene)
+
+
+def test_only_leaders_write_share_state_and_only_administrators_and_coordinators_change_placement() -> None:
+    """Gateways write it for Kafka's brokers, with ClusterAction."""
+    expected: dict[Method[Any, Any], set[str]] = {
+        methods.WRITE_SHARE_GROUP_STATE: {"leader", "gateway"},
+        methods.TRUNCATE_SHARE_GROUP_STATE: {"leader"},
+        methods.TRANSFER_STATE_PARTITION: {"share_coordinator"},
+        methods.MOVE_PARTITIONS: {"administrator"},
+        methods.GIVE_UP_NODE: {"administrator"},
+        methods.DROP_SHARE_PARTITIONS: {"coordinator"},
+        methods.WRITE_TXN_MARKERS: {"coordinator"},
+        methods.ALTER_ACLS: {"gateway"},
+    }
+    assert {method: set(method.callers) for method in expected} == expected
+    every = [each for each in vars(methods).values() if isinstance(each, Method)]
+    assert all(method.callers and set(method.callers) <= EVERY_ROLE for method in every)

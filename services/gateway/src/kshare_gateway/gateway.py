@@ -22,9 +22,12 @@ from kshare_gateway.catalog.metadata_fragments import MetadataFragments
 from kshare_gateway.connections.produce_order import ProduceOrder
 from kshare_gateway.connections.request_memory import RequestMemory
 from kshare_gateway.metrics import GatewayMetrics
+from kshare_gateway.quotas.throttling import Throttling
 from kshare_gateway.records.awaited_batches import AwaitedBatches
 from kshare_gateway.records.batch_cache import BatchCache
 from kshare_gateway.records.reassignment import ReassignedPartitions
+from kshare_gateway.security.audit import Audit
+from kshare_gateway.security.authorizer import configured_authorizer
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share.sessions import ShareSessionTable
 from kshare_rpc.catalog import CatalogView
@@ -56,6 +59,9 @@ class Gateway:
             self.configs.integer("group.share.max.share.sessions"),
             partitions_limit=self.configs.integer("kshare.request.max.elements"),
         )
+        self.audit = Audit()
+        self.throttling = Throttling(self.configs, lambda: self.view.security, loop_ms)
+        self.authorizer = configured_authorizer(self.configs, lambda: self.view.security)
         self.cache = BatchCache(self.configs.integer("kshare.gateway.cache.bytes"))
         self.metrics = GatewayMetrics()
         self.reassignments = ReassignedPartitions(lambda: self.view)
@@ -178,6 +184,11 @@ def no_answer_as_kafka_says() -> Iterator[None]:
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator did not respond: {failure}"
         ) from failure
+
+
+def loop_ms() -> int:
+    """The event loop's steady time."""
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 class ClientBrokers:

@@ -34,7 +34,8 @@ ERRORS = counter(
 CONNECTIONS = gauge("gateway_connections", "Open client connections.")
 CONNECTIONS_ACCEPTED = counter("gateway_connections_accepted", "Accepted client connections.")
 CONNECTIONS_REFUSED = counter(
-    "gateway_connections_refused", "Refused connections: beyond max.connections, or while stopping."
+    "gateway_connections_refused",
+    "Refused connections: beyond max.connections or max.connections.per.ip, or while stopping.",
 )
 CONNECTIONS_CLOSED = counter(
     "gateway_connections_closed_by_gateway",
@@ -76,11 +77,16 @@ SLOW_CONNECTIONS_CLOSED = counter(
     "Connections closed because they held memory without progress while others waited "
     "(kshare.gateway.stalled.connection.ms).",
 )
+THROTTLE_SECONDS = counter(
+    "gateway_throttle_seconds",
+    "Times for which clients were throttled, by the quota that they exceeded.",
+    "quota",
+)
 
 FAMILIES = (
     *(REQUEST_SECONDS, REQUESTS_UNDER_WAY, ERRORS),
     *(CONNECTIONS, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_CLOSED, BYTES_IN, BYTES_OUT),
-    *(HANDSHAKES_FAILED, CERTIFICATE_EXPIRY),
+    *(HANDSHAKES_FAILED, CERTIFICATE_EXPIRY, THROTTLE_SECONDS),
     *(MEMORY_BYTES, MEMORY_LIMIT_BYTES, MUTED_CONNECTIONS, FETCHES_WITHOUT_ROOM, SLOW_CONNECTIONS_CLOSED),
     *(SHARE_SESSIONS, CACHE_BYTES, CACHE_HIT_BYTES, CACHE_MISS_BYTES, READ_AHEAD_BYTES, READ_AHEAD_FAILURES),
 )
@@ -138,6 +144,8 @@ class GatewayNow(NamedTuple):
     slow_connections_closed: int = 0
     certificate_expiry_s: Mapping[str, float] = {}
     """By the names of TLS listeners, in seconds since 1970."""
+    throttled_ms: Mapping[str, int] = {}
+    """The sum of throttle times by quota."""
 
 
 class GatewaySource:
@@ -168,6 +176,8 @@ class GatewaySource:
         readings.add(HANDSHAKES_FAILED, metrics.handshakes_failed)
         for listener, expires_at_s in now.certificate_expiry_s.items():
             readings.add(CERTIFICATE_EXPIRY, expires_at_s, listener)
+        for quota, throttled_ms in now.throttled_ms.items():
+            readings.add(THROTTLE_SECONDS, throttled_ms / 1000, quota)
         readings.add(BYTES_IN, metrics.received_bytes)
         readings.add(BYTES_OUT, metrics.sent_bytes)
         readings.add(CACHE_HIT_BYTES, metrics.cache_hit_bytes)

@@ -8,24 +8,31 @@ and so does a simulation with its own transports.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kshare_core.configs import DynamicConfigs
+from kshare_core.configs import Configs, DynamicConfigs
+from kshare_core.security.principals import ANONYMOUS
 from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment
+from kshare_gateway.connections.connections_per_ip import ConnectionsPerIp
 from kshare_gateway.connections.listeners import GatewayListener, joined
 from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.metrics import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.sasl.configuration import SaslListener
+from kshare_gateway.security.sasl.scram import ScramUsers
+from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share.fetching import ShareFetcher
 from kshare_rpc.catalog import PLAINTEXT_LISTENER, CatalogView, alter_configs, logs_begun_anew
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.cluster_health import problems_of_view
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.names import look_up
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics_server import Metrics
@@ -33,9 +40,18 @@ from kshare_wire.framing import RequestHeader
 
 if TYPE_CHECKING:
     from kshare_gateway.connections.tls_listener import TlsListener
+    from kshare_gateway.security.certificate_principals import CertificatePrincipals
 
 RELEASE_GRACE_MS = 2_000
 """How long a stopping process waits for leaders to release the records that its clients held."""
+
+
+def _principals(configs: Configs) -> CertificatePrincipals:
+    from kshare_gateway.security.certificate_principals import (
+        CertificatePrincipals,
+    )  # loads a library that few gateways need
+
+    return CertificatePrincipals(configs.text("ssl.principal.mapping.rules"))
 
 
 class GatewayNode:
@@ -57,6 +73,7 @@ class GatewayNode:
         )
         self._share_fetcher = ShareFetcher(self._gateway)
         self._connections: dict[int, ClientConnection] = {}
+        self._connections_per_ip = ConnectionsPerIp(self._configs, look_up=look_up, spawn=self._spawn)
         self._last_connection_id = 0
         self._servers: list[asyncio.Server] = []
         self._address = ""
@@ -75,9 +92,19 @@ class GatewayNode:
             memory=self._gateway.memory,
             slices=self._gateway.slices,
             traces=None if environment.tracer is None else RequestTraces(environment.tracer),
+            certificate_principal=self._certificate_principal,
+            authentication_delay_ms=lambda: configs.integer("connection.failed.authentication.delay.ms"),
             request_id_prefix=f"g{settings.node_id}-{self._incarnation[:6]}",
         )
         self._listeners = settings.all_listeners()
+        has_tls = any(each.is_tls for each in self._listeners)
+        self._certificate_principals = _principals(configs) if has_tls else None
+        scram_users = ScramUsers(lambda: self._gateway.view.security)
+        self._sasl_listeners = {
+            each.name: SaslListener(configs, each.config_prefix, scram_users)
+            for each in self._listeners
+            if each.is_sasl
+        }
         self._tls_listeners = {each.name: self._tls_listener(each) for each in self._listeners if each.is_tls}
 
     @property
@@ -89,7 +116,9 @@ class GatewayNode:
     def new_connection(self, listener: str = PLAINTEXT_LISTENER) -> ClientConnection:
         """The protocol of a new client connection on the listener of this name."""
         self._last_connection_id += 1
-        return ClientConnection(self._last_connection_id, self._environment, listener)
+        sasl = self._sasl_listeners.get(listener)
+        session = None if sasl is None else SaslSession(sasl, time.time)
+        return ClientConnection(self._last_connection_id, self._environment, listener, session)
 
     async def start(self) -> None:
         """Binds, registers, and returns once clients are accepted."""
@@ -106,6 +135,9 @@ class GatewayNode:
                 listeners=endpoints if settings.listeners else (),
             )
         )
+        for sasl in self._sasl_listeners.values():
+            for keys in sasl.key_sets:
+                await keys.fetch()
         for server in self._servers:
             await server.start_serving()
         for listener in self._tls_listeners.values():
@@ -201,6 +233,7 @@ class GatewayNode:
             muted_connections=self._gateway.memory.muted,
             fetches_without_room=self._gateway.memory.waiting,
             slow_connections_closed=self._gateway.memory.closed_total,
+            throttled_ms=self._gateway.throttling.throttled_ms,
             certificate_expiry_s={name: each.expires_at_s for name, each in self._tls_listeners.items()},
         )
 
@@ -218,8 +251,14 @@ class GatewayNode:
             header.version,
             connection.listener,
             connection.is_wanted,
+            connection.principal,
+            connection.sasl,
             connection.account,
         )
+
+    def _certificate_principal(self, certificate: bytes | None) -> str | None:
+        principals = self._certificate_principals
+        return ANONYMOUS if principals is None else principals.principal(certificate)
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         return self._gateway.spawn(work, name)
@@ -228,26 +267,34 @@ class GatewayNode:
         metrics = self._gateway.metrics
         if connection.listener in self._tls_listeners:
             self._tls_listeners[connection.listener].became_client(connection.connection_id)
-        refusal = self._refusal()
+        refusal = self._refusal(connection.client_host)
+        if refusal is None:
+            throttle_ms = self._gateway.throttling.connection_created(connection.client_host[1:])
+            if throttle_ms:
+                connection.close_later(throttle_ms)
+                refusal = f"its address waits {throttle_ms} ms for further connections (connection_creation_rate)"
         if refusal is not None:
             metrics.connections_refused += 1
             return refusal
         metrics.connections_accepted += 1
         self._connections[connection.connection_id] = connection
+        self._connections_per_ip.opened(connection.client_host[1:])
         return None
 
-    def _refusal(self) -> str | None:
-        """Why a further connection is refused now, or None; connections in their handshake count."""
+    def _refusal(self, client_host: str) -> str | None:
+        """Why a further connection of "/ip" is refused now, or None; connections in their handshake count."""
         if self._is_stopping:
             return "the gateway is stopping"
         limit = self._configs.integer("max.connections")
         under_way = sum([listener.handshakes for listener in self._tls_listeners.values()])
         if len(self._connections) + under_way >= limit:
             return f"the limit of {limit} connections is reached (max.connections)"
-        return None
+        in_handshake = sum([listener.handshakes_of(client_host) for listener in self._tls_listeners.values()])
+        return self._connections_per_ip.refusal(client_host[1:], in_handshake)
 
     def _connection_lost(self, connection: ClientConnection) -> None:
         del self._connections[connection.connection_id]
+        self._connections_per_ip.closed(connection.client_host[1:])
         self._release_sessions(connection.connection_id)
 
     def _release_sessions(self, connection_id: int) -> None:
@@ -258,6 +305,7 @@ class GatewayNode:
     def _new_view(self, old: CatalogView, new: CatalogView) -> None:
         self._catalog_problem = None
         alter_configs(self._configs, new, self._settings.node_id)
+        self._connections_per_ip.configs_changed()
         self._gateway.reassignments.on_view(old, new)
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kshare_core.security.acls import Operation, ResourceType
+from kshare_core.security.principals import ANONYMOUS
 from kshare_core.work_slices import ElementCount, WorkAbandoned
 from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES, MemoryAccount
 from kshare_gateway.gateway import Gateway
+from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.share.fetching import ShareFetcher
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
 
@@ -26,8 +30,32 @@ class RequestContext:
     """The client's listener: the client is told the addresses that gateways have for this listener."""
     is_wanted: Callable[[], bool] = lambda: True
     """False once the connection is closed, so that the response is of no use."""
+    principal: str = ANONYMOUS
+    """Who the client is: "User:name", from SASL or its certificate."""
+    sasl: SaslSession | None = None
+    """The connection's authentication; None on listeners without SASL."""
     account: MemoryAccount | None = None
     """The connection's part of the gateway's memory; None: no limit."""
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the client is authorized; always true without an authorizer."""
+        authorizer = self.gateway.authorizer
+        return authorizer is None or authorizer.allows(
+            self.principal, self.client_host[1:], operation, resource_type, name
+        )
+
+    async def wait_after_failed_authentication(self) -> None:
+        """Waits before the client learns of the failure, so that trying passwords takes time."""
+        delay_ms = self.gateway.configs.integer("connection.failed.authentication.delay.ms")
+        await asyncio.sleep(delay_ms / 1000)
+
+    def take_mutations(self, partitions: int, *, is_strict: bool) -> int:
+        """Charges the client with changed partitions (controller_mutation_rate); returns its throttle time in ms.
+
+        Strict: it is not charged when throttled, so the change must be refused with THROTTLING_QUOTA_EXCEEDED.
+        """
+        user_name = self.principal.partition(":")[2]
+        return self.gateway.throttling.take_mutations(user_name, self.client_id, partitions, is_strict=is_strict)
 
     def count_elements(self) -> ElementCount:
         """Counts the elements in a loop over the request or the catalog; see `kshare_core.work_slices`."""

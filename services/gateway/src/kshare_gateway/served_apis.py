@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import Request, Response, Struct
@@ -58,6 +59,7 @@ class ServedApi:
 
     request: type[Request[Any]]
     versions: VersionRange
+    access: Access
     answer_now: Callable[[RequestContext, Any], Response] | None
     handle: Callable[[RequestContext, Any], Awaitable[Response | None]] | None
     failed: Callable[[RequestContext, Any, KafkaError], Response | None] | None
@@ -76,6 +78,13 @@ class ServedApi:
         assert function is not None
         return function.__module__
 
+    async def answer(self, context: RequestContext, request: Any) -> Response | None:
+        """The response, by whichever function the API has."""
+        if self.answer_now is not None:
+            return self.answer_now(context, request)
+        assert self.handle is not None
+        return await self.handle(context, request)
+
     @property
     def name(self) -> str:
         """Kafka's name of the API, such as "ShareFetch"."""
@@ -91,6 +100,7 @@ def serve(
     response: type[AResponse],
     versions: VersionRange,
     *,
+    access: Access,
     answer_now: Callable[[RequestContext, ARequest], AResponse] | None = None,
     handle: Callable[[RequestContext, ARequest], Awaitable[AResponse | None]] | None = None,
     failed: Callable[[RequestContext, ARequest, KafkaError], AResponse | None] | None = None,
@@ -104,6 +114,7 @@ def serve(
 
     - `versions` are those that clients may use, at most those of the generated messages. They should include the
       versions that confluent-kafka and kafka-clients choose.
+    - `access` says what a client needs, or why it needs nothing.
     - `handle` returns None if the request gets no response (Produce with acks = 0).
     - `failed` makes the response to an error of the whole request. A response that has a field for such an error needs
       none with `handle`: see `error_response`. With `answer_now` it is missing where a request of any number of
@@ -119,13 +130,16 @@ def serve(
         raise ValueError(f"{api_key.api_name} is registered twice")
     if (answer_now is None) == (handle is None):
         raise ValueError(f"{api_key.api_name} needs either answer_now or handle")
-    if handle is not None and failed is None:
+    if failed is None and (handle is not None or access.whole):
         failed = error_response(response)
     if elements is not None:
         _check_fields(elements, request, response)
+    if access.each is not None and (elements is None or failed is None):
+        raise ValueError(f"{api_key.api_name} has needs of each element, but no elements or no `failed`")
     REGISTERED[api_key] = ServedApi(
         request=request,
         versions=versions,
+        access=access,
         answer_now=answer_now,
         handle=handle,
         failed=failed,

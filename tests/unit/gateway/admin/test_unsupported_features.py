@@ -166,11 +166,14 @@ def test_there_are_no_users(users: list[str] | None, codes: dict[str, E]) -> Non
 def test_there_is_no_authorizer(version: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:
         client = harness.client()
-        described = await client.ask(ApiKey.DESCRIBE_ACLS, version)
+        wanted = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+        described = await client.ask(ApiKey.DESCRIBE_ACLS, version, **wanted)
         assert described.error_code == E.SECURITY_DISABLED
-        created = await client.ask(ApiKey.CREATE_ACLS, version, creations=[{}, {}])
+        acl = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:alice"}
+        acl |= {"host": "*", "operation": 3, "permission_type": 3}
+        created = await client.ask(ApiKey.CREATE_ACLS, version, creations=[acl, acl])
         assert [int(result.error_code) for result in created.results] == [E.SECURITY_DISABLED] * 2
-        deleted = await client.ask(ApiKey.DELETE_ACLS, version, filters=[{}])
+        deleted = await client.ask(ApiKey.DELETE_ACLS, version, filters=[wanted])
         assert [int(result.error_code) for result in deleted.filter_results] == [E.SECURITY_DISABLED]
 
     run(scenario)

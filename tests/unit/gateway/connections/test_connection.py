@@ -35,8 +35,7 @@ def heartbeat_when(event: asyncio.Event) -> Any:
 
 
 NOT_SERVED = {
-    *(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.ALTER_CLIENT_QUOTAS),
-    *(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.UPDATE_FEATURES),
+    *(ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.UPDATE_FEATURES),
     *(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY, ApiKey.OFFSET_FOR_LEADER_EPOCH),
     # Of brokers and controllers among themselves, and of their administration.
     *(ApiKey.WRITE_TXN_MARKERS, ApiKey.ALTER_PARTITION, ApiKey.ENVELOPE, ApiKey.ALLOCATE_PRODUCER_IDS),

@@ -449,14 +449,10 @@ def test_each_api_is_limited_or_works_in_slices_or_answers_at_once() -> None:
     """An API that is added has to say how it takes a request of 200,000 elements."""
     at_once = {
         ApiKey.API_VERSIONS,
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
     }
     without_refusal = {key for key, served in SERVED_APIS.items() if served.failed is None}
     assert {key for key in without_refusal if not is_splittable(key)} == at_once

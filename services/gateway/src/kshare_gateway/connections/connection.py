@@ -20,14 +20,17 @@ UNKNOWN_SERVER_ERROR.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from logging import DEBUG
 from typing import Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
+from kshare_core.security.principals import ANONYMOUS, user
 from kshare_core.tracing import current_traceparent
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned, WorkSlices
 from kshare_gateway.connections.peer_state import peer_has_gone
@@ -45,8 +48,12 @@ from kshare_gateway.dispatch import SERVED_APIS, is_supported
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.admin.api_versions import unsupported_version
 from kshare_gateway.metrics import GatewayMetrics
+from kshare_gateway.quotas.throttling import Timed
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
-from kshare_gateway.served_apis import ResponseSize
+from kshare_gateway.security.bounded_lines import BoundedLines
+from kshare_gateway.security.enforcement import answer_authorized
+from kshare_gateway.security.sasl.session import SaslSession
+from kshare_gateway.served_apis import ResponseSize, ServedApi
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
 from kshare_wire.error_codes import error_codes_in_slices
 from kshare_wire.framing import LENGTH_SIZE, FrameReader, RequestHeader, parse_header, peek_request
@@ -79,6 +86,14 @@ _LONG_ANSWER = int(ResponseSize.LONG)
 _HANDLERS = {int(api_key): served for api_key, served in SERVED_APIS.items()}
 
 
+def _add_busy(slot: _Slot, seconds: float) -> None:
+    slot.busy_s += seconds
+
+
+def _must_authorize(context: RequestContext, handler: ServedApi) -> bool:
+    return context.gateway.authorizer is not None and not handler.access.open_to_all
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionEnvironment:
     """The callbacks, limits and shared objects that a node gives to its connections.
@@ -97,6 +112,14 @@ class ConnectionEnvironment:
     spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     traces: RequestTraces | None = None
+    certificate_principal: Callable[[bytes | None], str | None] = lambda certificate: ANONYMOUS
+    """The principal of a client on a TLS listener, by its certificate in DER, None if it presented none.
+
+    None: no rule of ssl.principal.mapping.rules matches the certificate, so the connection is closed.
+    """
+    failed_authentications: BoundedLines = field(default_factory=BoundedLines)
+    authentication_delay_ms: Callable[[], int] = lambda: 0
+    """connection.failed.authentication.delay.ms."""
     memory: RequestMemory = field(default_factory=unlimited_memory)
     slices: WorkSlices = field(default_factory=WorkSlices)
     long_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LONG_REQUESTS_LIMIT))
@@ -107,11 +130,15 @@ class ConnectionEnvironment:
 class _Slot:
     """A response's place in the response order. Empty `buffers`: the request has no response."""
 
-    __slots__ = ("api_key", "buffers", "elements", "is_done", "lane", "request_bytes", "started_at", "version")
+    __slots__ = (
+        *("api_key", "buffers", "busy_s", "elements", "is_done", "lane", "request_bytes", "started_at", "version"),
+    )
 
     def __init__(self, api_key: int, version: int, request_bytes: int, started_at: float) -> None:
         self.elements = 0
         """Elements of a request of SLICED_REQUEST_BYTES or more; shorter ones have so few that they are not counted."""
+        self.busy_s = 0.0
+        """How long the event loop worked for the request, where a quota needs it."""
         self.api_key = api_key
         self.version = version
         self.started_at = started_at
@@ -129,11 +156,19 @@ class ClientConnection(asyncio.Protocol):
     """
 
     def __init__(
-        self, connection_id: int, environment: ConnectionEnvironment, listener: str = PLAINTEXT_LISTENER
+        self,
+        connection_id: int,
+        environment: ConnectionEnvironment,
+        listener: str = PLAINTEXT_LISTENER,
+        sasl: SaslSession | None = None,
     ) -> None:
         self.connection_id = connection_id
         self.listener = listener
         self.client_host = "/unknown"
+        self.principal = ANONYMOUS
+        """Who the client is: "User:name"."""
+        self.sasl = sasl
+        """None on listeners without SASL."""
         self._environment = environment
         self._frames = FrameReader(environment.maximum_frame_length)
         self._slots: deque[_Slot] = deque()
@@ -147,6 +182,8 @@ class ClientConnection(asyncio.Protocol):
         self._is_admitted = False
         self._is_closed = False
         self._is_stopping = False
+        self._muted: asyncio.TimerHandle | None = None
+        """Set while the client is throttled: no request of it begins."""
         self._last_active = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
@@ -159,12 +196,21 @@ class ClientConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.client_host = f"/{peer[0]}"
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and self.sasl is None:
+            self.principal = self._environment.certificate_principal(tls.getpeercert(binary_form=True)) or ""
         refusal = self._environment.admit(self)
+        if refusal is None:
+            self._is_admitted = True
+            refusal = None if self.principal else "no rule of ssl.principal.mapping.rules matches its certificate"
         if refusal is not None:
-            self._close(refusal)
+            if self._muted is not None:
+                log.info("connection %d of %s is throttled: %s", self.connection_id, self.client_host, refusal)
+            else:
+                self._close(refusal)
             return
-        self._is_admitted = True
         self._last_active = asyncio.get_running_loop().time()
+        self._limit_frames()
         if self._environment.maximum_idle_ms >= 0:
             self._watch_idle()
 
@@ -197,6 +243,8 @@ class ClientConnection(asyncio.Protocol):
         self._frames = FrameReader(0)
         if self._serving is not None:
             self._serving.cancel()
+        if self._muted is not None:
+            self._muted.cancel()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._is_admitted:
@@ -212,6 +260,12 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None and not self._is_closed:
             self._is_closed = True
             self._transport.close()
+
+    def close_later(self, throttle_ms: int) -> None:
+        """Closes the connection after so long, and serves nothing until then."""
+        loop = asyncio.get_running_loop()
+        self._muted = loop.call_later(throttle_ms / 1000, self._close, "its address is throttled")
+        self._adjust_reading()
 
     @property
     def requests_under_way(self) -> int:
@@ -268,6 +322,10 @@ class ClientConnection(asyncio.Protocol):
 
     def _may_start(self) -> bool:
         stopped = self._is_closed or self._is_stopping or self._writing_is_paused or self._is_decoding
+        if self.sasl is not None and not self.sasl.is_authenticated and self._slots:
+            return False  # what a request is allowed depends on the answer to the one before
+        if self._muted is not None:
+            return False
         return not stopped and len(self._slots) < REQUESTS_UNDER_WAY_LIMIT
 
     def _must_wait(self, frame: memoryview) -> bool:
@@ -292,8 +350,13 @@ class ClientConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _start(self, frame: memoryview) -> None:
-        api_key, version, correlation_id = peek_request(frame)
         size = LENGTH_SIZE + len(frame)
+        if self.sasl is not None and self.sasl.takes_raw_messages:
+            self._environment.spawn(self._answer_raw(self.sasl, frame, self._new_slot(-1, 0, size)), "authentication")
+            return
+        api_key, version, correlation_id = peek_request(frame)
+        if self.sasl is not None:
+            self._check_session(self.sasl, api_key)
         if not is_supported(api_key, version):
             if api_key != ApiKey.API_VERSIONS:
                 raise MalformedRequest(f"API {api_key} version {version} is not supported")
@@ -315,6 +378,44 @@ class ClientConnection(asyncio.Protocol):
             return
         self._is_decoding = True
         self._environment.spawn(self._decode_on(steps, header, size), "decoding")
+
+    def _check_session(self, sasl: SaslSession, api_key: int) -> None:
+        """ConnectionMustClose for a request that the state of the authentication does not allow."""
+        problem = sasl.problem_with(api_key)
+        if problem is not None:
+            raise ConnectionMustClose(problem)
+
+    async def _answer_raw(self, sasl: SaslSession, frame: memoryview, slot: _Slot) -> None:
+        """Answers a message of a mechanism that came without a header; a failure only closes the connection."""
+        try:
+            answer = sasl.answer(bytes(frame))
+        except KafkaError as error:
+            await asyncio.sleep(self._environment.authentication_delay_ms() / 1000)
+            self._close_unauthenticated(error.message)
+            return
+        self.authentication_changed()
+        self._finish(slot, [len(answer).to_bytes(LENGTH_SIZE) + answer], None)
+        self._serve()
+
+    def authentication_changed(self) -> None:
+        """Takes the principal of a session that is complete, and the limit of frames that it has now."""
+        if self.sasl is not None and self.sasl.user_name:
+            self.principal = user(self.sasl.user_name)
+        self._limit_frames()
+
+    def _limit_frames(self) -> None:
+        """Before a client is authenticated, its frames are limited before they are read, to what SASL needs."""
+        if self.sasl is None:
+            return
+        if self.sasl.is_authenticated:
+            self._frames.set_limits(self._environment.maximum_frame_length, "socket.request.max.bytes")
+            return
+        limit = min(self.sasl.maximum_message_bytes, self._environment.maximum_frame_length)
+        config = "sasl.server.max.receive.size"
+        if self.sasl.takes_raw_messages:
+            self._frames.set_limits(limit, config, minimum_length=0)
+        else:
+            self._frames.set_limits(limit, config)
 
     async def _decode_on(
         self, steps: Generator[None, None, tuple[Request[Any], int]], header: RequestHeader, size: int
@@ -347,12 +448,31 @@ class ClientConnection(asyncio.Protocol):
         slot.elements = elements
         context = self._environment.context(self, header)
         handler = _HANDLERS[header.api_key]
-        if handler.answer_now is not None and elements <= SLICE_ELEMENTS:
+        if handler.answer_now is not None and elements <= SLICE_ELEMENTS and not _must_authorize(context, handler):
             response = handler.answer_now(context, request)
-            self._finish(slot, encode_response(response, header.version, header.correlation_id), response)
+            buffers = encode_response(response, header.version, header.correlation_id)
+            if self._throttle_ms(slot, header, context, response, buffers):
+                buffers = encode_response(response, header.version, header.correlation_id)
+            self._finish(slot, buffers, response)
+            context.gateway.audit.operation(context, header.api_key, request, response)
+            self._end_failed_session(response)
             return None
         run = self._run if self._environment.traces is None else self._run_traced
         return self._environment.spawn(run(slot, header, context, request), handler.name)
+
+    def _end_failed_session(self, response: Response | None) -> None:
+        """Closes the connection after the answer to a failed authentication."""
+        if self.sasl is not None and self.sasl.has_failed:
+            self._close_unauthenticated(getattr(response, "error_message", None) or "its steps were out of order")
+
+    def _close_unauthenticated(self, problem: str) -> None:
+        """Closes the connection; clients that go on trying have a limited number of log lines."""
+        left_out = self._environment.failed_authentications.take()
+        if left_out is None:
+            self._end()
+            return
+        more = f" ({left_out} such lines were left out before)" if left_out else ""
+        self._close(f"its authentication failed: {problem}{more}")
 
     def is_wanted(self) -> bool:
         """Whether the client is still connected, so that responses are of use.
@@ -401,9 +521,12 @@ class ClientConnection(asyncio.Protocol):
         prefix = self._environment.request_id_prefix
         current_request_id.set(f"{prefix}-{self.connection_id}-{header.correlation_id}")
         try:
-            response = await self._answer_in_parts(slot, header, context, request)
-            if response is not None and not self._is_closed:
-                buffers = await self._encoded(slot, header, response)
+            work = self._answer_with_audit(slot, header, context, request)
+            if context.gateway.throttling.measures_time:
+                response = await Timed(work, time.perf_counter, partial(_add_busy, slot))
+            else:
+                response = await work
+            buffers = await self._encoded_with_throttle(slot, header, context, response)
         except WorkAbandoned:
             return None
         except ConnectionMustClose as reason:
@@ -415,6 +538,9 @@ class ClientConnection(asyncio.Protocol):
             return None
         if not self._is_closed:
             self._finish(slot, buffers, None if is_costly else response)
+            if self.sasl is not None and header.api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+                self.authentication_changed()
+                self._end_failed_session(response)
             if self._held_frame is not None or self._reading_is_paused or self._frames.is_ready:
                 self._serve()
         if log.isEnabledFor(DEBUG):
@@ -425,6 +551,14 @@ class ClientConnection(asyncio.Protocol):
         name = _HANDLERS[header.api_key].name
         with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
             log.debug("responded to %s version %d of %s", name, header.version, self.client_host)
+
+    async def _answer_with_audit(
+        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+    ) -> Response | None:
+        response = await self._answer_in_parts(slot, header, context, request)
+        if response is not None:
+            context.gateway.audit.operation(context, header.api_key, request, response)
+        return response
 
     async def _answer_in_parts(
         self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
@@ -486,11 +620,10 @@ class ClientConnection(asyncio.Protocol):
     ) -> tuple[Response | None, KafkaError | None]:
         """The response, and the error if it applies to the whole request."""
         handler = _HANDLERS[header.api_key]
-        if handler.answer_now is not None:
-            return handler.answer_now(context, request), None
-        assert handler.handle is not None and handler.failed is not None
         try:
-            return await handler.handle(context, request), None
+            if _must_authorize(context, handler):
+                return await answer_authorized(context, handler, request, handler.answer), None
+            return await handler.answer(context, request), None
         except KafkaError as failure:
             error = failure
             with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
@@ -501,7 +634,66 @@ class ClientConnection(asyncio.Protocol):
             log.exception("%s failed with an unexpected error", handler.name)
             text = "The gateway could not process the request; see its log"
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+        assert handler.failed is not None
         return handler.failed(context, request, error), error
+
+    async def _encoded_with_throttle(
+        self, slot: _Slot, header: RequestHeader, context: RequestContext, response: Response | None
+    ) -> list[Buffer]:
+        """The encoded response, which says how long the client is throttled."""
+        if response is None:
+            self._throttle_ms(slot, header, context, None, ())
+            return []
+        if self._is_closed:
+            return []
+        buffers = await self._encoded(slot, header, response)
+        if self._throttle_ms(slot, header, context, response, buffers):
+            return await self._encoded(slot, header, response)
+        return buffers
+
+    def _throttle_ms(
+        self,
+        slot: _Slot,
+        header: RequestHeader,
+        context: RequestContext,
+        response: Response | None,
+        buffers: Sequence[Buffer],
+    ) -> int:
+        """Charges the client with a request; how long it is throttled, which its response then says."""
+        throttling = context.gateway.throttling
+        if not throttling.is_active:
+            return 0
+        throttle_ms = throttling.charge(
+            header.api_key,
+            context.principal.partition(":")[2],
+            context.client_id,
+            request_bytes=slot.request_bytes,
+            response_bytes=sum(map(len, buffers)),
+            busy_s=slot.busy_s,
+        )
+        told_ms = getattr(response, "throttle_time_ms", 0)
+        throttle_ms = max(throttle_ms, told_ms)
+        if throttle_ms <= 0:
+            return 0
+        self._mute(throttle_ms)
+        if response is not None and "throttle_time_ms" in response.__slots__:
+            response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
+        return throttle_ms
+
+    def _mute(self, throttle_ms: int) -> None:
+        """Begins no request of the client for so long."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + throttle_ms / 1000
+        if self._muted is None or self._muted.when() < until:
+            if self._muted is not None:
+                self._muted.cancel()
+            self._muted = loop.call_at(until, self._unmute)
+        self._adjust_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._last_active = asyncio.get_running_loop().time()
+        self._serve()
 
     async def _encoded(self, slot: _Slot, header: RequestHeader, response: Response) -> list[Buffer]:
         """The encoded response.
@@ -568,6 +760,10 @@ class ClientConnection(asyncio.Protocol):
     def _close(self, reason: str) -> None:
         if not self._is_closed:
             log.warning("closing connection %d of %s: %s", self.connection_id, self.client_host, reason)
+            self._end()
+
+    def _end(self) -> None:
+        if not self._is_closed:
             if self._is_admitted:
                 self._environment.metrics.connections_closed += 1
             self.close()

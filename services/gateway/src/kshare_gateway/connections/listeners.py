@@ -6,8 +6,7 @@ empty host means every interface. Each name and port may occur once (a port twic
 0.0.0.0 cannot be advertised. `advertised.listeners` defaults to `listeners`, with this machine's name for an empty
 host.
 
-Narrower than Kafka: protocols are PLAINTEXT and SSL, and each listener is advertised, since gateways do not call each
-other by listeners.
+Narrower than Kafka: each listener is advertised, since gateways do not call each other by listeners.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from kshare_core.configs import Configs, InvalidConfig
 
-PLAINTEXT, SSL = "PLAINTEXT", "SSL"
-PROTOCOLS = (PLAINTEXT, SSL)
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
+PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 EVERY_INTERFACE = ("0.0.0.0", "::")
 LISTENER_LIMIT = 20
 _LISTENER = re.compile(r"(?P<name>[0-9a-zA-Z_.\-]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>[0-9]{1,5})")
@@ -42,7 +41,11 @@ class GatewayListener:
 
     @property
     def is_tls(self) -> bool:
-        return self.security_protocol == SSL
+        return self.security_protocol in (SSL, SASL_SSL)
+
+    @property
+    def is_sasl(self) -> bool:
+        return self.security_protocol in (SASL_PLAINTEXT, SASL_SSL)
 
     @property
     def config_prefix(self) -> str:

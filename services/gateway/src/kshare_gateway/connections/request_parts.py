@@ -41,14 +41,15 @@ def is_refused_in_parts(api_key: int) -> bool:
     return api_key in _ELEMENTS
 
 
-def _outer(arrays: ElementArrays, request: Request[Any]) -> str:
+def outer_field(arrays: ElementArrays, request: Request[Any]) -> str:
+    """The field that has the request's elements; empty if none has."""
     return next((name for name in arrays.outer if getattr(request, name, None)), "")
 
 
 async def repeated_together(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:
     """The request with repeated elements next to each other; the third and later repetitions are left out."""
     subject = _ELEMENTS[api_key].identity
-    outer = _outer(_ELEMENTS[api_key], request)
+    outer = outer_field(_ELEMENTS[api_key], request)
     if subject is None or not outer:
         return request
     times: dict[Any, int] = {}
@@ -73,7 +74,7 @@ def parts_of(api_key: int, request: Request[Any], limit: int) -> Iterator[Part]:
     """
     arrays = _ELEMENTS[api_key]
     subject = arrays.identity
-    outer = _outer(arrays, request)
+    outer = outer_field(arrays, request)
     gathered: list[Any] = []
     elements = 0
     for element in getattr(request, outer) if outer else ():

@@ -40,9 +40,9 @@ BACKLOG = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsListenerEnvironment:
-    """The callbacks of a TLS listener; `refusal` returns why a further connection is refused now, or None."""
+    """The callbacks of a TLS listener; `refusal` returns why a connection of "/ip" is refused now, or None."""
 
-    refusal: Callable[[], str | None]
+    refusal: Callable[[str], str | None]
     new_connection: Callable[[], ClientConnection]
     metrics: GatewayMetrics
 
@@ -57,7 +57,8 @@ class TlsListener:
         self._sockets: Sequence[socket.socket] = ()
         self._accepting: list[asyncio.Task[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._not_clients_yet: dict[int, None] = {}
+        self._not_clients_yet: dict[int, str] = {}
+        """The host of each connection in its handshake."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -69,6 +70,10 @@ class TlsListener:
     def handshakes(self) -> int:
         """Number of connections in their handshake."""
         return len(self._not_clients_yet)
+
+    def handshakes_of(self, client_host: str) -> int:
+        """Number of a host's connections in their handshake."""
+        return sum(host == client_host for host in self._not_clients_yet.values())
 
     def became_client(self, connection_id: int) -> None:
         """Notes that a connection completed its handshake and is counted elsewhere."""
@@ -122,7 +127,7 @@ class TlsListener:
             self._begin(accepted, f"/{address[0]}")
 
     def _begin(self, accepted: socket.socket, client_host: str) -> None:
-        refusal = self._environment.refusal()
+        refusal = self._environment.refusal(client_host)
         if refusal is not None:
             self._environment.metrics.connections_refused += 1
             log.warning("refusing a connection of %s to listener %s: %s", client_host, self.name, refusal)
@@ -135,7 +140,7 @@ class TlsListener:
             accepted.close()
             return
         connection = self._environment.new_connection()
-        self._not_clients_yet[connection.connection_id] = None
+        self._not_clients_yet[connection.connection_id] = client_host
         work = self._shake_hands(accepted, spare, client_host, connection)
         task = asyncio.get_running_loop().create_task(work, name="TLS handshake")
         self._tasks[task] = None

@@ -5,11 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from kshare_core.errors import ErrorCode
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.network import Method
 
-AGroup = TypeVar("AGroup")
+AGroup = TypeVar("AGroup", bound=Any)
+
+
+def without_hidden_topics(context: RequestContext, group: AGroup) -> AGroup:
+    """The coordinator's group; TOPIC_AUTHORIZATION_FAILED instead if the client may not describe all of its topics.
+
+    A member has topics by its subscription and assignments. As in Kafka, the group's id is all that is told.
+    """
+    if context.gateway.authorizer is None:
+        return group
+    names = {
+        name
+        for member in group.members
+        for name in (
+            *member.subscribed_topic_names,
+            *(topic.topic_name for topic in member.assignment),
+            *(topic.topic_name for topic in getattr(member, "target_assignment", ())),
+        )
+    }
+    if all(context.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        return group
+    denied: AGroup = type(group)(
+        group_id=group.group_id,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="The group has described topic(s) that the client is not authorized to describe.",
+    )
+    return denied
 
 
 async def describe_groups(

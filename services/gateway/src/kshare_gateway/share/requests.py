@@ -8,8 +8,10 @@ from typing import NamedTuple, TypeVar
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.brokers import metadata_brokers
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import DENIED, topic_name_of_id
 from kshare_gateway.share.fetching import LeaderAnswer, PartitionAnswer
 from kshare_gateway.share.sessions import ShareSessionKey
 from kshare_rpc.generated.kshare.v1 import leader_pb2
@@ -81,6 +83,33 @@ def merged(answers: Iterable[LeaderAnswer]) -> list[PartitionAnswer]:
                 first.acknowledge_error_code = partition.acknowledge_error_code
                 first.acknowledge_error_message = partition.acknowledge_error_message
     return list(found.values())
+
+
+def take_denied_acknowledgements(context: RequestContext, acknowledgements: Acknowledgements) -> list[PartitionAnswer]:
+    """Takes out the acknowledgements of topics that the client may not read, and answers them."""
+    code, text = DENIED[ResourceType.TOPIC]
+    return [
+        PartitionAnswer(key, is_acknowledged=True, acknowledge_error_code=code, acknowledge_error_message=text)
+        for key in _denied(context, acknowledgements)
+        if acknowledgements.pop(key) is not None
+    ]
+
+
+def denied_fetches(context: RequestContext, keys: Iterable[TopicPartition]) -> list[PartitionAnswer]:
+    """Answers for the partitions of topics that the client may not read."""
+    code, text = DENIED[ResourceType.TOPIC]
+    return [PartitionAnswer(key, error_code=code, error_message=text) for key in _denied(context, keys)]
+
+
+def _denied(context: RequestContext, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+    if context.gateway.authorizer is None:
+        return []
+    found = []
+    for key in keys:
+        name = topic_name_of_id(context, key.topic_id)
+        if name is not None and not context.may(Operation.READ, ResourceType.TOPIC, name):
+            found.append(key)
+    return found
 
 
 class LeaderHints:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from kshare_core.errors import KafkaError
 from kshare_gateway.handlers.admin.incremental_alter_configs import Resource, altered
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -49,6 +50,7 @@ serve(
     AlterConfigsRequest,
     AlterConfigsResponse,
     VersionRange(0, 2),
+    access=Access(by_handler="AlterConfigs on the topic, group or cluster"),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("resources",), "responses", identity=attrgetter("resource_type", "resource_name")),

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.handlers.admin.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_cluster
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -59,7 +61,12 @@ def failed(
         )
         for topic in request.topics
     ]
-    return AlterPartitionReassignmentsResponse(responses=responses, allow_replication_factor_change=True)
+    return AlterPartitionReassignmentsResponse(
+        error_code=error.code,
+        error_message=error.message,
+        responses=responses,
+        allow_replication_factor_change=True,
+    )
 
 
 def _outcome(
@@ -91,6 +98,7 @@ serve(
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     VersionRange(0, 1),
+    access=on_cluster(Operation.ALTER),
     answer_now=answer_now,
     failed=failed,
     elements=ElementArrays(("topics",), "responses", "partitions", "partitions"),

@@ -8,7 +8,9 @@ at once. Any other directory is LOG_DIR_NOT_FOUND, like one that is not in Kafka
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_cluster
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import VersionRange
@@ -79,6 +81,7 @@ serve(
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     VersionRange(1, 2),
+    access=on_cluster(Operation.ALTER),
     handle=handle,
     failed=failed,
     works_in_slices=True,

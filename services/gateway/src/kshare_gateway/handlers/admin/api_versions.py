@@ -14,6 +14,7 @@ import functools
 
 from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import REGISTERED, serve
 from kshare_wire.api_versions import FEATURES, FINALIZED_FEATURES_EPOCH, VersionRange
 from kshare_wire.generated.api_keys import ApiKey
@@ -74,4 +75,10 @@ def unsupported_version() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
-serve(ApiVersionsRequest, ApiVersionsResponse, VersionRange(0, 4), answer_now=answer_now)
+serve(
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    VersionRange(0, 4),
+    access=Access(open_to_all="clients need it before they can authenticate"),
+    answer_now=answer_now,
+)

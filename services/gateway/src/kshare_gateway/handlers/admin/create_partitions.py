@@ -9,9 +9,12 @@ from __future__ import annotations
 from operator import attrgetter
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.quotas.mutations import Mutations
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, each_topic
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import CREATE_PARTITIONS
@@ -20,11 +23,17 @@ from kshare_wire.generated.requests.create_partitions import CreatePartitionsReq
 from kshare_wire.generated.responses.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 
 NO_ASSIGNMENT = -1
+FIRST_VERSION_WITH_QUOTA_ERROR = 3
 
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     gateway = context.gateway
-    refused = [body for topic in request.topics if (body := _problem(gateway, topic)) is not None]
+    mutations = Mutations(context, is_strict=context.version >= FIRST_VERSION_WITH_QUOTA_ERROR)
+    refused = [
+        body
+        for topic in request.topics
+        if (body := _problem(gateway, topic) or _throttled(mutations, topic, gateway)) is not None
+    ]
     refused_names = {body.name for body in refused}
     wanted = coordinator_pb2.CreatePartitionsRequest(
         topics=[_growing(topic) for topic in request.topics if topic.name not in refused_names],
@@ -37,7 +46,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
         results = [_result(result.name, result.error_code, result.error_message) for result in answer.results]
         if not request.validate_only:
             await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
-    return CreatePartitionsResponse(results=[*results, *refused])
+    return CreatePartitionsResponse(results=[*results, *refused], throttle_time_ms=mutations.throttle_ms)
 
 
 def failed(context: RequestContext, request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
@@ -57,6 +66,14 @@ def _problem(gateway: Gateway, topic: CreatePartitionsTopic) -> CreatePartitions
     return None
 
 
+def _throttled(
+    mutations: Mutations, topic: CreatePartitionsTopic, gateway: Gateway
+) -> CreatePartitionsTopicResult | None:
+    known = gateway.view.topics_by_name.get(topic.name)
+    error = mutations.take(max(0, topic.count - (len(known.partitions) if known else 0)))
+    return None if error is None else _result(topic.name, error.code, error.message)
+
+
 def _growing(topic: CreatePartitionsTopic) -> coordinator_pb2.CreatePartitionsRequest.Topic:
     return coordinator_pb2.CreatePartitionsRequest.Topic(
         name=topic.name,
@@ -73,6 +90,7 @@ serve(
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     VersionRange(0, 3),
+    access=Access(each=each_topic(Operation.ALTER)),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("topics",), "results", identity=attrgetter("name")),

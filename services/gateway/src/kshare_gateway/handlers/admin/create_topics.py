@@ -12,10 +12,13 @@ from operator import attrgetter
 from kshare_core.configs import InvalidConfig, config_text, effective_topic_config
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.internal_topics import INTERNAL_TOPICS
+from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.quotas.mutations import Mutations
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import DENIED, Access
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import CREATE_TOPICS
@@ -27,12 +30,18 @@ from kshare_wire.generated.responses.create_topics import (
     CreateTopicsResponse,
 )
 
+FIRST_VERSION_WITH_QUOTA_ERROR = 6
 _TOPIC_CONFIG, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     gateway = context.gateway
-    refused = [body for topic in request.topics if (body := _problem(gateway, topic)) is not None]
+    mutations = Mutations(context, is_strict=context.version >= FIRST_VERSION_WITH_QUOTA_ERROR)
+    refused = [
+        body
+        for topic in request.topics
+        if (body := _problem(context, topic) or _throttled(mutations, topic, gateway)) is not None
+    ]
     refused_names = {body.name for body in refused}
     wanted = coordinator_pb2.CreateTopicsRequest(
         topics=[_creatable(topic) for topic in request.topics if topic.name not in refused_names],
@@ -42,18 +51,26 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     if wanted.topics:
         timeout_ms = min(max(1, request.timeout_ms), CALL_TIMEOUT_MS)
         answer = await change_catalog(gateway, CREATE_TOPICS, wanted, timeout_ms=timeout_ms)
-        results = [_result(gateway, result) for result in answer.topics]
+        results = [_result(context, result) for result in answer.topics]
         if not request.validate_only:
             await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
-    return CreateTopicsResponse(topics=[*results, *refused])
+    return CreateTopicsResponse(topics=[*results, *refused], throttle_time_ms=mutations.throttle_ms)
 
 
 def failed(context: RequestContext, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=[_refusal(topic.name, error.code, error.message) for topic in request.topics])
 
 
-def _problem(gateway: Gateway, topic: CreatableTopic) -> CreatableTopicResult | None:
-    """The problem with a manual assignment or an internal topic; the coordinator checks all else."""
+def _problem(context: RequestContext, topic: CreatableTopic) -> CreatableTopicResult | None:
+    """Missing authorization, or the problem with a manual assignment or an internal topic.
+
+    The coordinator checks all else.
+    """
+    gateway = context.gateway
+    if not context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) and not context.may(
+        Operation.CREATE, ResourceType.TOPIC, topic.name
+    ):
+        return _refusal(topic.name, *DENIED[ResourceType.TOPIC])
     if topic.name in INTERNAL_TOPICS and topic_named(gateway, topic.name) is not None:
         return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
     nulls = [config.name for config in topic.configs if config.value is None]
@@ -76,6 +93,13 @@ def _problem(gateway: Gateway, topic: CreatableTopic) -> CreatableTopicResult | 
     return _refusal(topic.name, code, text) if text else None
 
 
+def _throttled(mutations: Mutations, topic: CreatableTopic, gateway: Gateway) -> CreatableTopicResult | None:
+    default = gateway.configs.integer("num.partitions")
+    count = len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default)
+    error = mutations.take(count)
+    return None if error is None else _refusal(topic.name, error.code, error.message)
+
+
 def _creatable(topic: CreatableTopic) -> coordinator_pb2.CreateTopicsRequest.CreatableTopic:
     return coordinator_pb2.CreateTopicsRequest.CreatableTopic(
         name=topic.name,
@@ -87,16 +111,24 @@ def _creatable(topic: CreatableTopic) -> coordinator_pb2.CreateTopicsRequest.Cre
 
 
 def _result(
-    gateway: Gateway, result: coordinator_pb2.CreateTopicsResponse.CreatableTopicResult
+    context: RequestContext, result: coordinator_pb2.CreateTopicsResponse.CreatableTopicResult
 ) -> CreatableTopicResult:
     if result.error_code:
         return _refusal(result.name, result.error_code, result.error_message)
+    if not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name):
+        return CreatableTopicResult(
+            name=result.name,
+            topic_id=result.topic_id,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            num_partitions=-1,
+            replication_factor=-1,
+        )
     return CreatableTopicResult(
         name=result.name,
         topic_id=result.topic_id,
         num_partitions=result.num_partitions,
         replication_factor=1,
-        configs=_configs(gateway, {entry.name: entry.value for entry in result.configs}),
+        configs=_configs(context.gateway, {entry.name: entry.value for entry in result.configs}),
     )
 
 
@@ -131,6 +163,7 @@ serve(
     CreateTopicsRequest,
     CreateTopicsResponse,
     VersionRange(2, 7),
+    access=Access(by_handler="Create on the cluster or the topic, DescribeConfigs on the topic for its configs"),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("topics",), "topics", identity=attrgetter("name")),

@@ -10,6 +10,7 @@ from kshare_core.errors import ErrorCode
 from kshare_gateway.catalog.brokers import client_gateways, controller_id, endpoint_of
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import VersionRange
@@ -33,7 +34,7 @@ async def handle(context: RequestContext, request: DescribeClusterRequest) -> De
         controller_id=controller_id(context),
         brokers=[_broker(context, node) for node in client_gateways(context)],
         cluster_authorized_operations=(
-            authorized_operations.ALL_OF_CLUSTER
+            authorized_operations.of_cluster(context)
             if request.include_cluster_authorized_operations
             else authorized_operations.UNKNOWN
         ),
@@ -45,4 +46,10 @@ def _broker(context: RequestContext, node: coordinator_pb2.Node) -> DescribeClus
     return DescribeClusterBroker(broker_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack or None)
 
 
-serve(DescribeClusterRequest, DescribeClusterResponse, VersionRange(0, 2), handle=handle)
+serve(
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    VersionRange(0, 2),
+    access=Access(by_handler="authorized operations need Describe on the cluster"),
+    handle=handle,
+)

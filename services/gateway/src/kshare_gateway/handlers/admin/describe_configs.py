@@ -32,10 +32,12 @@ from kshare_core.configs import (
     effective_topic_config,
 )
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.gateway import Gateway
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, config_denial
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -73,9 +75,7 @@ class Synonym(NamedTuple):
 
 
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_result(context.gateway, resource, request) for resource in request.resources]
-    )
+    return DescribeConfigsResponse(results=[_result(context, resource, request) for resource in request.resources])
 
 
 def failed(context: RequestContext, request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
@@ -83,10 +83,14 @@ def failed(context: RequestContext, request: DescribeConfigsRequest, error: Kafk
 
 
 def _result(
-    gateway: Gateway, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    context: RequestContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
+    gateway = context.gateway
     describe = _DESCRIBERS.get(resource.resource_type)
     try:
+        problem = config_denial(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+        if problem is not None:
+            raise problem
         if describe is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -285,6 +289,7 @@ serve(
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     VersionRange(1, 4),
+    access=Access(by_handler="DescribeConfigs on the topic, group or cluster"),
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,

@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.acls import Operation
 from kshare_core.work_slices import portions
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_cluster
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import DESCRIBE_LOG_DIRS
@@ -111,6 +113,7 @@ serve(
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     VersionRange(1, 5),
+    access=on_cluster(Operation.DESCRIBE),
     handle=handle,
     size=ResponseSize.LONG,
     works_in_slices=True,

@@ -9,8 +9,10 @@ in Kafka, any other partition than `__cluster_metadata`-0 is UNKNOWN_TOPIC_OR_PA
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.brokers import client_gateways, controller_id, endpoint_of
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_cluster
 from kshare_gateway.served_apis import error_response, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.describe_quorum import DescribeQuorumRequest
@@ -77,6 +79,7 @@ serve(
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     VersionRange(0, 2),
+    access=on_cluster(Operation.DESCRIBE),
     answer_now=answer_now,
     failed=error_response(DescribeQuorumResponse),
 )

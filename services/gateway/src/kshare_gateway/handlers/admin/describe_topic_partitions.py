@@ -14,11 +14,13 @@ from heapq import merge
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.internal_topics import INTERNAL_TOPICS
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_core.work_slices import portions
 from kshare_gateway.catalog.internal_topics import all_topics, topic_named
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name, partition_broker
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import VersionRange
@@ -53,9 +55,13 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
             return DescribeTopicPartitionsResponse(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
             )
+        if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if request.topics:
+                topics.append(_denied(name))
+            continue
         topic = topic_named(gateway, name)
         if topic is None:
-            topics.append(_unknown(name))
+            topics.append(_unknown(context, name))
             continue
         cursor = request.cursor
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
@@ -104,14 +110,23 @@ async def _names(context: RequestContext, request: DescribeTopicPartitionsReques
     return merge(*runs)
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=name,
+        topic_id=ZERO_ID,
+        topic_authorized_operations=authorized_operations.UNKNOWN,
+    )
+
+
+def _unknown(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     is_valid = is_valid_topic_name(name)
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION,
         name=name,
         topic_id=ZERO_ID,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=authorized_operations.ALL_OF_TOPIC,
+        topic_authorized_operations=authorized_operations.of_topic(context, name),
     )
 
 
@@ -141,7 +156,7 @@ def _described(
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=partitions,
-        topic_authorized_operations=authorized_operations.ALL_OF_TOPIC,
+        topic_authorized_operations=authorized_operations.of_topic(context, topic.name),
     )
 
 
@@ -149,6 +164,7 @@ serve(
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     VersionRange(0, 0),
+    access=Access(by_handler="Describe on the topics"),
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,

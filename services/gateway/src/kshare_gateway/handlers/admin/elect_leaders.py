@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.internal_topics import all_topics, topic_named
 from kshare_gateway.handlers.admin.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_cluster
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.elect_leaders import ElectLeadersRequest
@@ -48,6 +50,20 @@ def answer_now(context: RequestContext, request: ElectLeadersRequest) -> ElectLe
     )
 
 
+def failed(context: RequestContext, request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    results = [
+        ReplicaElectionResult(
+            topic=entry.topic,
+            partition_result=[
+                PartitionResult(partition_id=partition, error_code=error.code, error_message=error.message)
+                for partition in entry.partitions
+            ],
+        )
+        for entry in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
+
+
 def _topic(context: RequestContext, name: str, partitions: Iterable[int], election_type: int) -> ReplicaElectionResult:
     results = []
     for partition in partitions:
@@ -75,6 +91,8 @@ serve(
     ElectLeadersRequest,
     ElectLeadersResponse,
     VersionRange(0, 2),
+    access=on_cluster(Operation.ALTER),
     answer_now=answer_now,
+    failed=failed,
     elements=ElementArrays(("topic_partitions",), "replica_election_results", "partitions", "partition_result"),
 )

@@ -13,10 +13,12 @@ from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.groups.id_limit import group_id_problem
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, config_denial
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import INCREMENTAL_ALTER_CONFIGS
@@ -102,7 +104,7 @@ async def altered(
     refused: list[AResult] = []
     for number, resource in enumerate(resources, 1):
         kind, name = resource.resource_type, resource.resource_name
-        problem = _problem(gateway, kind, name)
+        problem = config_denial(context, Operation.ALTER_CONFIGS, kind, name) or _problem(gateway, kind, name)
         if problem is None:
             fill(wanted.resources.add(resource_type=kind, resource_name=name), resource)
         else:
@@ -158,6 +160,7 @@ serve(
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     VersionRange(0, 1),
+    access=Access(by_handler="AlterConfigs on the topic, group or cluster"),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("resources",), "responses", identity=attrgetter("resource_type", "resource_name")),

@@ -8,8 +8,10 @@ the whole response UNSUPPORTED_VERSION, as in Kafka 4.3.1.
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.internal_topics import all_topics
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_cluster
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.list_config_resources import ListConfigResourcesRequest
@@ -46,6 +48,7 @@ serve(
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
     VersionRange(0, 1),
+    access=on_cluster(Operation.DESCRIBE_CONFIGS),
     handle=handle,
     size=ResponseSize.LONG,
 )

@@ -16,6 +16,7 @@ from typing import overload
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID, STATE_TOPIC_ID
+from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_core.work_slices import SLICE_ELEMENTS, portions
 from kshare_gateway.catalog.brokers import controller_id, metadata_brokers
 from kshare_gateway.catalog.changes import change_catalog
@@ -28,6 +29,7 @@ from kshare_gateway.catalog.internal_topics import (
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, ClientBrokers, Gateway, log
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import CREATE_TOPICS
@@ -48,50 +50,69 @@ def is_valid_topic_name(name: str) -> bool:
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    gateway = context.gateway
     asked = request.topics
-    operations = _operations_of_topics(context, request)
+    operations = _TopicOperations(context, is_asked=_asks_for_operations_of_topics(context, request))
     if asked is None or (context.version == 0 and not asked):
         return _response(context, await _all_topics(context, operations), _operations_of_cluster(context, request))
     may_create = context.version < 4 or request.allow_auto_topic_creation
-    if may_create and gateway.configs.boolean("auto.create.topics.enable"):
-        await _create_missing(context, asked)
-    topics = await _asked_topics(context, asked, operations)
+    not_created: frozenset[str] = frozenset()
+    if may_create and context.gateway.configs.boolean("auto.create.topics.enable"):
+        not_created = await _create_missing(context, asked)
+    topics = await _asked_topics(context, asked, operations, not_created)
     return _response(context, topics, _operations_of_cluster(context, request))
 
 
-def _operations_of_topics(context: RequestContext, request: MetadataRequest) -> int:
-    """Authorized operations of topics, if the client asks for them."""
+def _asks_for_operations_of_topics(context: RequestContext, request: MetadataRequest) -> bool:
     knows = context.version >= FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS
-    is_asked = knows and request.include_topic_authorized_operations
-    return authorized_operations.ALL_OF_TOPIC if is_asked else authorized_operations.UNKNOWN
+    return knows and request.include_topic_authorized_operations
+
+
+class _TopicOperations:
+    """The authorized operations of topics, if the client asks for them."""
+
+    def __init__(self, context: RequestContext, *, is_asked: bool) -> None:
+        self._context = context
+        self.is_asked = is_asked
+
+    def of(self, name: str) -> int:
+        return authorized_operations.of_topic(self._context, name) if self.is_asked else authorized_operations.UNKNOWN
 
 
 def _operations_of_cluster(context: RequestContext, request: MetadataRequest) -> int:
     knows = context.version in VERSIONS_WITH_OPERATIONS_OF_CLUSTER
     is_asked = knows and request.include_cluster_authorized_operations
-    return authorized_operations.ALL_OF_CLUSTER if is_asked else authorized_operations.UNKNOWN
+    return authorized_operations.of_cluster(context) if is_asked else authorized_operations.UNKNOWN
 
 
-async def _all_topics(context: RequestContext, operations: int) -> EncodedArray[MetadataResponseTopic]:
-    """All topics, encoded; the bytes are the same while the catalog is unchanged."""
+async def _all_topics(context: RequestContext, operations: _TopicOperations) -> EncodedArray[MetadataResponseTopic]:
+    """All topics that the client may describe, encoded.
+
+    Without an authorizer the bytes are the same for all clients while the catalog is unchanged.
+    """
     gateway, view = context.gateway, context.gateway.view
 
     async def build() -> EncodedArray[MetadataResponseTopic]:
         codes: list[int] = []
         brokers = gateway.client_brokers(context.listener)
         described = (
-            _topic(topic, operations, _Partitions(context, topic, brokers, codes)) for topic in all_topics(gateway)
+            _topic(topic, operations, _Partitions(context, topic, brokers, codes))
+            for topic in all_topics(gateway)
+            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         )
         steps = encode_array_in_slices(MetadataResponse, context.version, ("topics",), described)
         encoded = await gateway.slices.run(steps)
         return EncodedArray(len(encoded), encoded.data, codes)
 
-    return await gateway.metadata_fragments.get((context.version, context.listener, operations), view, build)
+    if gateway.authorizer is not None:
+        return await build()
+    return await gateway.metadata_fragments.get((context.version, context.listener, operations.is_asked), view, build)
 
 
 async def _asked_topics(
-    context: RequestContext, asked: Sequence[MetadataRequestTopic], operations: int
+    context: RequestContext,
+    asked: Sequence[MetadataRequestTopic],
+    operations: _TopicOperations,
+    not_created: frozenset[str],
 ) -> list[MetadataResponseTopic]:
     """A topic that is asked for twice is described once."""
     count = context.count_elements()
@@ -103,7 +124,9 @@ async def _asked_topics(
     topics: list[MetadataResponseTopic] = []
     for entry in reversed(last.values()):
         topic, missing = _asked_topic(context.gateway, entry)
-        if topic is None:
+        if not _may_describe(context, entry, topic) or entry.name in not_created:
+            topics.append(_denied_topic(entry))
+        elif topic is None:
             topics.append(_missing_topic(entry, missing, operations))
         elif len(topic.partitions) <= SLICE_ELEMENTS:
             brokers = context.gateway.client_brokers(context.listener)
@@ -117,9 +140,25 @@ async def _asked_topics(
     return topics
 
 
-def _missing_topic(entry: MetadataRequestTopic, code: ErrorCode, operations: int) -> MetadataResponseTopic:
+def _may_describe(context: RequestContext, entry: MetadataRequestTopic, topic: coordinator_pb2.Topic | None) -> bool:
+    name = entry.name if topic is None else topic.name
+    return name is None or context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _denied_topic(entry: MetadataRequestTopic) -> MetadataResponseTopic:
+    """A client that asked by the id does not learn the name."""
+    is_by_id = entry.name is None or entry.topic_id != ZERO_ID
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=None if is_by_id else entry.name,
+        topic_id=entry.topic_id,
+        topic_authorized_operations=authorized_operations.UNKNOWN,
+    )
+
+
+def _missing_topic(entry: MetadataRequestTopic, code: ErrorCode, operations: _TopicOperations) -> MetadataResponseTopic:
     """An id that is unknown has no name that a client could do anything with."""
-    known = authorized_operations.UNKNOWN if entry.name is None else operations
+    known = authorized_operations.UNKNOWN if entry.name is None else operations.of(entry.name)
     return MetadataResponseTopic(
         error_code=code, name=entry.name, topic_id=entry.topic_id, topic_authorized_operations=known
     )
@@ -171,14 +210,14 @@ def _asked_topic(gateway: Gateway, entry: MetadataRequestTopic) -> tuple[coordin
 
 
 def _topic(
-    topic: coordinator_pb2.Topic, operations: int, partitions: Sequence[MetadataResponsePartition]
+    topic: coordinator_pb2.Topic, operations: _TopicOperations, partitions: Sequence[MetadataResponsePartition]
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=partitions,
-        topic_authorized_operations=operations,
+        topic_authorized_operations=operations.of(topic.name),
     )
 
 
@@ -239,19 +278,30 @@ def _broker_of(
     return broker, broker >= 0 and brokers.is_reachable(topic, index)
 
 
-async def _create_missing(context: RequestContext, asked: Sequence[MetadataRequestTopic]) -> None:
-    """Asks the coordinator to create unknown topics; rejected ones are then answered as unknown."""
+async def _create_missing(context: RequestContext, asked: Sequence[MetadataRequestTopic]) -> frozenset[str]:
+    """Asks the coordinator to create unknown topics; returns those that the client may describe but not create.
+
+    Rejected ones are then answered as unknown.
+    """
     gateway, count = context.gateway, context.count_elements()
     missing: dict[str, None] = {}
+    denied: set[str] = set()
+    may_create_all = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     for entry in asked:
         name = entry.name
         is_missing = name is not None and entry.topic_id == ZERO_ID and topic_named(gateway, name) is None
         if name is not None and is_missing and is_valid_topic_name(name):
-            missing[name] = None
+            if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                pass
+            elif may_create_all or context.may(Operation.CREATE, ResourceType.TOPIC, name):
+                missing[name] = None
+            else:
+                denied.add(name)
         if count.add():
             await count.next_slice()
     for names in portions(missing):
         await _create(gateway, names)
+    return frozenset(denied)
 
 
 async def _create(gateway: Gateway, missing: list[str]) -> None:
@@ -276,6 +326,7 @@ serve(
     MetadataRequest,
     MetadataResponse,
     VersionRange(0, 13),
+    access=Access(by_handler="Describe on the topics, Create on those that are made"),
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,

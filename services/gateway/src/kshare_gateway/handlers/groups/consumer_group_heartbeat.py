@@ -6,7 +6,9 @@ null. If it does not answer, the member gets COORDINATOR_NOT_AVAILABLE and retri
 
 from __future__ import annotations
 
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import check_topics, on_group
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import CONSUMER_GROUP_HEARTBEAT
@@ -20,6 +22,7 @@ from kshare_wire.generated.responses.consumer_group_heartbeat import (
 
 
 async def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    check_topics(context, Operation.DESCRIBE, request.subscribed_topic_names or ())
     answer = await context.gateway.call_group_coordinator(
         request.group_id, CONSUMER_GROUP_HEARTBEAT, _wanted(context, request)
     )
@@ -70,4 +73,10 @@ def _wanted(
     )
 
 
-serve(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, VersionRange(0, 1), handle=handle)
+serve(
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    VersionRange(0, 1),
+    access=on_group(Operation.READ, by_handler="Describe on the subscribed topics"),
+    handle=handle,
+)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, each_group
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DELETE_GROUPS
@@ -46,6 +48,7 @@ serve(
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     VersionRange(0, 2),
+    access=Access(each=each_group(Operation.DELETE)),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("groups_names",), "results"),

@@ -7,9 +7,11 @@ without members in state Dead. Authorized operations are given from version 3 on
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.security.access import Access, each_group
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DESCRIBE_GROUPS
@@ -60,7 +62,7 @@ def _group(context: RequestContext, group: CoordinatorGroup, *, with_operations:
         protocol_type=group.protocol_type,
         protocol_data=group.protocol_data,
         members=[_member(member) for member in group.members],
-        authorized_operations=authorized_operations.ALL_OF_GROUP if is_known else authorized_operations.UNKNOWN,
+        authorized_operations=authorized_operations.of_group(context, group.group_id, is_asked=is_known),
     )
 
 
@@ -79,6 +81,7 @@ serve(
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     VersionRange(0, 6),
+    access=Access(each=each_group(Operation.DESCRIBE)),
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,

@@ -11,7 +11,9 @@ import re
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import parse_topic_id
+from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, denied
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.catalog import client_endpoint
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -61,11 +63,23 @@ def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
         )
     if key_type == SHARE and not _is_share_key(key):
         return _refused(key, ErrorCode.INVALID_REQUEST, f"Key {key!r} is not of the form group:topicId:partition")
+    if (problem := _denial(context, key_type, key)) is not None:
+        return _refused(key, problem.code, problem.message)
     node = context.gateway.view.node(coordinator_pb2.ROLE_GATEWAY, context.gateway.node_id)
     endpoint = None if node is None else client_endpoint(node, context.listener)
     if node is None or endpoint is None:
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "This gateway is not in the catalog yet")
     return Coordinator(key=key, node_id=node.node_id, host=endpoint.host, port=endpoint.port)
+
+
+def _denial(context: RequestContext, key_type: int, key: str) -> KafkaError | None:
+    needs = {
+        GROUP: (Operation.DESCRIBE, ResourceType.GROUP, key),
+        TRANSACTION: (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key),
+        SHARE: (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME),
+    }
+    operation, kind, name = needs[key_type]
+    return None if context.may(operation, kind, name) else denied(kind)
 
 
 def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
@@ -88,6 +102,7 @@ serve(
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     VersionRange(0, 6),
+    access=Access(by_handler="Describe on the group or transactional id; ClusterAction for share-partitions"),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("coordinator_keys",), "coordinators"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import HEARTBEAT
@@ -22,4 +24,4 @@ async def handle(context: RequestContext, request: HeartbeatRequest) -> Heartbea
     return HeartbeatResponse(error_code=answer.error_code)
 
 
-serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), handle=handle)
+serve(HeartbeatRequest, HeartbeatResponse, VersionRange(0, 4), access=on_group(Operation.READ), handle=handle)

@@ -6,8 +6,10 @@ If the coordinator does not answer, the member gets COORDINATOR_NOT_AVAILABLE an
 from __future__ import annotations
 
 from kshare_core.errors import KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import JOIN_GROUP
@@ -84,4 +86,11 @@ def _wanted(context: RequestContext, request: JoinGroupRequest) -> coordinator_p
     )
 
 
-serve(JoinGroupRequest, JoinGroupResponse, VersionRange(0, 9), handle=handle, failed=failed)
+serve(
+    JoinGroupRequest,
+    JoinGroupResponse,
+    VersionRange(0, 9),
+    access=on_group(Operation.READ),
+    handle=handle,
+    failed=failed,
+)

@@ -5,7 +5,9 @@ One member below version 3, several from then on.
 
 from __future__ import annotations
 
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LEAVE_GROUP
@@ -45,4 +47,4 @@ def _members(request: LeaveGroupRequest) -> list[Identity]:
     ]
 
 
-serve(LeaveGroupRequest, LeaveGroupResponse, VersionRange(0, 5), handle=handle)
+serve(LeaveGroupRequest, LeaveGroupResponse, VersionRange(0, 5), access=on_group(Operation.READ), handle=handle)

@@ -6,8 +6,10 @@ whole request gets its error, which Kafka's tools retry.
 
 from __future__ import annotations
 
+from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, no_answer_as_kafka_says
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LIST_GROUPS
@@ -23,6 +25,7 @@ async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGro
             LIST_GROUPS, wanted, covers=lambda answer: answer.group_partitions, timeout_ms=CALL_TIMEOUT_MS
         )
     found = {group.group_id: group for answer in answers for group in answer.groups}
+    is_for_all = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     groups = [
         ListedGroup(
             group_id=group.group_id,
@@ -31,10 +34,18 @@ async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGro
             group_type=group.group_type,
         )
         for group in found.values()
+        if is_for_all or context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
     ]
     return ListGroupsResponse(
         error_code=next((answer.error_code for answer in answers if answer.error_code), 0), groups=groups
     )
 
 
-serve(ListGroupsRequest, ListGroupsResponse, VersionRange(0, 5), handle=handle, size=ResponseSize.LONG)
+serve(
+    ListGroupsRequest,
+    ListGroupsResponse,
+    VersionRange(0, 5),
+    access=Access(by_handler="Describe on the cluster for all groups, else on each"),
+    handle=handle,
+    size=ResponseSize.LONG,
+)

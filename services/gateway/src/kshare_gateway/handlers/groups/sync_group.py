@@ -7,8 +7,10 @@ longest session.
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import SYNC_GROUP
@@ -47,4 +49,4 @@ async def handle(context: RequestContext, request: SyncGroupRequest) -> SyncGrou
     )
 
 
-serve(SyncGroupRequest, SyncGroupResponse, VersionRange(0, 5), handle=handle)
+serve(SyncGroupRequest, SyncGroupResponse, VersionRange(0, 5), access=on_group(Operation.READ), handle=handle)

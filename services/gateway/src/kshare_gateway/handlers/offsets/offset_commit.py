@@ -7,7 +7,9 @@ from itertools import repeat
 from typing import Protocol
 
 from kshare_core.errors import KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import each_topic, on_group
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import OFFSET_COMMIT
@@ -96,6 +98,7 @@ serve(
     OffsetCommitRequest,
     OffsetCommitResponse,
     VersionRange(2, 10),
+    access=on_group(Operation.READ, each=each_topic(Operation.READ)),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import each_topic, on_group
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import OFFSET_DELETE
@@ -40,10 +43,30 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     return OffsetDeleteResponse(error_code=answer.error_code, topics=found)
 
 
+def failed(context: RequestContext, request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
+    """An error of topics is told by partition; every other one is that of the whole request."""
+    if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return OffsetDeleteResponse(error_code=error.code)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=error.code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 serve(
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     VersionRange(0, 0),
+    access=on_group(Operation.DELETE, each=each_topic(Operation.READ)),
     handle=handle,
+    failed=failed,
     elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),
 )

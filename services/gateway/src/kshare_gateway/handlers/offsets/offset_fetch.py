@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from kshare_core.errors import KafkaError
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, topic_name
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import OFFSET_FETCH
@@ -76,6 +78,11 @@ async def _fetch(
     context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
     """One group's response; of several groups, an unavailable coordinator fails only its own."""
+    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+        return _failed_group(group.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    denied = [topic for topic in group.topics or () if not _may_describe(context, topic)]
+    if denied:
+        group = group.replaced(topics=[topic for topic in group.topics or () if _may_describe(context, topic)])
     topics: list[_Topic] = []
     for number, portion in enumerate(_portions(context, group)):
         if number:
@@ -94,7 +101,7 @@ async def _fetch(
             return _failed_group(group.group_id, error.code)
         if answer.error_code:
             return _failed_group(group.group_id, answer.error_code)
-        found = [_topic(*each) for each in _by_topic(answer.results)]
+        found = [_topic(*each) for each in _by_topic(_visible(context, answer.results))]
         # The coordinator keeps the order in which it was asked.
         if topics and found and topics[-1][:2] == found[0][:2]:
             topics[-1].partitions.extend(found.pop(0).partitions)
@@ -104,6 +111,40 @@ async def _fetch(
         topics=[
             OffsetFetchResponseTopics(topic_id=topic.topic_id, name=topic.name, partitions=topic.partitions)
             for topic in topics
+        ]
+        + [_denied(topic) for topic in denied],
+    )
+
+
+def _may_describe(context: RequestContext, topic: OffsetFetchRequestTopics) -> bool:
+    name = topic_name(context, topic)
+    return name is None or context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _visible(context: RequestContext, results: Iterable[Result]) -> Iterable[Result]:
+    """A request for all topics gets those that the client may describe."""
+    if context.gateway.authorizer is None:
+        return results
+    return (
+        result
+        for result in results
+        if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic_name(context, result.offset) or "")
+    )
+
+
+def _denied(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=partition,
+                committed_offset=-1,
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
+            for partition in topic.partition_indexes
         ],
     )
 
@@ -204,6 +245,7 @@ serve(
     OffsetFetchRequest,
     OffsetFetchResponse,
     VersionRange(1, 10),
+    access=Access(by_handler="Describe on the groups and topics"),
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,

@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.internal_topics import INTERNAL_TOPICS
+from kshare_core.security.acls import Operation
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
 from kshare_gateway.records.partition_requests import Results, ask_until_served, partitions_of
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, each_topic
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import DELETE_RECORDS
@@ -125,6 +127,7 @@ serve(
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     VersionRange(0, 2),
+    access=Access(each=each_topic(Operation.DELETE)),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),

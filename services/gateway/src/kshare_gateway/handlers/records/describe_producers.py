@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, each_topic
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import DESCRIBE_PRODUCERS
@@ -138,6 +140,7 @@ serve(
     DescribeProducersRequest,
     DescribeProducersResponse,
     VersionRange(0, 0),
+    access=Access(each=each_topic(Operation.READ)),
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,

@@ -17,11 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.internal_topics import RecordSource, record_source, topic_named
 from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES
-from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
+from kshare_gateway.gateway import bounded_wait_ms, log
 from kshare_gateway.records.reassignment import ReassignmentWait
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, check_cluster, topic_name_of_id
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
@@ -36,6 +38,7 @@ from kshare_wire.generated.responses.fetch import (
 from kshare_wire.messages import Buffer
 
 FIRST_VERSION_WITH_IDS = 13
+FIRST_VERSION_WITH_REPLICA_STATE = 15
 FULL_SESSION_EPOCHS = (-1, 0)
 
 _Key = tuple[bytes | str, int]
@@ -46,6 +49,8 @@ _Bodies = dict[TopicPartition, PartitionData]
 async def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
     if context.version >= 7 and request.session_epoch not in FULL_SESSION_EPOCHS:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"There is no fetch session {request.session_id}")
+    if _replica_id(context, request) >= 0:
+        check_cluster(context, Operation.CLUSTER_ACTION)
     patience = context.gateway.reassignments.begin()
     while True:
         results, codes = await _ask(context, request, patience)
@@ -65,7 +70,7 @@ async def _ask(
     for asked, partition in _partitions(context, request):
         if count.add():
             await count.next_slice()
-        topic_id, code = _topic_id(context.gateway, asked)
+        topic_id, code = _topic_id(context, request, asked)
         key = TopicPartition(topic_id, partition.partition)
         if code:
             results[(asked, partition.partition)] = _refusal(partition.partition, code)
@@ -91,6 +96,19 @@ async def _ask(
     return results, {key: body.error_code for key, body in found.items()}
 
 
+def _replica_id(context: RequestContext, request: FetchRequest) -> int:
+    """-1 for a consumer."""
+    state = request.replica_state
+    return state.replica_id if context.version >= FIRST_VERSION_WITH_REPLICA_STATE and state else request.replica_id
+
+
+def _may_read(context: RequestContext, request: FetchRequest, asked: bytes | str) -> bool:
+    if context.gateway.authorizer is None or _replica_id(context, request) >= 0:
+        return True
+    name = topic_name_of_id(context, asked) if isinstance(asked, bytes) else asked
+    return name is None or context.may(Operation.READ, ResourceType.TOPIC, name)
+
+
 def failed(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
     if context.version >= 7:
         return FetchResponse(error_code=error.code)
@@ -112,10 +130,13 @@ def _partitions(context: RequestContext, request: FetchRequest) -> Iterator[tupl
             yield _asked(context, topic), partition
 
 
-def _topic_id(gateway: Gateway, asked: bytes | str) -> tuple[bytes, ErrorCode]:
+def _topic_id(context: RequestContext, request: FetchRequest, asked: bytes | str) -> tuple[bytes, ErrorCode]:
+    """The id of a topic, or why it cannot be read; a name is looked up only for a client that may read it."""
+    if not _may_read(context, request, asked):
+        return b"", ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if isinstance(asked, bytes):
         return asked, ErrorCode.NONE
-    topic = topic_named(gateway, asked)
+    topic = topic_named(context.gateway, asked)
     return (b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else (topic.topic_id, ErrorCode.NONE)
 
 
@@ -295,6 +316,7 @@ serve(
     FetchRequest,
     FetchResponse,
     VersionRange(4, 18),
+    access=Access(by_handler="Read on the topics; ClusterAction for a replica"),
     handle=handle,
     failed=failed,
     size=ResponseSize.RECORDS,

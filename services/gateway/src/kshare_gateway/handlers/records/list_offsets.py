@@ -14,10 +14,12 @@ from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.internal_topics import RecordSource, record_source, topic_named
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.records.partition_requests import Results, ask_until_served, partitions_of
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, each_topic
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import CallFailed
@@ -148,6 +150,7 @@ serve(
     ListOffsetsRequest,
     ListOffsetsResponse,
     VersionRange(1, 11),
+    access=Access(each=each_topic(Operation.DESCRIBE)),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),

@@ -19,11 +19,13 @@ from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.internal_topics import internal_name
 from kshare_gateway.connections.produce_order import ProduceTurn
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, log
 from kshare_gateway.records.awaited_batches import SENT_AGAIN, refusal
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_gateway.security.access import Access, Need, each_topic
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import PRODUCE
@@ -285,10 +287,22 @@ def _finished(context: RequestContext, request: ProduceRequest, results: _Result
     return None
 
 
+def _transaction_of_records(request: ProduceRequest) -> str | None:
+    """The transactional id, if there are transactional records, which alone need it."""
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            if partition.records and _attributes(partition.records) & TRANSACTIONAL_MASK:
+                return request.transactional_id or ""
+    return None
+
+
+WRITE_IN_TRANSACTION = Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, _transaction_of_records)
+
 serve(
     ProduceRequest,
     ProduceResponse,
     VersionRange(3, 13),
+    access=Access((WRITE_IN_TRANSACTION,), each_topic(Operation.WRITE)),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("topic_data",), "responses", "partition_data", "partition_responses", is_split=False),

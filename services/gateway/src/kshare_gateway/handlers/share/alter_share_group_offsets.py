@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import DENIED, on_group
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import ALTER_SHARE_GROUP_OFFSETS
 from kshare_wire.api_versions import VersionRange
-from kshare_wire.generated.requests.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from kshare_wire.generated.requests.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from kshare_wire.generated.responses.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
@@ -25,7 +30,11 @@ Result = coordinator_pb2.AlterShareGroupOffsetsResponse.Result
 
 async def handle(context: RequestContext, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
     wanted = coordinator_pb2.AlterShareGroupOffsetsRequest(group_id=request.group_id)
+    denied = []
     for topic in request.topics:
+        if not context.may(Operation.READ, ResourceType.TOPIC, topic.topic_name):
+            denied.append(_denied(topic))
+            continue
         entry = wanted.topics.add(topic_name=topic.topic_name)
         for partition in topic.partitions:
             entry.partitions.add(partition=partition.partition_index, start_offset=partition.start_offset)
@@ -35,7 +44,20 @@ async def handle(context: RequestContext, request: AlterShareGroupOffsetsRequest
     return AlterShareGroupOffsetsResponse(
         error_code=answer.error_code,
         error_message=answer.error_message or None,
-        responses=_topics(answer.results),
+        responses=[] if answer.error_code else [*_topics(answer.results), *denied],
+    )
+
+
+def _denied(topic: AlterShareGroupOffsetsRequestTopic) -> AlterShareGroupOffsetsResponseTopic:
+    code, text = DENIED[ResourceType.TOPIC]
+    return AlterShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        partitions=[
+            AlterShareGroupOffsetsResponsePartition(
+                partition_index=partition.partition_index, error_code=code, error_message=text
+            )
+            for partition in topic.partitions
+        ],
     )
 
 
@@ -58,4 +80,10 @@ def _topics(results: Iterable[Result]) -> list[AlterShareGroupOffsetsResponseTop
     ]
 
 
-serve(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, VersionRange(0, 0), handle=handle)
+serve(
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    VersionRange(0, 0),
+    access=on_group(Operation.READ, by_handler="Read on the topics"),
+    handle=handle,
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import DENIED, on_group
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DELETE_SHARE_GROUP_OFFSETS
@@ -18,9 +20,15 @@ CALL_TIMEOUT_MS = 25_000
 
 
 async def handle(context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
-    wanted = coordinator_pb2.DeleteShareGroupOffsetsRequest(
-        group_id=request.group_id, topic_names=[topic.topic_name for topic in request.topics]
-    )
+    names = [topic.topic_name for topic in request.topics]
+    allowed = [name for name in names if context.may(Operation.READ, ResourceType.TOPIC, name)]
+    code, text = DENIED[ResourceType.TOPIC]
+    denied = [
+        DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=code, error_message=text)
+        for name in names
+        if not context.may(Operation.READ, ResourceType.TOPIC, name)
+    ]
+    wanted = coordinator_pb2.DeleteShareGroupOffsetsRequest(group_id=request.group_id, topic_names=allowed)
     answer = await context.gateway.call_group_coordinator(
         request.group_id, DELETE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS
     )
@@ -36,8 +44,14 @@ async def handle(context: RequestContext, request: DeleteShareGroupOffsetsReques
     return DeleteShareGroupOffsetsResponse(
         error_code=answer.error_code,
         error_message=answer.error_message or None,
-        responses=responses,
+        responses=[] if answer.error_code else [*responses, *denied],
     )
 
 
-serve(DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, VersionRange(0, 0), handle=handle)
+serve(
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    VersionRange(0, 0),
+    access=on_group(Operation.DELETE, by_handler="Read on the topics"),
+    handle=handle,
+)

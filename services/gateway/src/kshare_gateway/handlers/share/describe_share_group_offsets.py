@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from kshare_core.errors import KafkaError
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import DENIED, Access
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DESCRIBE_SHARE_GROUP_OFFSETS
@@ -18,6 +20,7 @@ from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
 )
 from kshare_wire.generated.responses.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
@@ -55,12 +58,18 @@ def failed(
 async def _describe(
     context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
+    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+        return _refused(group, *DENIED[ResourceType.GROUP])
+    denied = [topic for topic in group.topics or () if not _may_describe(context, topic.topic_name)]
+    if denied and len(denied) == len(group.topics or ()):
+        return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=list(map(_denied, denied)))
     wanted = coordinator_pb2.DescribeShareGroupOffsetsRequest(
         group_id=group.group_id,
         all_topics=group.topics is None,
         topics=[
             coordinator_pb2.NamedPartitions(topic_name=topic.topic_name, partitions=topic.partitions)
             for topic in group.topics or ()
+            if _may_describe(context, topic.topic_name)
         ],
     )
     try:
@@ -71,9 +80,29 @@ async def _describe(
         return _refused(group, error.code, error.message)
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group.group_id,
-        topics=_topics(answer.results),
+        topics=[
+            *_topics(result for result in answer.results if _may_describe(context, result.topic_name)),
+            *map(_denied, denied),
+        ],
         error_code=answer.error_code,
         error_message=answer.error_message or None,
+    )
+
+
+def _may_describe(context: RequestContext, topic_name: str) -> bool:
+    return context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic_name)
+
+
+def _denied(topic: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroupOffsetsResponseTopic:
+    code, text = DENIED[ResourceType.TOPIC]
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        partitions=[
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=partition, start_offset=-1, error_code=code, error_message=text
+            )
+            for partition in topic.partitions
+        ],
     )
 
 
@@ -111,6 +140,7 @@ serve(
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
     VersionRange(0, 1),
+    access=Access(by_handler="Describe on the groups and topics"),
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,

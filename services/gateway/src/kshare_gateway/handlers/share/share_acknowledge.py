@@ -7,7 +7,9 @@ the acknowledgements, then releases the member's remaining records. The response
 from __future__ import annotations
 
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import serve
 from kshare_gateway.share.fetching import PartitionAnswer
 from kshare_gateway.share.requests import (
@@ -19,6 +21,7 @@ from kshare_gateway.share.requests import (
     lock_timeout_ms,
     merged,
     session_key,
+    take_denied_acknowledgements,
 )
 from kshare_gateway.share.sessions import FINAL_EPOCH
 from kshare_wire.api_versions import VersionRange
@@ -47,6 +50,7 @@ async def handle(context: RequestContext, request: ShareAcknowledgeRequest) -> S
         session = sessions.expect(key, context.connection_id)
     else:
         session = sessions.acknowledge(key, epoch, context.connection_id)
+    denied = take_denied_acknowledgements(context, acknowledgements)
     answers = await context.share_fetcher.acknowledge(session, acknowledgements, is_renew_ack=request.is_renew_ack)
     if epoch == FINAL_EPOCH:
         await close_session(context, key)
@@ -56,7 +60,7 @@ async def handle(context: RequestContext, request: ShareAcknowledgeRequest) -> S
         responses=[
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in by_topic(
-                (answer.key.topic_id, _partition(answer, hints)) for answer in merged(answers)
+                (answer.key.topic_id, _partition(answer, hints)) for answer in [*merged(answers), *denied]
             )
         ],
         node_endpoints=[
@@ -76,4 +80,10 @@ def _partition(answer: PartitionAnswer, hints: LeaderHints) -> PartitionData:
     )
 
 
-serve(ShareAcknowledgeRequest, ShareAcknowledgeResponse, VersionRange(1, 2), handle=handle)
+serve(
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    VersionRange(1, 2),
+    access=on_group(Operation.READ, by_handler="Read on the topics"),
+    handle=handle,
+)

@@ -18,8 +18,10 @@ from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.acls import Operation
 from kshare_gateway.gateway import bounded_wait_ms
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_gateway.share.fetching import FetchTerms, LeaderAnswer, PartitionAnswer
 from kshare_gateway.share.requests import (
@@ -28,9 +30,11 @@ from kshare_gateway.share.requests import (
     add_acknowledgements,
     by_topic,
     close_session,
+    denied_fetches,
     lock_timeout_ms,
     merged,
     session_key,
+    take_denied_acknowledgements,
 )
 from kshare_gateway.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ListedPartition, ShareSession, ShareSessionKey
 from kshare_wire.api_versions import VersionRange
@@ -59,20 +63,26 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     listed, acknowledgements = _read_topics(context, request)
     sessions = context.gateway.sessions
+    denied = take_denied_acknowledgements(context, acknowledgements)
     if request.share_session_epoch == FINAL_EPOCH:
         session = sessions.expect(key, context.connection_id)
         answers = await context.share_fetcher.acknowledge(session, acknowledgements, is_renew_ack=request.is_renew_ack)
         await close_session(context, key)
-        return _body(context, key, answers, merged(answers))
+        return _body(context, key, answers, [*merged(answers), *denied])
     session = await _session(context, request, key, listed, acknowledgements)
     fetched = [] if request.is_renew_ack else session.rotated()
+    if unreadable := denied_fetches(context, fetched):
+        denied += unreadable
+        refused = {answer.key for answer in unreadable}
+        fetched = [key for key in fetched if key not in refused]
     terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"))
     if fetched and terms.max_bytes > 0:
         room = await context.reserve_answer(terms.max_bytes, expected_bytes=terms.min_bytes)
         terms.max_bytes = min(terms.max_bytes, room)
     opens = request.share_session_epoch == INITIAL_EPOCH
     answers = await context.share_fetcher.fetch(session, terms, fetched, acknowledgements, is_first=opens)
-    named = _named(session, merged(answers), fetched if opens and _may_acquire(request) else ())
+    found = merged([*answers, LeaderAnswer("", denied)]) if denied else merged(answers)
+    named = _named(session, found, fetched if opens and _may_acquire(request) else ())
     return _body(context, key, answers, named)
 
 
@@ -211,6 +221,7 @@ serve(
     ShareFetchRequest,
     ShareFetchResponse,
     VersionRange(1, 2),
+    access=on_group(Operation.READ, by_handler="Read on the topics of the session"),
     handle=handle,
     size=ResponseSize.RECORDS,
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kshare_core.errors import KafkaError
-from kshare_gateway.groups.descriptions import describe_groups
+from kshare_core.security.acls import Operation
+from kshare_gateway.groups.descriptions import describe_groups, without_hidden_topics
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
+from kshare_gateway.security.access import Access, each_group
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import SHARE_GROUP_DESCRIBE
@@ -33,7 +35,7 @@ async def handle(context: RequestContext, request: ShareGroupDescribeRequest) ->
         described_group=CoordinatorGroup,
     )
     is_asked = request.include_authorized_operations
-    return ShareGroupDescribeResponse(groups=[_group(group, with_operations=is_asked) for group in groups])
+    return ShareGroupDescribeResponse(groups=[_group(context, group, with_operations=is_asked) for group in groups])
 
 
 def failed(
@@ -52,7 +54,8 @@ def failed(
     )
 
 
-def _group(group: CoordinatorGroup, *, with_operations: bool) -> DescribedGroup:
+def _group(context: RequestContext, group: CoordinatorGroup, *, with_operations: bool) -> DescribedGroup:
+    group = without_hidden_topics(context, group)
     is_known = with_operations and not group.error_code
     return DescribedGroup(
         error_code=group.error_code,
@@ -63,7 +66,7 @@ def _group(group: CoordinatorGroup, *, with_operations: bool) -> DescribedGroup:
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor_name,
         members=[_member(member) for member in group.members],
-        authorized_operations=authorized_operations.ALL_OF_GROUP if is_known else authorized_operations.UNKNOWN,
+        authorized_operations=authorized_operations.of_group(context, group.group_id, is_asked=is_known),
     )
 
 
@@ -92,6 +95,7 @@ serve(
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     VersionRange(1, 1),
+    access=Access(each=each_group(Operation.DESCRIBE), by_handler="Describe on the assigned topics"),
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,

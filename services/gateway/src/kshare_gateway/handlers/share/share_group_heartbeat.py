@@ -7,7 +7,9 @@ as fatal come only from the coordinator itself.
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import check_topics, on_group
 from kshare_gateway.served_apis import serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import SHARE_GROUP_HEARTBEAT
@@ -24,6 +26,7 @@ async def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -
     if request.rack_id == "" and request.member_id and request.group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
     names = request.subscribed_topic_names
+    check_topics(context, Operation.DESCRIBE, names or ())
     wanted = coordinator_pb2.ShareGroupHeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -50,4 +53,10 @@ async def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -
     )
 
 
-serve(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, VersionRange(1, 1), handle=handle)
+serve(
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    VersionRange(1, 1),
+    access=on_group(Operation.READ, by_handler="Describe on the subscribed topics"),
+    handle=handle,
+)

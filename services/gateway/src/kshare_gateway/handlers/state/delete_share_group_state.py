@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import SharePartitionKey
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import on_cluster
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_gateway.state.requests import Results, StateApi, ask_share_coordinators, refuse_all
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
@@ -55,6 +57,7 @@ serve(
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
     VersionRange(0, 0),
+    access=on_cluster(Operation.CLUSTER_ACTION),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("topics",), "results", "partitions", "partitions"),

@@ -5,7 +5,9 @@ Clients know PRODUCER_FENCED from version 2 on.
 
 from __future__ import annotations
 
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, group, transactional_id
 from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -30,4 +32,10 @@ async def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Ad
     )
 
 
-serve(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, VersionRange(0, 4), handle=handle)
+serve(
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    VersionRange(0, 4),
+    access=Access((transactional_id(Operation.WRITE), group(Operation.READ))),
+    handle=handle,
+)

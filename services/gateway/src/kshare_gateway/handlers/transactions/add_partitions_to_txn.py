@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation, ResourceType
+from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, check_cluster, denied
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -32,6 +35,10 @@ Transaction = coordinator_pb2.AddPartitionsToTxnRequest.Transaction
 
 async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     is_batched = context.version >= FIRST_BATCHED_VERSION
+    if is_batched:
+        check_cluster(context, Operation.CLUSTER_ACTION)
+    elif (denied := _denied_topics(context, request)) is not None:
+        return denied
     transactions = _batched(request) if is_batched else [_single(request)]
     wanted = coordinator_pb2.AddPartitionsToTxnRequest(transactions=transactions)
     answer = await ask_coordinator(context, ADD_PARTITIONS_TO_TXN, wanted)
@@ -52,6 +59,28 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
     if is_batched:
         return AddPartitionsToTxnResponse(results_by_transaction=results)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+
+
+def _denied_topics(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
+    """The answer to a producer without authorization; with one topic denied, no partition is added, as in Kafka."""
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        raise denied(ResourceType.TRANSACTIONAL_ID)
+    topics = request.v3_and_below_topics
+    refused = {topic.name for topic in topics if not context.may(Operation.WRITE, ResourceType.TOPIC, topic.name)}
+    if not refused:
+        return None
+    entries = []
+    for topic in topics:
+        is_known = topic_named(context.gateway, topic.name) is not None
+        code = (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if topic.name in refused
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            if is_known
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        entries += [(topic.name, partition, int(code)) for partition in topic.partitions]
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(entries))
 
 
 def failed(
@@ -111,6 +140,7 @@ serve(
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     VersionRange(0, 5),
+    access=Access(by_handler="Write on the transactional id and the topics; ClusterAction for brokers"),
     handle=handle,
     failed=failed,
     elements=ElementArrays(

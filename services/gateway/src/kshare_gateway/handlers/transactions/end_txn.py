@@ -6,7 +6,9 @@ epoch (KIP-890); older versions keep theirs.
 
 from __future__ import annotations
 
+from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, transactional_id
 from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -32,4 +34,10 @@ async def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnRespo
     return EndTxnResponse(error_code=code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
-serve(EndTxnRequest, EndTxnResponse, VersionRange(0, 5), handle=handle)
+serve(
+    EndTxnRequest,
+    EndTxnResponse,
+    VersionRange(0, 5),
+    access=Access((transactional_id(Operation.WRITE),)),
+    handle=handle,
+)

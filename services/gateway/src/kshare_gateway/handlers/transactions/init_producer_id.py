@@ -7,7 +7,9 @@ it knows PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, denied, transactional_id
 from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator, ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -23,6 +25,7 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         text = f"Producer id {request.producer_id} with epoch {request.producer_epoch}: set both, or both to -1"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    _check_idempotent_write(context, request)
     wanted = coordinator_pb2.InitProducerIdRequest(
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
@@ -36,8 +39,29 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
     return InitProducerIdResponse(error_code=code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
+def _check_idempotent_write(context: RequestContext, request: InitProducerIdRequest) -> None:
+    """KafkaError if a producer without transactions may neither write idempotently nor write to any topic."""
+    authorizer = context.gateway.authorizer
+    if request.transactional_id is not None or authorizer is None:
+        return
+    if not context.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) and not authorizer.allows_any(
+        context.principal, context.client_host[1:], Operation.WRITE, ResourceType.TOPIC
+    ):
+        raise denied(ResourceType.CLUSTER)
+
+
 def failed(context: RequestContext, request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
 
 
-serve(InitProducerIdRequest, InitProducerIdResponse, VersionRange(0, 5), handle=handle, failed=failed)
+serve(
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    VersionRange(0, 5),
+    access=Access(
+        (transactional_id(Operation.WRITE),),
+        by_handler="without a transactional id: IdempotentWrite on the cluster, or Write on any topic",
+    ),
+    handle=handle,
+    failed=failed,
+)

@@ -5,7 +5,9 @@ Version 1 filters by how long a transaction is open, version 2 by a pattern of t
 
 from __future__ import annotations
 
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -33,6 +35,7 @@ async def handle(context: RequestContext, request: ListTransactionsRequest) -> L
                 transaction_state=state.transaction_state,
             )
             for state in answer.transaction_states
+            if context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id)
         ],
     )
 
@@ -41,6 +44,7 @@ serve(
     ListTransactionsRequest,
     ListTransactionsResponse,
     VersionRange(0, 2),
+    access=Access(by_handler="Describe on the transactional ids"),
     handle=handle,
     size=ResponseSize.LONG,
 )

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from itertools import repeat
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import Operation
 from kshare_gateway.handlers.offsets.offset_commit import committed_offset
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access, each_topic, group, transactional_id
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import TXN_OFFSET_COMMIT
@@ -73,6 +75,7 @@ serve(
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     VersionRange(0, 5),
+    access=Access((transactional_id(Operation.WRITE), group(Operation.READ)), each_topic(Operation.READ)),
     handle=handle,
     failed=failed,
     elements=ElementArrays(("topics",), "topics", "partitions", "partitions"),

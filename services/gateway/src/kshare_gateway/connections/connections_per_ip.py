@@ -1,0 +1,93 @@
+"""The limit of client connections from one address: max.connections.per.ip and its overrides (ConnectionQuotas).
+
+Both configs are dynamic. An override for a host name applies to the addresses that the name had when the override was
+set; they are looked up in the background, and until then the name has no limit of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from ipaddress import ip_address
+from typing import Any
+
+from kshare_core.configs import Configs
+from kshare_core.configs.connection_limits import connection_overrides
+from kshare_gateway.gateway import log
+from kshare_rpc.names import LookUp
+
+NO_PORT = 0
+
+
+class ConnectionsPerIp:
+    """Counts connections by address. `spawn` runs the look-up of host names."""
+
+    def __init__(
+        self, configs: Configs, *, look_up: LookUp, spawn: Callable[[Coroutine[Any, Any, None], str], object]
+    ) -> None:
+        self._configs = configs
+        self._look_up = look_up
+        self._spawn = spawn
+        self._counts: Counter[str] = Counter()
+        self._overrides_text = ""
+        self._limits: dict[str, int] = {}
+
+    def refusal(self, address: str, in_handshake: int = 0) -> str | None:
+        """Why a further connection from the address is refused, or None; `in_handshake` are not counted here yet."""
+        limit = self._limit(address)
+        if self._counts[address] + in_handshake < limit:
+            return None
+        return f"the limit of {limit} connections from one address is reached (max.connections.per.ip)"
+
+    def opened(self, address: str) -> None:
+        self._counts[address] += 1
+
+    def closed(self, address: str) -> None:
+        self._counts[address] -= 1
+        if self._counts[address] <= 0:
+            del self._counts[address]
+
+    def configs_changed(self) -> None:
+        """To be called for each view of the catalog: takes new overrides, and begins to look host names up."""
+        text = self._configs.text("max.connections.per.ip.overrides")
+        if text != self._overrides_text:
+            self._overrides_text = text
+            self._take_overrides(text)
+
+    def _limit(self, address: str) -> int:
+        if self._limits and (limit := self._limits.get(_canonical(address))) is not None:
+            return limit
+        return self._configs.integer("max.connections.per.ip")
+
+    def _take_overrides(self, text: str) -> None:
+        self._limits = {}
+        for host, limit in connection_overrides(text).items():
+            if _is_address(host):
+                self._limits[_canonical(host)] = limit
+            else:
+                self._spawn(self._resolve(text, host, limit), f"look-up of {host}")
+
+    async def _resolve(self, text: str, host: str, limit: int) -> None:
+        try:
+            addresses = await self._look_up(host, NO_PORT)
+        except (OSError, TimeoutError) as failure:
+            log.error("max.connections.per.ip.overrides has no effect for %s, its look-up failed: %s", host, failure)
+            return
+        if text == self._overrides_text:
+            self._limits |= {_canonical(address): limit for address in addresses}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _canonical(address: str) -> str:
+    """One text for each address: an IPv4 address in an IPv6 one is itself, and an interface is left out."""
+    if not _is_address(address):
+        return address
+    found = ip_address(address.partition("%")[0])
+    return str(getattr(found, "ipv4_mapped", None) or found)

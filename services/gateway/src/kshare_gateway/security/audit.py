@@ -1,0 +1,153 @@
+"""The audit log: who did which administrative operation, from where, with which outcome, as lines of JSON.
+
+The lines are those of the logger "kshare.audit", whatever the format of other logs is. A line names resources and the
+configs that were changed, never a value, since a value may be a secret. A denied operation of any API has a line too,
+within a limit (`bounded_lines`); a later line says how many were left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kshare_core.errors import ErrorCode
+from kshare_core.security.acls import Operation, ResourceType
+from kshare_gateway.security.bounded_lines import BoundedLines
+from kshare_wire.error_codes import error_codes
+from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.messages import Request, Response, Struct
+
+if TYPE_CHECKING:
+    from kshare_gateway.request_context import RequestContext
+
+AUDITED = frozenset(
+    {
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.OFFSET_DELETE,
+    }
+)
+"""The APIs that change the cluster for others than their client."""
+RESOURCES_LIMIT = 100
+"""Resources in a line; the line says how many there were."""
+TEXT_LIMIT = 300
+NAMING = (
+    *("name", "topic", "topic_name", "topic_id", "group_id", "resource_type", "resource_name"),
+    *("resource_pattern_type", "principal", "host", "operation", "permission_type", "mechanism", "count"),
+    *("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter"),
+)
+"""The fields of a request's elements that a line has; none of them is a value of a config or a credential."""
+
+log = logging.getLogger("kshare.audit")
+
+
+class Audit:
+    """The audit log of one gateway; `now_s` returns seconds."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._denials = BoundedLines(now_s)
+
+    def operation(self, context: RequestContext, api_key: int, request: Request[Any], response: Response) -> None:
+        """Writes the line of an administrative operation; nothing for other APIs."""
+        if api_key not in AUDITED:
+            return
+        found = list(_resources(request))
+        codes = Counter(_code_name(code) for code in error_codes(response))
+        _write(
+            context,
+            "operation",
+            api=ApiKey(api_key).api_name,
+            resources=found[:RESOURCES_LIMIT],
+            resource_count=len(found),
+            outcome="failed" if codes else "succeeded",
+            error_codes=dict(codes),
+        )
+
+    def denial(self, context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Writes the line of a denied operation, unless there were too many within this second."""
+        left_out = self._denials.take()
+        if left_out is None:
+            return
+        _write(
+            context,
+            "denied",
+            operation=operation.name,
+            resource_type=kind.name,
+            resource_name=name[:TEXT_LIMIT],
+            left_out_before=left_out,
+        )
+
+
+def _write(context: RequestContext, event: str, **fields: Any) -> None:
+    line = {
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "logger": log.name,
+        "event": event,
+        "principal": context.principal,
+        "client_host": context.client_host[1:],
+        "listener": context.listener,
+        "client_id": (context.client_id or "")[:TEXT_LIMIT],
+        "node_id": context.gateway.node_id,
+        **fields,
+    }
+    log.info("%s", json.dumps(line, ensure_ascii=False))
+
+
+def _resources(request: Request[Any]) -> Iterable[dict[str, Any]]:
+    """The resources that a request names: those of its arrays, or its group."""
+    whole = _naming(request)
+    has_elements = False
+    for field in request.__slots__:
+        value = getattr(request, field)
+        for element in value if isinstance(value, list | tuple) else ():
+            has_elements = True
+            found: dict[str, Any] = {"name": str(element)[:TEXT_LIMIT]}
+            if isinstance(element, Struct):
+                found = _naming(element)
+            entity = getattr(element, "entity", None)
+            if entity:
+                found["entity"] = {part.entity_type[:TEXT_LIMIT]: part.entity_name for part in entity[:3]}
+            configs = getattr(element, "configs", None)
+            if configs:
+                found["configs"] = [config.name[:TEXT_LIMIT] for config in configs[:RESOURCES_LIMIT]]
+            yield {**whole, **found}
+    if whole and not has_elements:
+        yield whole
+
+
+def _naming(struct: Struct) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in NAMING:
+        value = getattr(struct, name, None)
+        if isinstance(value, bytes):
+            value = value.hex() if any(value) else None
+        if isinstance(value, str) and value:
+            found[name] = value[:TEXT_LIMIT]
+        elif isinstance(value, int):
+            found[name] = int(value)
+    return found
+
+
+def _code_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

@@ -1,0 +1,69 @@
+"""The enforcement of access rules: requests reach handlers only with what their client may do.
+
+A request of several elements is divided: the handler answers for the allowed ones, the API's `failed` for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_gateway.connections.request_parts import JoinedResponse, outer_field
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import ElementNeed, check_whole, denied
+from kshare_gateway.served_apis import ServedApi
+from kshare_wire.messages import Request, Response
+
+Answer = Callable[[RequestContext, Any], Awaitable[Response | None]]
+
+
+async def answer_authorized(
+    context: RequestContext, served: ServedApi, request: Request[Any], answer: Answer
+) -> Response | None:
+    """The response to a request; `answer` gets its allowed elements. KafkaError if it is denied as a whole."""
+    check_whole(context, request, served.access)
+    if served.access.each is None or served.elements is None:
+        return await answer(context, request)
+    field = outer_field(served.elements, request)
+    elements = getattr(request, field) if field else ()
+    refused = await _denied_elements(context, served.access.each, elements)
+    if not refused:
+        return await answer(context, request)
+    assert served.failed is not None, "an API with a need of each element has `failed`"
+    joined = JoinedResponse(served.api_key)
+    if len(refused) < len(elements):
+        allowed = [element for at, element in enumerate(elements) if at not in refused]
+        part = request.replaced(**{field: allowed})
+        try:
+            response = await answer(context, part)
+        except KafkaError as error:
+            response = served.failed(context, part, error)
+        if response is None:
+            return None
+        joined.add(response)
+    problem = denied(served.access.each.resource_type)
+    response = served.failed(context, request.replaced(**{field: list(refused.values())}), problem)
+    if response is None:
+        return None
+    joined.add(_of_elements(response))
+    return joined.response()
+
+
+def _of_elements(response: Response) -> Response:
+    """Without an error of the whole request, which only elements have."""
+    return response.replaced(error_code=ErrorCode.NONE) if getattr(response, "error_code", 0) else response
+
+
+async def _denied_elements(context: RequestContext, need: ElementNeed, elements: Any) -> dict[int, Any]:
+    """The elements without authorization, by their positions."""
+    found: dict[int, Any] = {}
+    count = context.count_elements()
+    for at, element in enumerate(elements):
+        name = need.name(context, element)
+        if name is not None and not context.may(need.operation, need.resource_type, name):
+            context.gateway.audit.denial(context, need.operation, need.resource_type, name)
+            found[at] = element
+        if count.add():
+            await count.next_slice()
+    return found

@@ -1,0 +1,101 @@
+"""The audit log: a line for each administrative operation and denial, without any value that could be a secret."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kshare_core.errors import ErrorCode
+from kshare_core.security.acls import Operation, ResourceType
+from kshare_gateway.dispatch import SERVED_APIS
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.audit import AUDITED, Audit
+from kshare_gateway.security.bounded_lines import LINES_PER_SECOND
+from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.requests.create_topics import CreatableTopic, CreateTopicsRequest
+from kshare_wire.generated.requests.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kshare_wire.generated.responses.incremental_alter_configs import IncrementalAlterConfigsResponse
+
+CONTEXT = cast(
+    RequestContext,
+    SimpleNamespace(
+        principal="User:alice",
+        client_host="/10.0.0.1",
+        listener="SECURE",
+        client_id="tool",
+        gateway=SimpleNamespace(node_id=7),
+    ),
+)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [json.loads(record.getMessage()) for record in caplog.records if record.name == "kshare.audit"]
+
+
+@pytest.fixture(autouse=True)
+def _captured(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    caplog.set_level("INFO", "kshare.audit")
+    monkeypatch.setattr("kshare_gateway.security.audit.log.propagate", True)
+
+
+def test_an_operation_says_who_what_from_where_and_how_it_ended(caplog: pytest.LogCaptureFixture) -> None:
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")], timeout_ms=1)
+    refused = CreatableTopicResult(name="b", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
+    response = CreateTopicsResponse(topics=[CreatableTopicResult(name="a"), refused])
+    Audit().operation(CONTEXT, ApiKey.CREATE_TOPICS, request, response)
+    (line,) = lines(caplog)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "logger": "kshare.audit",
+        "event": "operation",
+        "principal": "User:alice",
+        "client_host": "10.0.0.1",
+        "listener": "SECURE",
+        "client_id": "tool",
+        "node_id": 7,
+        "api": "CreateTopics",
+        "resources": [{"name": "a"}, {"name": "b"}],
+        "resource_count": 2,
+        "outcome": "failed",
+        "error_codes": {"TOPIC_ALREADY_EXISTS": 1},
+    }
+
+
+def test_configs_are_named_without_their_values(caplog: pytest.LogCaptureFixture) -> None:
+    config = AlterableConfig(name="listener.name.x.ssl.key.password", config_operation=0, value="planted")
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    Audit().operation(CONTEXT, ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse(responses=[]))
+    (line,) = lines(caplog)
+    assert line["resources"] == [
+        {"resource_type": 4, "resource_name": "1", "configs": ["listener.name.x.ssl.key.password"]}
+    ]
+    assert line["outcome"] == "succeeded" and "planted" not in json.dumps(line)
+
+
+def test_denials_have_a_limit_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 100.0
+    audit = Audit(lambda: now_s)
+    for _ in range(LINES_PER_SECOND + 25):
+        audit.denial(CONTEXT, Operation.READ, ResourceType.TOPIC, "t" * 1000)
+    assert len(lines(caplog)) == LINES_PER_SECOND
+    now_s = 101.0
+    audit.denial(CONTEXT, Operation.READ, ResourceType.TOPIC, "t")
+    last = lines(caplog)[-1]
+    assert (last["event"], last["operation"], last["left_out_before"]) == ("denied", "READ", 25)
+    assert len(lines(caplog)[0]["resource_name"]) == 300
+
+
+def test_every_api_that_alters_creates_or_deletes_is_audited() -> None:
+    """Save those of a client's own work: its session, its transaction, its state of a share-partition."""
+    own = {ApiKey.DELETE_SHARE_GROUP_STATE, ApiKey.CREATE_DELEGATION_TOKEN}
+    changing = {key for key in SERVED_APIS if key.api_name.startswith(("Alter", "Create", "Delete", "Incremental"))}
+    assert changing - own <= AUDITED and set(SERVED_APIS) >= AUDITED

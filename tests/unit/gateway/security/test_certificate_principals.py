@@ -1,0 +1,69 @@
+"""Principals of certificates: names as Java writes them, and the rules that change them."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from kshare_core.configs import InvalidConfig
+from kshare_gateway.security.certificate_principals import CertificatePrincipals, distinguished_name
+from support.environment.certificates import Authority
+
+CN, ORGANIZATION, C = NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.COUNTRY_NAME
+EMAIL = NameOID.EMAIL_ADDRESS
+
+
+def name_of(*parts: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in parts])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (name_of((C, "SE"), (ORGANIZATION, "kshare"), (CN, "worker")), "CN=worker,O=kshare,C=SE"),
+        (name_of((CN, 'a,b+c"d\\e;f<g>')), 'CN=a\\,b\\+c\\"d\\\\e\\;f\\<g\\>'),
+        (name_of((CN, "#a ")), "CN=\\#a\\ "),
+        (name_of((CN, "a"), (EMAIL, "a@b.se")), "1.2.840.113549.1.9.1=#1606614062 2e7365".replace(" ", "") + ",CN=a"),
+        (
+            x509.Name([x509.RelativeDistinguishedName([x509.NameAttribute(CN, "a")])]),
+            "CN=a",
+        ),
+    ],
+)
+def test_a_name_is_written_as_java_writes_it(name: x509.Name, text: str) -> None:
+    assert distinguished_name(name) == text
+
+
+@pytest.mark.parametrize(
+    ("rules", "principal"),
+    [
+        ("DEFAULT", "User:CN=Worker-1"),
+        ("", "User:CN=Worker-1"),
+        ("RULE:^CN=(.*?)$/$1/", "User:Worker-1"),
+        ("RULE:^CN=(.*?)$/$1/L", "User:worker-1"),
+        ("RULE:^CN=(.*?)-(.*)$/$2@$1/U , DEFAULT", "User:1@WORKER"),
+        ("RULE:^OU=.*$/nobody/,RULE:^CN=(.*?)$/$1/", "User:Worker-1"),
+        ("RULE:^OU=.*$/nobody/, DEFAULT", "User:CN=Worker-1"),
+        ("RULE:^OU=.*$/nobody/", None),
+    ],
+)
+def test_the_first_rule_that_matches_makes_the_principal(rules: str, principal: str | None) -> None:
+    certificate = Authority("kshare").issue("Worker-1").certificate
+    assert CertificatePrincipals(rules).principal(_der(certificate)) == principal
+
+
+def test_a_client_without_a_certificate_is_anonymous() -> None:
+    assert CertificatePrincipals("RULE:^CN=(.*?)$/$1/").principal(None) == "User:ANONYMOUS"
+
+
+@pytest.mark.parametrize("rules", ["RULE:CN=(.*)", "RULE:[/x/", "RULE:CN=(.*)/$2/", "default", "DEFAULT RULE:a/b/"])
+def test_rules_that_cannot_be_read_are_refused_with_their_text(rules: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"ssl\.principal\.mapping\.rules"):
+        CertificatePrincipals(rules)
+
+
+def _der(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.DER)
