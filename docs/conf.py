@@ -17,6 +17,7 @@ include_patterns = [
     "DESIGN.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     "docs/**.md",
     "deploy/**.md",
     "helm/kshare/README.md",

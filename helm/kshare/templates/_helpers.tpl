@@ -190,16 +190,16 @@ authenticationRef: {name: {{ . }}}
 - {name: tls, secret: {secretName: {{ include "kshare.tlsSecret" .root }}, defaultMode: 0440}}
 {{ end -}}
 {{- if .root.Values.tls.roles.enabled -}}
-- {name: roles-tls, secret: {secretName: {{ include "kshare.rolesTlsSecret" .root }}, defaultMode: 0440}}
+- {name: roles-tls, secret: {secretName: {{ include "kshare.rolesTlsSecret" . }}, defaultMode: 0440}}
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret with the certificate that roles show each other. */}}
+{{/* The Secret with the certificate that a role shows to the others; a dict with root and role. */}}
 {{- define "kshare.rolesTlsSecret" -}}
-{{- if .Values.tls.roles.secretName -}}
-{{ .Values.tls.roles.secretName }}
-{{- else if .Values.tls.roles.certManager -}}
-{{ include "kshare.fullname" . }}-roles-tls
+{{- if .root.Values.tls.roles.secretName -}}
+{{ .root.Values.tls.roles.secretName }}
+{{- else if .root.Values.tls.roles.certManager -}}
+{{ include "kshare.fullname" .root }}-{{ .role }}-roles-tls
 {{- else -}}
 {{- fail "tls.roles.secretName is needed with tls.roles.enabled, or tls.roles.certManager" }}
 {{- end -}}
