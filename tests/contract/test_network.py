@@ -28,7 +28,7 @@ from kshare_rpc.generated.methods import (
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import CallFailed, CallTimeout, Channel, ChannelUnavailable, Handler, Network, Server, Service
-from kshare_servicekit.rpc_tls import exchange_tls
+from kshare_servicekit.tls.between_roles import exchange_tls
 from support.environment.certificates import Authority
 from support.environment.machine_stalls import MachineStalls
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,13 @@ from kshare_rpc.generated.methods import LIST_GROUPS
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, ChannelUnavailable, Method, Service
 from kshare_servicekit.probe import probe
-from kshare_servicekit.rpc_tls import exchange_tls, exchange_tls_of_variables
+from kshare_servicekit.tls.between_roles import (
+    check_roles_are_known,
+    exchange_tls,
+    exchange_tls_of_variables,
+    needs_known_roles,
+)
+from kshare_servicekit.tls.role_authority import RoleAuthority
 from support.environment.certificates import Authority, Issued
 
 AUTHORITY = Authority("roles")
@@ -204,3 +211,49 @@ def test_only_leaders_write_share_state_and_only_administrators_and_coordinators
     assert {method: set(method.callers) for method in expected} == expected
     every = [each for each in vars(methods).values() if isinstance(each, Method)]
     assert all(method.callers and set(method.callers) <= EVERY_ROLE for method in every)
+
+
+AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_refused"), [({}, False), (AUTHORIZER, True), ({**AUTHORIZER, KEYSTORE: "/keys/role.pem"}, False)]
+)
+def test_an_authorizer_needs_roles_that_know_each_other(texts: dict[str, str], is_refused: bool) -> None:
+    configs = process_configs(texts)[0]
+    assert needs_known_roles(configs) is is_refused
+    with pytest.raises(InvalidConfig, match=r"authorizer\.class\.name is set without") if is_refused else nullcontext():
+        check_roles_are_known(configs)
+
+
+def test_an_authority_that_was_stored_signs_as_before(tmp_path: Path) -> None:
+    """Roles with certificates of the new and the stored one know each other."""
+    authority = RoleAuthority.create()
+    (tmp_path / "ca.pem").write_text(authority.pair.certificate_pem)
+    contexts = []
+    for number, signer in enumerate((authority, RoleAuthority.of(authority.pair))):
+        issued = signer.issue(["leader"], names=["localhost"], addresses=["127.0.0.1"])
+        keystore = tmp_path / f"{number}.pem"
+        keystore.write_text(issued.certificate_pem + issued.key_pem)
+        texts = {KEYSTORE: str(keystore), TRUSTSTORE: str(tmp_path / "ca.pem")}
+        tls = exchange_tls(process_configs(texts)[0])
+        assert tls is not None
+        contexts.append(tls)
+    names = peer_names(client=contexts[0].client, server=contexts[1].server)
+    assert ("URI", "kshare://role/leader") in names
+
+
+def peer_names(*, client: ssl.SSLContext, server: ssl.SSLContext) -> tuple[tuple[str, str], ...]:
+    """The names of the client's certificate as the server sees them after a handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for side in sides:
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    found = sides[1].getpeercert()
+    assert found is not None
+    return found["subjectAltName"]  # type: ignore[return-value]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kshare_core.configs import DynamicConfigs, InvalidConfig, process_configs
-from kshare_servicekit.tls import TLS_1_3_SUITES, HandshakeFailed, TlsServer, openssl_suite, server_context
-from kshare_servicekit.tls_material import TlsConfigs, read_key_store, read_trust_store
+from kshare_servicekit.tls.contexts import TLS_1_3_SUITES, HandshakeFailed, TlsServer, openssl_suite, server_context
+from kshare_servicekit.tls.material import TlsConfigs, read_key_store, read_trust_store
 from support.environment.certificates import Authority, Issued
 
 AUTHORITY = Authority("kshare")

@@ -1,7 +1,7 @@
 """TLS contexts of the streams between roles (mutual TLS), and the roles of a caller by its certificate.
 
-The contexts are made in kshare_servicekit.rpc_tls. With TLS, a role's operations address serves health and reflection
-only: it is not encrypted, and methods require a certificate.
+The contexts are made in kshare_servicekit.tls.between_roles. With TLS, a role's operations address serves health
+only: it is not encrypted, and all else requires a certificate.
 
 A certificate may name roles, by URIs among its subject's alternative names: kshare://role/leader. It may have several,
 as one for `kshare up` does. One without any stands for every role, unless `kshare.rpc.ssl.roles.required` is true: then

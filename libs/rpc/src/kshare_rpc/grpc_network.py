@@ -37,7 +37,7 @@ class GrpcNetwork:
 
         `advertised_address`: the server's address for other roles, where they cannot reach the listening address, as
         in a container. `tracer` records the calls that are part of a trace. `tls` encrypts the streams; operations are
-        then health and reflection only. `local_sockets`: roles of one machine connect over Unix sockets.
+        then health only. `local_sockets`: roles of one machine connect over Unix sockets.
         """
         self._local_sockets = local_sockets
         self._tracer = tracer
@@ -74,7 +74,7 @@ class GrpcNetwork:
     ) -> GrpcServer:
         """The operations server of a role that no other role calls: health and reflection only."""
         service = Service(name, {}, healthy, cluster_problems)
-        server = GrpcServer([service], self._on_handler_error, self.statistics, None)
+        server = GrpcServer([service], self._on_handler_error, self.statistics, None, self._tls)
         await server.start(None, self._operations_listen)
         self.operations_address = server.operations_address
         return server
@@ -95,7 +95,7 @@ class GrpcServer:
     ) -> None:
         self._calls = CallServer(services, on_handler_error, statistics, tracer)
         self._exchange = ExchangeListener(self._calls, tls, local_sockets=local_sockets)
-        self._operations = OperationsServer(self._calls, serves_methods=tls is None)
+        self._operations = OperationsServer(self._calls, is_closed=tls is not None)
         self._is_called = False
         self.operations_address = ""
 

@@ -41,25 +41,19 @@ _SERVER_OPTIONS = (
 class OperationsServer:
     """See the module's text."""
 
-    def __init__(self, calls: CallServer, *, serves_methods: bool = True) -> None:
-        """With `serves_methods` false, only health and reflection are served."""
+    def __init__(self, calls: CallServer, *, is_closed: bool = False) -> None:
+        """One that is closed serves health only, without the texts of problems."""
         self._calls = calls
-        self._serves_methods = serves_methods
+        self._is_closed = is_closed
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
-        self._health = _Health(calls)
+        self._health = _Health(calls, tells_problems=not is_closed)
         self._health_task: asyncio.Task[None] | None = None
 
     async def start(self, address: str) -> str:
         """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError if it cannot."""
-        served = [service for service in self._calls.services if service.handlers and self._serves_methods]
-        for service in served:
-            name = f"{PACKAGE}.{service.name}"
-            self._server.add_generic_rpc_handlers((self._rpc_handlers(name, service),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [f"{PACKAGE}.{service.name}" for service in served]
-        reflection.enable_server_reflection(
-            [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME], self._server
-        )
+        if not self._is_closed:
+            self._add_methods()
         try:
             port = self._server.add_insecure_port(address)
         except RuntimeError as error:
@@ -69,6 +63,15 @@ class OperationsServer:
         await self._server.start()
         self._health_task = asyncio.get_running_loop().create_task(self._watch_health(), name="health")
         return f"{address.rpartition(':')[0]}:{port}"
+
+    def _add_methods(self) -> None:
+        names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
+        for service in self._calls.services:
+            if service.handlers:
+                name = f"{PACKAGE}.{service.name}"
+                self._server.add_generic_rpc_handlers((self._rpc_handlers(name, service),))
+                names.append(name)
+        reflection.enable_server_reflection(names, self._server)
 
     async def show_stopping(self) -> None:
         """Makes all services NOT_SERVING permanently."""
@@ -132,9 +135,10 @@ class OperationsServer:
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types
     """The health service; it computes CLUSTER per request, because that may visit every partition."""
 
-    def __init__(self, calls: CallServer) -> None:
+    def __init__(self, calls: CallServer, *, tells_problems: bool) -> None:
         super().__init__()
         self._calls = calls
+        self._tells_problems = tells_problems
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
         if request.service != CLUSTER:
@@ -145,7 +149,7 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health
             await context.abort(grpc.StatusCode.NOT_FOUND, "this role cannot report the cluster's health")
         problems = [f"{each.name} is not healthy" for each in self._calls.services if not each.healthy()]
         problems += [problem for look in looks for problem in look()]
-        if problems:
+        if problems and self._tells_problems:
             context.set_trailing_metadata(((CLUSTER_PROBLEMS_KEY, "; ".join(problems).encode()),))
         status = health_pb2.HealthCheckResponse
         return status(status=status.NOT_SERVING if problems else status.SERVING)

@@ -10,12 +10,14 @@ the event loop: long work in the loop (an fsync, a large answer) delays everythi
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from kshare_core.configs import Configs
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_runtime.clock import stopwatch_s
 from kshare_servicekit.metric_families import Family, PreparedSource, Readings, Row, Source, lines_of
@@ -28,6 +30,7 @@ CONNECTIONS_LIMIT = 32
 LINES_PER_TURN = 1_000
 NO_LABELS: Mapping[str, str] = {}
 
+_PLAIN_TEXT = "text/plain; charset=utf-8"
 _logger = logging.getLogger(__name__)
 
 
@@ -50,6 +53,15 @@ class Metrics:
         self._server: asyncio.Server | None = None
         self._lag_task: asyncio.Task[None] | None = None
         self._connections = 0
+        self._token: str | None = None
+
+    def require_token(self, configs: Configs) -> None:
+        """Only scrapes with `kshare.metrics.bearer.token` are answered; without it and an authorizer, all are.
+
+        Metrics name topics, groups and addresses: what ACLs keep from strangers.
+        """
+        token = configs.text("kshare.metrics.bearer.token")
+        self._token = token if token or configs.text("authorizer.class.name") else None
 
     def add_node(self, role: str, node_id: int, source: Source, problems: Callable[[], list[str]]) -> None:
         """Adds a node's metrics and its health; `problems` is called at each scrape."""
@@ -91,7 +103,7 @@ class Metrics:
             if self._connections <= CONNECTIONS_LIMIT:
                 async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(await self._response(head.split(b"\r\n", 1)[0]))
+                    writer.write(await self._response(head.split(b"\r\n")))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client has disconnected, or does not speak HTTP
@@ -136,12 +148,26 @@ class Metrics:
             self._process.read_failures += 1
             _logger.exception("preparing metrics failed")
 
-    async def _response(self, request_line: bytes) -> bytes:
-        method, _, rest = request_line.partition(b" ")
+    async def _response(self, head: Sequence[bytes]) -> bytes:
+        """`head`: the request line and the headers."""
+        method, _, rest = head[0].partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method == b"GET" and path == b"/metrics":
+            if not self._is_allowed(head[1:]):
+                return _http("401 Unauthorized", _PLAIN_TEXT, b"needs kshare.metrics.bearer.token as a Bearer token\n")
             return _http("200 OK", CONTENT_TYPE_LATEST, await self.render())
-        return _http("404 Not Found", "text/plain; charset=utf-8", b"only GET /metrics is served here\n")
+        return _http("404 Not Found", _PLAIN_TEXT, b"only GET /metrics is served here\n")
+
+    def _is_allowed(self, headers: Sequence[bytes]) -> bool:
+        if self._token is None:
+            return True
+        given = [value.strip() for name, _, value in (line.partition(b":") for line in headers) if _is_of_token(name)]
+        wanted = b"Bearer " + self._token.encode()
+        return bool(self._token) and len(given) == 1 and hmac.compare_digest(given[0], wanted)
+
+
+def _is_of_token(name: bytes) -> bool:
+    return name.strip().lower() == b"authorization"
 
 
 def _http(status: str, content_type: str, body: bytes) -> bytes:

@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 import structlog
 import uvloop
 
-from kshare_core.configs import InvalidConfig, process_configs
+from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_rpc.exchange_tls import ExchangeTls
@@ -31,7 +31,7 @@ from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
-from kshare_servicekit.rpc_tls import exchange_tls
+from kshare_servicekit.tls.between_roles import check_roles_are_known, exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 
 STOP_GRACE_MS = 5_000
@@ -164,14 +164,16 @@ class _Process:
         node: Node | None = None
         try:
             addresses = {}
+            configs = self._configs()
             if self._settings.metrics_listen is not None:
+                self._metrics.require_token(configs)
                 addresses["metrics_address"] = await self._metrics.serve(self._settings.metrics_listen)
             network = GrpcNetwork(
                 operations_listen=self._settings.operations_listen,
                 advertised_address=self._settings.advertised_address,
                 on_handler_error=self._log_handler_error,
                 tracer=self._tracer,
-                tls=self._exchange_tls(),
+                tls=self._exchange_tls(configs),
             )
             self._metrics.add_network(network.statistics)
             node = self._build(replace(system_environment(self._settings.data_dir), tracer=self._tracer), network)
@@ -206,9 +208,16 @@ class _Process:
         self._log.info("stopped")
         return STARTED
 
-    def _exchange_tls(self) -> ExchangeTls | None:
+    def _configs(self) -> Configs:
         try:
-            return exchange_tls(process_configs(self._settings.properties())[0])
+            return process_configs(self._settings.properties())[0]
+        except InvalidConfig as error:
+            raise SettingsError(f"{self._settings.config}: {error}") from error
+
+    def _exchange_tls(self, configs: Configs) -> ExchangeTls | None:
+        try:
+            check_roles_are_known(configs)
+            return exchange_tls(configs)
         except InvalidConfig as error:
             raise SettingsError(f"{self._settings.config}: {error}") from error
 

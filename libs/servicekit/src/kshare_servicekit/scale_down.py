@@ -27,7 +27,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, Channel
-from kshare_servicekit.rpc_tls import exchange_tls_of_variables
+from kshare_servicekit.tls.between_roles import exchange_tls_of_variables
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_TIMEOUT_S = 120.0

@@ -258,6 +258,12 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="Whether the certificates of roles must name them, as the URI kshare://role/leader. A certificate with "
         "such names allows the calls of its roles only, whatever this says.",
     ),
+    password(
+        "kshare.metrics.bearer.token",
+        "",
+        text="What a scrape of /metrics must show, as Authorization: Bearer; empty: nothing, but with an authorizer "
+        "no scrape is answered then.",
+    ),
     string(
         "kshare.metadata.etcd.ca.location",
         "",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -21,10 +21,12 @@ from kshare.addresses import Address, parse_address
 from kshare.command_options import LOCAL
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import read_metadata
+from kshare.up.certificates import certificate_properties, own_certificates
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
 from kshare.up.metrics_plan import ALL_ROLES, plan_metrics
 from kshare.up.plan import (
+    COORDINATOR,
     LEADER,
     LEADERS,
     SHARE_COORDINATOR,
@@ -39,7 +41,7 @@ from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
-from kshare_servicekit.rpc_tls import exchange_tls
+from kshare_servicekit.tls.between_roles import exchange_tls
 
 READY_POLL_S = 0.05
 CONNECT_TIMEOUT_S = 5
@@ -81,7 +83,8 @@ def run_up(options: UpOptions) -> None:
             share_coordinators=configs.integer(SHARE_COORDINATORS),
             leaders=configs.integer(LEADERS),
         )
-        plan = _with_metrics(options, plan)
+        certificates = own_certificates(directory, configs)
+        plan = _with_metrics(options, replace(plan, certificates=certificates))
         console = Console()
         try:
             for name, address in plan.metrics.items():
@@ -91,6 +94,7 @@ def run_up(options: UpOptions) -> None:
             if options.single_process:
                 from kshare.up.single_process import SingleProcess  # slow to import: loads every role
 
+                configs, _ = load_configs(options.config_file, certificate_properties(certificates, COORDINATOR))
                 keep_large_buffers()
                 collect_garbage_rarely()
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -113,12 +117,14 @@ def _with_metrics(options: UpOptions, plan: ClusterPlan) -> ClusterPlan:
     return replace(plan, metrics=plan_metrics(listen, names, taken=taken))
 
 
-def load_configs(path: Path | None) -> tuple[Configs, list[str]]:
-    """The configuration file's values, and warnings about configs without effect; CommandFailed names the file."""
-    if path is None:
-        return process_configs({})
+def load_configs(path: Path | None, more: Mapping[str, str] | None = None) -> tuple[Configs, list[str]]:
+    """The values of the configuration file and `more`, and warnings about configs without effect.
+
+    CommandFailed names the file.
+    """
     try:
-        return process_configs(parse_properties(path.read_text(encoding="utf-8")))
+        found = {} if path is None else parse_properties(path.read_text(encoding="utf-8"))
+        return process_configs({**found, **(more or {})})
     except (OSError, ValueError) as error:
         raise CommandFailed(f"configuration {path}: {error}", BAD_USE) from None
 
@@ -129,8 +135,8 @@ def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, .
         listeners = configured_listeners(configs, own_host)
         exchange_tls(configs)
         if any(listener.is_tls for listener in listeners):
-            from kshare_servicekit.tls import server_context  # slow to import, and only needed with TLS
-            from kshare_servicekit.tls_material import TlsConfigs
+            from kshare_servicekit.tls.contexts import server_context  # slow to import, and only needed with TLS
+            from kshare_servicekit.tls.material import TlsConfigs
 
             for listener in listeners:
                 if listener.is_tls:

@@ -6,6 +6,7 @@ coordinator/ …       the stores of the roles
 coordinator-2/ …     the store of the second node of a role
 logs/<role>.log      the output of the roles; `.log.1` is the older part
 run/<role>.ready     written by a role when it can serve
+certificates/        the roles' certificates, if an authorizer is set (`certificates`)
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from kshare.failure import BAD_USE, CommandFailed
 
 RUN = "run"
+CERTIFICATES = "certificates"
+ADMINISTRATOR_PROPERTIES = Path(CERTIFICATES, "administrator.properties")
 COORDINATOR_READY_FILE = Path(RUN, "coordinator.ready")
 
 

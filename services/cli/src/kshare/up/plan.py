@@ -60,6 +60,8 @@ class ClusterPlan:
     config_file: Path | None
     metrics: Mapping[str, Address] = field(default_factory=dict)
     """Metrics addresses by node name; empty: metrics are not served."""
+    certificates: Mapping[str, Path] = field(default_factory=dict)
+    """Further property files by role, with its certificate; empty: `config_file` says all."""
     listeners: Sequence[GatewayListener] = ()
     """The listeners of the config `listeners`, the first at `client_address`; empty: only `client_address`."""
 
@@ -203,5 +205,7 @@ def node_command(directory: DataDirectory, plan: ClusterPlan, node: PlannedNode)
         options["--metrics-listen"] = str(plan.metrics[node.name])
     if plan.config_file is not None:
         options["--config"] = str(plan.config_file)
+    if node.role in plan.certificates:
+        options["--config-secret"] = str(plan.certificates[node.role])
     module = f"kshare_{node.role.replace('-', '_')}"
     return [sys.executable, "-m", module, *(part for option in options.items() for part in option)]

@@ -32,7 +32,7 @@ from kshare_runtime.ports import Environment
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import SettingsError, read_trace_settings
-from kshare_servicekit.rpc_tls import exchange_tls
+from kshare_servicekit.tls.between_roles import exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
@@ -85,6 +85,7 @@ class SingleProcess:
         for node in nodes:
             node.register_metrics(self._metrics)
         if ALL_ROLES in self._plan.metrics:
+            self._metrics.require_token(self._configs)
             self._started.push_async_callback(self._metrics.stop)
             await self._metrics.serve(str(self._plan.metrics[ALL_ROLES]))
         for node in nodes:

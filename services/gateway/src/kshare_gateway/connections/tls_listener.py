@@ -24,8 +24,8 @@ from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.gateway import log
 from kshare_gateway.metrics import GatewayMetrics
-from kshare_servicekit.tls import HandshakeFailed, TlsServer
-from kshare_servicekit.tls_material import TlsConfigs
+from kshare_servicekit.tls.contexts import HandshakeFailed, TlsServer
+from kshare_servicekit.tls.material import TlsConfigs
 
 HANDSHAKE_TIMEOUT_MS = 10_000
 SHUTDOWN_TIMEOUT_MS = 5_000

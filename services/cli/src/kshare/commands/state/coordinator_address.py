@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from kshare.addresses import Address, parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
 from kshare.commands.groups.group_requests import describe_configs
+from kshare.commands.state.role_network import RoleAddress, local_role_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import COORDINATOR_READY_FILE, RUN
 
@@ -15,7 +17,7 @@ BROKER_RESOURCE = 4
 COORDINATOR_ADDRESS = "kshare.coordinator.address"
 
 
-class CoordinatorAddress(Address):
+class CoordinatorAddress(RoleAddress):
     """The address of one coordinator, with the `others`; any of them may be the active one."""
 
     others: tuple[Address, ...] = ()
@@ -61,7 +63,8 @@ def _read_from_gateway(bootstrap: str, properties: Properties) -> CoordinatorAdd
 def _in_data_directory(data_dir: Path) -> CoordinatorAddress:
     first = data_dir / COORDINATOR_READY_FILE
     others = sorted((data_dir / RUN).glob("coordinator-*.ready"))
-    found = [_address_in(ready_file) for ready_file in (first, *others) if ready_file.exists()]
+    ready_files = [ready_file for ready_file in (first, *others) if ready_file.exists()]
+    found = [local_role_address(_address_in(ready_file), data_dir) for ready_file in ready_files]
     if not found:
         raise CommandFailed(f"no coordinator runs on {data_dir}: {first} does not exist", BAD_USE)
     return _of(found)
@@ -76,7 +79,9 @@ def _address_in(ready_file: Path) -> Address:
     return parse_address(found.get("address", ""), what=f"address= in {ready_file}")
 
 
-def _of(addresses: list[Address]) -> CoordinatorAddress:
-    address = CoordinatorAddress(*addresses[0])
+def _of(addresses: Sequence[Address]) -> CoordinatorAddress:
+    first = addresses[0]
+    address = CoordinatorAddress(*first)
+    address.config_file = first.config_file if isinstance(first, RoleAddress) else None
     address.others = tuple(addresses[1:])
     return address

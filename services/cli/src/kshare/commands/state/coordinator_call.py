@@ -36,7 +36,7 @@ def call_coordinator(address: Address, method: Method[Request, Response], reques
 
 def coordinators_at(address: Address) -> list[Address]:
     """All known coordinators."""
-    return [Address(*address), *(address.others if isinstance(address, CoordinatorAddress) else ())]
+    return [address, *(address.others if isinstance(address, CoordinatorAddress) else ())]
 
 
 def call_one(address: Address, method: Method[Request, Response], request: Request) -> Response | CallFailed:
@@ -57,7 +57,7 @@ def call_each(
 
 
 async def _call(address: Address, method: Method[Request, Response], request: Request) -> Response | CallFailed:
-    channel = role_network().connect(str(address))
+    channel = role_network(address).connect(str(address))
     try:
         answer, _ = await channel.call(method, request, timeout_ms=CALL_TIMEOUT_MS)
     except CallFailed as failure:

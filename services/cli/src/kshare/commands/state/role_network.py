@@ -1,15 +1,36 @@
-"""The network by which commands call roles, with the certificates of the configuration file in KSHARE_CONFIG."""
+"""The network by which commands call roles, with certificates from the environment or from a local `kshare up`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from kshare.addresses import Address
 from kshare.failure import BAD_USE, CommandFailed
+from kshare.up.data_directory import ADMINISTRATOR_PROPERTIES
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_servicekit.rpc_tls import exchange_tls_of_variables
+from kshare_servicekit.tls.between_roles import exchange_tls_of_variables
 
 
-def role_network() -> GrpcNetwork:
-    """A network with the configured TLS; CommandFailed if the configuration is invalid."""
+class RoleAddress(Address):
+    """The address of a role, and a property file with a certificate that it accepts."""
+
+    config_file: Path | None = None
+    """Used unless KSHARE_CONFIG is set."""
+
+
+def local_role_address(address: Address, data_dir: Path) -> RoleAddress:
+    """`address`, with the administrator's certificate of the `kshare up` on `data_dir`, if it has one."""
+    found = RoleAddress(*address)
+    config_file = data_dir / ADMINISTRATOR_PROPERTIES
+    found.config_file = config_file if config_file.exists() else None
+    return found
+
+
+def role_network(address: Address) -> GrpcNetwork:
+    """A network for calls to `address` with the configured TLS; CommandFailed if the configuration is invalid."""
+    config_file = address.config_file if isinstance(address, RoleAddress) else None
     try:
-        return GrpcNetwork(tls=exchange_tls_of_variables())
+        return GrpcNetwork(tls=exchange_tls_of_variables(without_variables=config_file))
     except (OSError, ValueError) as error:
-        raise CommandFailed(f"the configuration in KSHARE_CONFIG is invalid: {error}", BAD_USE) from None
+        source = "in KSHARE_CONFIG" if config_file is None else f"{config_file}"
+        raise CommandFailed(f"the configuration {source} is invalid: {error}", BAD_USE) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kshare.addresses import Address, parse_address
-from kshare.commands.state.role_network import role_network
+from kshare.commands.state.role_network import local_role_address, role_network
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.plan import SHARE_COORDINATOR, PlannedNode
 from kshare_core.errors import StorageFailure
@@ -52,7 +52,8 @@ def node_address(given: str | None, place: StorePlace | None) -> Address:
     if place is not None and place.ready_file.exists():
         lines = place.ready_file.read_text(encoding="utf-8").splitlines()
         found = dict(line.partition("=")[::2] for line in lines)
-        return parse_address(found.get("address", ""), what=f"address= in {place.ready_file}")
+        address = parse_address(found.get("address", ""), what=f"address= in {place.ready_file}")
+        return local_role_address(address, place.ready_file.parents[1])
     where = "" if place is None else f" that serves {place.directory}"
     raise CommandFailed(
         f"the address of the share coordinator{where} is missing: give --share-coordinator HOST:PORT, or --data-dir",
@@ -64,7 +65,7 @@ def back_up(address: Address, name: str) -> Path:
     """Makes a backup; returns its directory on the node's machine. CommandFailed."""
 
     async def call() -> messages.BackupStateResponse:
-        channel = role_network().connect(str(address))
+        channel = role_network(address).connect(str(address))
         try:
             request = messages.BackupStateRequest(name=name)
             answer, _ = await channel.call(BACKUP_STATE, request, timeout_ms=BACKUP_TIMEOUT_MS)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kshare_core.configs import InvalidConfig
-from kshare_servicekit.tls_material import KeyStore, TlsConfigs, read_key_store, read_trust_store, store_files
+from kshare_servicekit.tls.material import KeyStore, TlsConfigs, read_key_store, read_trust_store, store_files
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}

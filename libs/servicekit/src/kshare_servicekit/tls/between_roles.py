@@ -65,12 +65,33 @@ def exchange_tls(configs: Configs) -> ExchangeTls | None:
     )
 
 
-def exchange_tls_of_variables(environment: Mapping[str, str] = os.environ) -> ExchangeTls | None:
-    """The TLS contexts from the files in CONFIG_VARIABLES; OSError or ValueError (InvalidConfig is one)."""
+def needs_known_roles(configs: Configs) -> bool:
+    """Whether an authorizer is set, and nothing keeps its strangers from the roles' own ports, which ask no ACL."""
+    return bool(configs.text("authorizer.class.name")) and not configs.text("kshare.rpc.ssl.keystore.location")
+
+
+def check_roles_are_known(configs: Configs) -> None:
+    """InvalidConfig if an authorizer is set and roles take calls from everybody."""
+    if needs_known_roles(configs):
+        raise InvalidConfig(
+            "authorizer.class.name is set without kshare.rpc.ssl.keystore.location: whoever reaches the roles' ports "
+            "could do what ACLs deny; give each role a certificate (kshare.rpc.ssl.*)"
+        )
+
+
+def exchange_tls_of_variables(
+    environment: Mapping[str, str] = os.environ, *, without_variables: Path | None = None
+) -> ExchangeTls | None:
+    """The TLS contexts from the files in CONFIG_VARIABLES, or from another file if none of them is set.
+
+    OSError or ValueError (InvalidConfig is one).
+    """
+    paths = [Path(environment[name]) for name in CONFIG_VARIABLES if environment.get(name)]
+    if not paths and without_variables is not None:
+        paths = [without_variables]
     properties: dict[str, str] = {}
-    for name in CONFIG_VARIABLES:
-        if environment.get(name):
-            properties |= parse_properties(Path(environment[name]).read_text(encoding="utf-8"))
+    for path in paths:
+        properties |= parse_properties(path.read_text(encoding="utf-8"))
     return exchange_tls(process_configs(properties)[0])
 
 
@@ -84,8 +105,8 @@ class _RenewedPair:
     """The contexts of both sides, renewed at use; InvalidConfig if they cannot be made the first time."""
 
     def __init__(self, configs: Configs) -> None:
-        from kshare_servicekit.tls import MutualTls  # loads a library that is rarely needed
-        from kshare_servicekit.tls_material import TlsConfigs
+        from kshare_servicekit.tls.contexts import MutualTls  # loads a library that is rarely needed
+        from kshare_servicekit.tls.material import TlsConfigs
 
         checks_names = configs.text("kshare.rpc.ssl.endpoint.identification.algorithm") == "https"
         self._tls = MutualTls(TlsConfigs(configs, _PREFIX, falls_back=False), checks_names=checks_names)
