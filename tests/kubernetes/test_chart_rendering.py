@@ -60,6 +60,7 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         ("tls.enabled=true", "tls.secretName is needed with tls.enabled, or tls.certManager.enabled"),
         ("tls.enabled=true,tls.certManager.enabled=true", "tls.certManager.issuerRef.name is needed"),
         ("tls.roles.enabled=true", "tls.roles.secretName is needed with tls.roles.enabled, or tls.roles.certManager"),
+        (r"config.authorizer\.class\.name=StandardAuthorizer", "authorizer.class.name needs tls.roles.enabled"),
         ("tls.roles.enabled=true,tls.roles.certManager=true", "tls.certManager.issuerRef.name is needed"),
         ("tls.clientAuth=maybe", "value must be one of"),
         ("tls.certManager.renewBefore=soon", "does not match pattern"),

@@ -198,10 +198,10 @@ authenticationRef: {name: {{ . }}}
 {{- define "kshare.rolesTlsSecret" -}}
 {{- if .root.Values.tls.roles.secretName -}}
 {{ .root.Values.tls.roles.secretName }}
-{{- else if .root.Values.tls.roles.certManager -}}
+{{- else if or .root.Values.tls.roles.certManager .root.Values.tls.roles.job -}}
 {{ include "kshare.fullname" .root }}-{{ .role }}-roles-tls
 {{- else -}}
-{{- fail "tls.roles.secretName is needed with tls.roles.enabled, or tls.roles.certManager" }}
+{{- fail "tls.roles.secretName is needed with tls.roles.enabled, or tls.roles.certManager, or tls.roles.job" }}
 {{- end -}}
 {{- end -}}
 

@@ -12,12 +12,9 @@ in either case; remaining partitions stay on the volume until the node is back.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import ssl
 import sys
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,11 +24,10 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import DRAIN_LEADER, DRAIN_SHARE_COORDINATOR
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, Channel
+from kshare_servicekit.kubernetes_api import ACCOUNT, KubernetesApi
 from kshare_servicekit.tls.between_roles import exchange_tls_of_variables
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_TIMEOUT_S = 120.0
-HTTP_TIMEOUT_S = 5.0
 CALL_TIMEOUT_MS = 5_000
 POLL_INTERVAL_S = 0.2
 
@@ -73,17 +69,12 @@ def coordinator_addresses(variables: Mapping[str, str]) -> list[str]:
 def read_stateful_set(name: str, account: Path = ACCOUNT, server: str | None = None) -> dict[str, Any]:
     """The StatefulSet from Kubernetes' API, read with the pod's service account; HookFailed."""
     try:
-        server = server or f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
-        namespace = (account / "namespace").read_text(encoding="ascii")
-        url = f"{server}/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}"
-        headers = {"Authorization": f"Bearer {(account / 'token').read_text(encoding='ascii')}"}
-        context = ssl.create_default_context(cafile=str(account / "ca.crt"))
-        request = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S, context=context) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-    except (OSError, KeyError, ValueError) as error:
+        found = KubernetesApi(account, server).get("apis/apps/v1", "statefulsets", name)
+    except (OSError, ValueError) as error:
         raise HookFailed(f"cannot read the replicas of {name} from Kubernetes: {error!r}") from error
+    if found is None:
+        raise HookFailed(f"cannot read the replicas of {name} from Kubernetes: it has no such StatefulSet")
+    return found
 
 
 async def drain(role: str, node_id: int, coordinators: Sequence[str], timeout_s: float) -> None:
