@@ -29,6 +29,7 @@ METHODS = Path("methods.py")
 HAS_LONG_ANSWER = 50000
 """The number of the option in options.proto."""
 CALLERS = 50001
+IS_AUDITED = 50002
 """The number of the other option."""
 # protoc writes imports by the file's path; the stubs live inside kshare_rpc so that they cannot clash with `kshare`.
 IMPORT = re.compile(r"^(\s*)(from|import) kshare\.v1\b", re.MULTILINE)
@@ -117,6 +118,8 @@ def _flags(options: MethodOptions, *messages: DescriptorProto) -> Iterator[str]:
     fields = [unknown[index] for index in range(len(unknown))]
     if any(field.field_number == HAS_LONG_ANSWER and field.data for field in fields):
         yield "has_long_answer"
+    if any(field.field_number == IS_AUDITED and field.data for field in fields):
+        yield "is_audited"
     if options.idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN:
         yield "is_repeatable"
 

@@ -29,6 +29,8 @@ STEP = 600
 NAME = f"{RELEASE}-kshare"
 STATE_PARTITIONS = 50
 LONGEST_PAUSE_S = 5.0
+CALLED_ROLES = ("coordinator", "share-coordinator", "leader")
+ADMINISTRATOR = CHART.parents[1] / "deploy" / "kubernetes" / "administrator.yaml"
 OF_CERT_MANAGER = "apiVersion: cert-manager.io/"
 
 
@@ -261,6 +263,47 @@ def test_tls_at_a_node_port(cluster: Kubernetes, tmp_path: Path) -> None:
         AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=5)
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
     cluster.kubectl("delete", "secret", "gateway-certificate", "roles-certificate")
+
+
+@pytest.mark.timeout(900)
+def test_a_job_gives_each_role_its_certificate(cluster: Kubernetes) -> None:
+    """With an authorizer: clients work, an administrator's pod gives commands, and a leader's certificate does not."""
+    installation = Installation(cluster)
+    installation.values["config"] = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "auto.create.topics.enable": "true",
+    }
+    installation.values["tls"] = {"roles": {"enabled": True, "job": True}}
+    installation.install()
+    installation.test()
+    secrets = cluster.get("secrets", "--selector", f"app.kubernetes.io/instance={RELEASE}")["items"]
+    names = {f"{role}-roles-tls" for role in (*CALLED_ROLES, "gateway", "administrator")} | {"roles-authority"}
+    found = {item["metadata"]["name"]: item["data"] for item in secrets if item["type"] == "kubernetes.io/tls"}
+    assert set(found) == {f"{NAME}-{name}" for name in names}
+    assert not cluster.get("jobs")["items"] and "role-certificates" not in cluster.kubectl("get", "roles")
+    settings = cluster.values["image"]
+    assert isinstance(settings, dict)
+    image = f"{settings['registry']}/cli:{settings['tag']}"
+    manifest = ADMINISTRATOR.read_text().replace("kshare/cli:0.1.0", image)
+    for role, is_allowed in (("administrator", True), ("leader", False)):
+        given = manifest.replace("administrator-roles-tls", f"{role}-roles-tls")
+        cluster.kubectl("apply", "--filename", "-", given=given)
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/queues-administrator", "--timeout=60s")
+        command = ("exec", "queues-administrator", "--", "kshare", "nodes")
+        if is_allowed:
+            assert "share-coordinator" in cluster.kubectl(*command)
+        else:
+            with pytest.raises(AssertionError, match="may be called by administrator"):
+                cluster.kubectl(*command)
+        cluster.kubectl("delete", "pod", "queues-administrator", "--grace-period=1")
+    installation.roll("leader")
+    installation._helm("upgrade", "--wait", "--timeout", "240s")
+    after = cluster.get("secrets", "--selector", f"app.kubernetes.io/instance={RELEASE}")["items"]
+    assert {item["metadata"]["name"]: item["data"] for item in after if item["type"] == "kubernetes.io/tls"} == found
+    installation.test()
+    cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+    cluster.kubectl("delete", "secret", "--selector", f"app.kubernetes.io/instance={RELEASE}")
 
 
 def check_scaling(installation: Installation, load: Load) -> None:

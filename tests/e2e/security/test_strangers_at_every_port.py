@@ -13,6 +13,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.between_roles import exchange_tls
 from kshare_servicekit.tls.role_authority import RoleAuthority
 from support.clients.administration import read_from_earliest
-from support.clients.delivery import Reader, new_topic, produce, set_group
+from support.clients.delivery import Reader, new_topic, produce, set_group, wait_for
 from support.clusters.kshare_cluster import KshareCluster, children_of
 from support.environment.listening_sockets import listening_ports, listening_unix_sockets
 from support.kafka.authorized_pair import AUTHORIZER
@@ -103,6 +104,25 @@ def test_a_role_may_call_what_is_for_it_and_nothing_else(cluster: KshareCluster,
             assert isinstance(answer, CallFailed) and "may be called by" in str(answer), (method.path, answer)
 
 
+def test_commands_and_refusals_are_in_the_audit_log(cluster: KshareCluster) -> None:
+    command = ["partitions", "move", f"{TOPIC}:0", "--to", "1", "--data-dir", str(data(cluster))]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, (result.output, result.exception)
+    (moved,) = audit_lines(cluster, "operation", "MovePartitions")
+    who = {"principal": "CN=administrator", "roles": ["administrator"], "client_host": "127.0.0.1"}
+    assert {**moved, **who, "role": "coordinator", "outcome": "succeeded"} == moved
+    assert TOPIC in json.dumps(moved["request"])
+
+    def is_denied() -> bool:
+        """Denials beyond ten within a second have no line of their own."""
+        address = role_addresses(cluster)["coordinator"]
+        asyncio.run(call_all(address, certificate_of(cluster, "leader"), [methods.GIVE_UP_NODE]))
+        found = audit_lines(cluster, "denied", "GiveUpNode")
+        return any(line["principal"] == "CN=leader" for line in found)
+
+    wait_for(is_denied, "the leader's attempt is in the audit log")
+
+
 def test_every_method_says_who_may_call_it() -> None:
     assert [method.path for method in METHODS if not method.callers] == []
     assert all(set(method.callers) <= EVERY_ROLE for method in METHODS)
@@ -114,10 +134,10 @@ def test_operations_addresses_show_health_and_nothing_else(cluster: KshareCluste
     for address in addresses:
         with grpc.insecure_channel(address) as channel:
             health = health_pb2_grpc.HealthStub(channel)
-            answer, call = health.Check.with_call(health_pb2.HealthCheckRequest(service=""), timeout=5)
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            wait_for(partial(is_serving, health), f"{address} says that it serves")
+            _, call = health.Check.with_call(health_pb2.HealthCheckRequest(service=""), timeout=5)
             with contextlib.suppress(grpc.RpcError):  # of roles that do not know the cluster
-                answer, call = health.Check.with_call(health_pb2.HealthCheckRequest(service=CLUSTER), timeout=5)
+                _, call = health.Check.with_call(health_pb2.HealthCheckRequest(service=CLUSTER), timeout=5)
             assert "kshare-problems-bin" not in {key for key, _ in call.trailing_metadata() or ()}
             for method in METHODS:
                 assert unary_status(channel, f"/kshare.v1.{method.path}") is grpc.StatusCode.UNIMPLEMENTED
@@ -161,6 +181,12 @@ def test_nothing_else_listens(cluster: KshareCluster) -> None:
 
 def data(cluster: KshareCluster) -> Path:
     return cluster.folder / "data"
+
+
+def audit_lines(cluster: KshareCluster, event: str, api: str) -> list[dict[str, Any]]:
+    texts = [text for text in cluster.log_text().splitlines() if '"logger": "kshare.audit"' in text]
+    found = [json.loads(text[text.index("{") :]) for text in texts]
+    return [line for line in found if line["event"] == event and line.get("api") == api]
 
 
 def ports_of_roles(cluster: KshareCluster) -> dict[str, int]:
@@ -224,6 +250,11 @@ async def answer_of(channel: Any, method: Method[Any, Any]) -> Any:
     except CallFailed as failure:
         return failure
     return answer
+
+
+def is_serving(health: Any) -> bool:
+    answer = health.Check(health_pb2.HealthCheckRequest(service=""), timeout=5)
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 def unary_status(channel: grpc.Channel, path: str) -> Any:

@@ -22,7 +22,7 @@ from kshare_core.log_fields import REQUEST_ID_LIMIT, current_request_id, log_fie
 from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
 from kshare_fastpath.prompt_future import when_ended
 from kshare_rpc.call_statistics import DENIED, HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
-from kshare_rpc.exchange_tls import EVERY_ROLE
+from kshare_rpc.exchange_tls import ANYBODY, EVERY_ROLE, Caller
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import NOT_STARTED_PREFIX, REFUSED_PREFIX
@@ -79,8 +79,8 @@ class _ServedCall:
     """One call, from its request to its answer frame."""
 
     __slots__ = (
-        *("_answer", "_handler", "_header", "_method", "_reply", "_request", "_server", "_span", "_started_at"),
-        *("_statistics", "is_coroutine"),
+        *("_answer", "_caller", "_handler", "_header", "_method", "_reply", "_request", "_server", "_span"),
+        *("_started_at", "_statistics", "is_coroutine"),
     )
 
     def __init__(
@@ -91,8 +91,10 @@ class _ServedCall:
         handler: Handler,
         is_coroutine: bool,
         reply: Callable[[bytes], None],
+        caller: Caller,
     ) -> None:
         self._server = server
+        self._caller = caller
         self._header = header
         self._method = method
         self._handler = handler
@@ -127,6 +129,8 @@ class _ServedCall:
             self.failed(error)
             return
         duration_s = self._server.statistics.now() - self._started_at
+        if self._method.is_audited:
+            self._audit(message)
         self._end(payload, duration_s)
         log_call(self._header.method, self._request, duration_s)
 
@@ -143,13 +147,29 @@ class _ServedCall:
             statistics.failed(HANDLER_FAILED)
             self._answer.failure = f"{type(error).__name__}: {error}"
             self._server.on_handler_error(self._header.method, error)
+        if self._method.is_audited:
+            self._audit(None)
         self._end((), self._server.statistics.now() - self._started_at)
+
+    def _audit(self, response: Message | None) -> None:
+        if self._server.audit is not None:
+            self._server.audit.operation(self._method, self._request, self._caller, response, self._answer.failure)
 
     def _end(self, payload: Payload, duration_s: float) -> None:
         self._reply(_checked_frame(self._answer, payload))
         self._statistics.ended(duration_s)
         if self._span is not None:
             self._span.end(self._answer.failure)
+
+
+class Audit(Protocol):
+    """The audit log of calls (kshare_servicekit.call_audit)."""
+
+    def operation(
+        self, method: Method[Any, Any], request: Message | None, caller: Caller, response: Message | None, failure: str
+    ) -> None: ...
+
+    def denial(self, path: str, caller: Caller) -> None: ...
 
 
 class HoldingCaller(Protocol):
@@ -167,7 +187,9 @@ class CallServer:
         on_handler_error: HandlerError,
         statistics: CallStatistics | None = None,
         tracer: Tracer | None = None,
+        audit: Audit | None = None,
     ) -> None:
+        self.audit = audit
         self.services = services
         self.statistics = statistics or CallStatistics()
         self.on_handler_error = on_handler_error
@@ -209,18 +231,18 @@ class CallServer:
         header: FrameHeader,
         payload: memoryview,
         reply: Callable[[bytes], None],
-        roles: frozenset[str] = EVERY_ROLE,
+        caller: Caller = ANYBODY,
     ) -> None:
-        """Begins a call of a peer with these roles; `reply` gets its answer frame.
+        """Begins a call; `reply` gets its answer frame.
 
         Calls begin in the order in which they are started.
         """
         found = self._handlers.get(header.method)
-        text = self._refusal(header.method, found, roles)
+        text = self._refusal(header.method, found, caller)
         if found is None or text:
             reply(_checked_frame(FrameHeader(correlation_id=header.correlation_id, failure=text), ()))
             return
-        call = _ServedCall(self, header, *found, reply)
+        call = _ServedCall(self, header, *found, reply, caller)
         if call.is_coroutine or self._not_begun:
             self._not_begun += 1
             task = asyncio.get_running_loop().create_task(self._run(call, payload))
@@ -235,16 +257,19 @@ class CallServer:
         self._under_way[pending] = None
         when_ended(pending, lambda pending: context.copy().run(self._ended, call, pending))
 
-    def _refusal(self, path: str, found: tuple[Method[Any, Any], Handler, bool] | None, roles: frozenset[str]) -> str:
+    def _refusal(self, path: str, found: tuple[Method[Any, Any], Handler, bool] | None, caller: Caller) -> str:
         """Why a call does not begin; empty if it does."""
         if self.is_stopping:
             return f"{NOT_STARTED_PREFIX}the server at {self.address} is stopping"
         if found is None:
             return f"the server at {self.address} has no method {path!r}"
         allowed = found[0].callers
+        roles = caller.roles
         if roles is EVERY_ROLE or not allowed or not roles.isdisjoint(allowed):
             return ""
         self.statistics.of_served(path).failed(DENIED)
+        if self.audit is not None:
+            self.audit.denial(path, caller)
         held = ", ".join(sorted(roles)) or "no role"
         return (
             f"{path} may be called by {', '.join(allowed)}; the caller's certificate is for {held} (kshare://role/...)"

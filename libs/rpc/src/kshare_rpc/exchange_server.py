@@ -24,7 +24,7 @@ import h2.events
 import h2.exceptions
 
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
-from kshare_rpc.exchange_tls import EVERY_ROLE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ExchangeTls, roles_of
+from kshare_rpc.exchange_tls import ANYBODY, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ExchangeTls, caller_of
 from kshare_rpc.frames import FrameError, decode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
@@ -60,7 +60,7 @@ class ServerExchange(Http2Exchange):
     ) -> None:
         super().__init__(client_side=False)
         self._requires_roles = requires_roles
-        self._roles = EVERY_ROLE
+        self._caller = ANYBODY
         self._calls = calls
         self._connections = connections
         self._streams: dict[int, _ServedStream] = {}
@@ -74,7 +74,10 @@ class ServerExchange(Http2Exchange):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._connections[self] = None
-        self._roles = roles_of(transport.get_extra_info("ssl_object"), is_required=self._requires_roles)
+        peer = transport.get_extra_info("peername")
+        host = str(peer[0]) if isinstance(peer, tuple) else "localhost"
+        tls = transport.get_extra_info("ssl_object")
+        self._caller = caller_of(tls, host, is_required=self._requires_roles)
         super().connection_made(transport)
 
     def stream_event(self, event: Any) -> None:
@@ -182,7 +185,7 @@ class ServerExchange(Http2Exchange):
                 if self._long_begun == 1:
                     # Two turns on, because handlers begin in the next turn.
                     self._loop.call_soon(self._loop.call_soon, self._turn_is_over)
-            self._calls.start(header, payload, partial(self._answer, stream_id, stream), self._roles)
+            self._calls.start(header, payload, partial(self._answer, stream_id, stream), self._caller)
 
     def _answer(self, stream_id: int, stream: _ServedStream, frame: bytes) -> None:
         """Sends a call's answer; at once if no other call is in flight, whose answer it could be sent with."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 HANDSHAKE_TIMEOUT_S = 5.0
 SHUTDOWN_TIMEOUT_S = 1.0
 ROLE_URI = "kshare://role/"
+SHORT_NAMES = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU"}
 EVERY_ROLE = frozenset({"coordinator", "share_coordinator", "leader", "gateway", "administrator"})
 
 
@@ -29,12 +31,27 @@ class ExchangeTls:
     """Whether a certificate must name the roles of its holder."""
 
 
-def roles_of(connection: ssl.SSLObject | None, *, is_required: bool) -> frozenset[str]:
-    """The roles of a connection's peer; without TLS, all of them."""
+class Caller(NamedTuple):
+    """The other end of a connection, as far as it is known."""
+
+    roles: frozenset[str]
+    name: str
+    """The subject of its certificate, such as CN=leader; ANONYMOUS without one."""
+    host: str
+
+
+ANYBODY = Caller(EVERY_ROLE, "ANONYMOUS", "")
+
+
+def caller_of(connection: ssl.SSLObject | None, host: str, *, is_required: bool) -> Caller:
+    """Who is at the other end; without TLS it may do what every role may."""
     if connection is None:
-        return EVERY_ROLE
-    names = (connection.getpeercert() or {}).get("subjectAltName", ())
-    uris = [str(name[1]) for name in names if name[0] == "URI" and str(name[1]).startswith(ROLE_URI)]
-    if not uris:
-        return frozenset() if is_required else EVERY_ROLE
-    return frozenset(uri.removeprefix(ROLE_URI) for uri in uris) & EVERY_ROLE
+        return ANYBODY._replace(host=host)
+    certificate = connection.getpeercert() or {}
+    subject: Any = certificate.get("subject", ())
+    name = ",".join(f"{SHORT_NAMES.get(key, key)}={value}" for part in subject for key, value in part)
+    alternatives: Any = certificate.get("subjectAltName", ())
+    uris = [str(found) for kind, found in alternatives if kind == "URI" and str(found).startswith(ROLE_URI)]
+    if uris:
+        return Caller(frozenset(uri.removeprefix(ROLE_URI) for uri in uris) & EVERY_ROLE, name, host)
+    return Caller(frozenset() if is_required else EVERY_ROLE, name, host)

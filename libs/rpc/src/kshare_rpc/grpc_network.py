@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kshare_core.tracing import Tracer
-from kshare_rpc.call_server import CallServer, HandlerError, log_handler_error
+from kshare_rpc.call_server import Audit, CallServer, HandlerError, log_handler_error
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.exchange_server import ExchangeListener
 from kshare_rpc.exchange_tls import ExchangeTls
@@ -32,6 +32,7 @@ class GrpcNetwork:
         tracer: Tracer | None = None,
         tls: ExchangeTls | None = None,
         local_sockets: bool = True,
+        audit: Audit | None = None,
     ) -> None:
         """`operations_listen`: the address of unary calls, health and reflection (port 0: any free one).
 
@@ -40,6 +41,7 @@ class GrpcNetwork:
         then health only. `local_sockets`: roles of one machine connect over Unix sockets.
         """
         self._local_sockets = local_sockets
+        self._audit = audit
         self._tracer = tracer
         self._tls = tls
         self.statistics = statistics or CallStatistics()
@@ -62,6 +64,7 @@ class GrpcNetwork:
             self._tracer,
             self._tls,
             local_sockets=self._local_sockets,
+            audit=self._audit,
         )
         await server.start(address, self._operations_listen)
         if self._advertised_address is not None:
@@ -92,8 +95,9 @@ class GrpcServer:
         tls: ExchangeTls | None = None,
         *,
         local_sockets: bool = True,
+        audit: Audit | None = None,
     ) -> None:
-        self._calls = CallServer(services, on_handler_error, statistics, tracer)
+        self._calls = CallServer(services, on_handler_error, statistics, tracer, audit)
         self._exchange = ExchangeListener(self._calls, tls, local_sockets=local_sockets)
         self._operations = OperationsServer(self._calls, is_closed=tls is not None)
         self._is_called = False

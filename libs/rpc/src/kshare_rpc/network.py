@@ -37,6 +37,8 @@ class Method(Generic[Request, Response]):
     """Whether answers are full of records: such calls begin only while callers read the answers before them."""
     is_repeatable: bool = False
     """Whether a call whose outcome is unknown may be made again (`idempotency_level` in the protos)."""
+    is_audited: bool = False
+    """Whether its calls have lines in the audit log: commands of administrators."""
     callers: tuple[str, ...] = ()
     """The roles whose certificates allow the call (`kshare_rpc.exchange_tls`); empty: every role."""
     path: str = field(init=False)

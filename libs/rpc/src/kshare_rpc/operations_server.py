@@ -24,6 +24,7 @@ from grpc_reflection.v1alpha import reflection
 from kshare_core.health_services import CLUSTER, CLUSTER_PROBLEMS_KEY, LIVENESS
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
 from kshare_rpc.call_statistics import HANDLER_FAILED
+from kshare_rpc.exchange_tls import ANYBODY
 from kshare_rpc.frames import FRAME_BYTES_LIMIT
 from kshare_rpc.grpc_channel import PACKAGE
 from kshare_rpc.network import Handler, Method, Payload, Service
@@ -114,6 +115,9 @@ class OperationsServer:
             finally:
                 statistics.ended(now() - started_at)
             message, pieces = result if isinstance(result, tuple) else (result, ())
+            if method.is_audited and self._calls.audit is not None:
+                caller = ANYBODY._replace(host=context.peer())
+                self._calls.audit.operation(method, request, caller, message, "")
             return _with_payload(message, pieces)
 
         return serve

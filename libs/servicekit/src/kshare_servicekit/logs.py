@@ -4,7 +4,7 @@ Lines about work for a client's request have its `request_id`, which follows the
 traced work also have the trace id and span id. Lines about a group or a partition have `group`, `topic_id`, `partition`
 (kshare_core.log_fields). At level debug every request and every call between roles has a line.
 
-The logger "kshare.audit" writes lines of JSON of its own (kshare_gateway.security.audit).
+The logger "kshare.audit" writes lines of JSON of its own (kshare_core.security.audit_log).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    _configure_audit()
+    configure_audit_log()
     logging.getLogger("hpack").setLevel(max(level, logging.INFO))  # a line for each header of each message
     structlog.configure(
         processors=[
@@ -68,7 +68,7 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
     )
 
 
-def _configure_audit() -> None:
+def configure_audit_log() -> None:
     """Lines of the audit log are JSON already, whatever the format and the level of other lines are."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))

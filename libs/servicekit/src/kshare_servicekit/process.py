@@ -29,6 +29,7 @@ from kshare_rpc.network import CallFailed, Network, Server
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
+from kshare_servicekit.call_audit import CallAudit
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
 from kshare_servicekit.tls.between_roles import check_roles_are_known, exchange_tls
@@ -174,6 +175,7 @@ class _Process:
                 on_handler_error=self._log_handler_error,
                 tracer=self._tracer,
                 tls=self._exchange_tls(configs),
+                audit=CallAudit(self._role, self._settings.node_id),
             )
             self._metrics.add_network(network.statistics)
             node = self._build(replace(system_environment(self._settings.data_dir), tracer=self._tracer), network)

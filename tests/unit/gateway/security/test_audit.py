@@ -10,10 +10,10 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.security.acls import Operation, ResourceType
+from kshare_core.security.bounded_lines import LINES_PER_SECOND
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.audit import AUDITED, Audit
-from kshare_gateway.security.bounded_lines import LINES_PER_SECOND
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.create_topics import CreatableTopic, CreateTopicsRequest
 from kshare_wire.generated.requests.incremental_alter_configs import (
@@ -43,7 +43,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def _captured(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level("INFO", "kshare.audit")
-    monkeypatch.setattr("kshare_gateway.security.audit.log.propagate", True)
+    monkeypatch.setattr("kshare_core.security.audit_log.log.propagate", True)
 
 
 def test_an_operation_says_who_what_from_where_and_how_it_ended(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,12 +19,13 @@ from kshare_servicekit.kubernetes_api import KubernetesApi
 from kshare_servicekit.tls.role_authority import KeyPair, RoleAuthority
 
 ROLES: Mapping[str, Sequence[str]] = {
-    "coordinator": ("coordinator", "administrator"),
+    "coordinator": ("coordinator",),
     "share-coordinator": ("share_coordinator",),
     "leader": ("leader",),
     "gateway": ("gateway",),
+    "administrator": ("administrator",),
 }
-"""What certificates name, by the role's part in the names of its objects. Commands are run in a coordinator's pod."""
+"""What certificates name, by the role's part in the names of its objects; administrators run commands of `kshare`."""
 CORE = "api/v1"
 CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from kshare_rpc.call_server import Audit
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import TracedNetwork
@@ -19,10 +20,14 @@ class ReachableNetwork:
     """A `Network`; it calls `on_served(address, operations_address)` once a node listens."""
 
     def __init__(
-        self, inner: TracedNetwork, on_served: Callable[[str, str], None], tls: ExchangeTls | None = None
+        self,
+        inner: TracedNetwork,
+        on_served: Callable[[str, str], None],
+        tls: ExchangeTls | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self._inner = inner
-        self._outer = GrpcNetwork(statistics=inner.statistics, tls=tls)
+        self._outer = GrpcNetwork(statistics=inner.statistics, tls=tls, audit=audit)
         self._on_served = on_served
 
     def connect(self, address: str) -> Channel:

@@ -29,6 +29,8 @@ from kshare_leader.settings import LeaderSettings
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
+from kshare_servicekit.call_audit import CallAudit
+from kshare_servicekit.logs import configure_audit_log
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import SettingsError, read_trace_settings
@@ -80,6 +82,7 @@ class SingleProcess:
         self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in called]
 
     async def start(self) -> None:
+        configure_audit_log()
         self._started.push_async_callback(self._end_traces)
         nodes = self._nodes()
         for node in nodes:
@@ -166,7 +169,9 @@ class SingleProcess:
             text = f"address={address}\noperations_address={operations_address}\n"
             write_atomically(self._directory.ready_file(node.name), text)
 
-        return ReachableNetwork(network.traced(self._tracers.get(node.name)), served, exchange_tls(self._configs))
+        audit = CallAudit(node.role, node.node_id)
+        traced = network.traced(self._tracers.get(node.name))
+        return ReachableNetwork(traced, served, exchange_tls(self._configs), audit)
 
     def _environment(self, node: PlannedNode) -> Environment:
         return replace(system_environment(node.data_dir(self._directory.path)), tracer=self._tracers.get(node.name))

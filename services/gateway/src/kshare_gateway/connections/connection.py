@@ -30,6 +30,7 @@ from typing import Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
+from kshare_core.security.bounded_lines import BoundedLines
 from kshare_core.security.principals import ANONYMOUS, user
 from kshare_core.tracing import current_traceparent
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned, WorkSlices
@@ -50,7 +51,6 @@ from kshare_gateway.handlers.admin.api_versions import unsupported_version
 from kshare_gateway.metrics import GatewayMetrics
 from kshare_gateway.quotas.throttling import Timed
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
-from kshare_gateway.security.bounded_lines import BoundedLines
 from kshare_gateway.security.enforcement import answer_authorized
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.served_apis import ResponseSize, ServedApi

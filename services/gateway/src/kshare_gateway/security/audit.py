@@ -7,8 +7,6 @@ within a limit (`bounded_lines`); a later line says how many were left out.
 
 from __future__ import annotations
 
-import json
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from kshare_core.errors import ErrorCode
 from kshare_core.security.acls import Operation, ResourceType
-from kshare_gateway.security.bounded_lines import BoundedLines
+from kshare_core.security.audit_log import TEXT_LIMIT, write_audit_line
+from kshare_core.security.bounded_lines import BoundedLines
 from kshare_wire.error_codes import error_codes
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import Request, Response, Struct
@@ -48,15 +47,12 @@ AUDITED = frozenset(
 """The APIs that change the cluster for others than their client."""
 RESOURCES_LIMIT = 100
 """Resources in a line; the line says how many there were."""
-TEXT_LIMIT = 300
 NAMING = (
     *("name", "topic", "topic_name", "topic_id", "group_id", "resource_type", "resource_name"),
     *("resource_pattern_type", "principal", "host", "operation", "permission_type", "mechanism", "count"),
     *("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter"),
 )
 """The fields of a request's elements that a line has; none of them is a value of a config or a credential."""
-
-log = logging.getLogger("kshare.audit")
 
 
 class Audit:
@@ -97,18 +93,14 @@ class Audit:
 
 
 def _write(context: RequestContext, event: str, **fields: Any) -> None:
-    line = {
-        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "logger": log.name,
-        "event": event,
+    who = {
         "principal": context.principal,
         "client_host": context.client_host[1:],
         "listener": context.listener,
         "client_id": (context.client_id or "")[:TEXT_LIMIT],
         "node_id": context.gateway.node_id,
-        **fields,
     }
-    log.info("%s", json.dumps(line, ensure_ascii=False))
+    write_audit_line(event, {**who, **fields})
 
 
 def _resources(request: Request[Any]) -> Iterable[dict[str, Any]]:

@@ -13,9 +13,12 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 HAS_LONG_ANSWER_FIELD_NUMBER: _builtins.int
 CALLERS_FIELD_NUMBER: _builtins.int
+IS_AUDITED_FIELD_NUMBER: _builtins.int
 has_long_answer: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
 """Answers are full of records: such calls begin only while callers read the answers before them."""
 callers: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _containers.RepeatedScalarFieldContainer[_builtins.str]]
 """The roles that may call it, besides which nobody may: gateway, leader, coordinator, share_coordinator, or an
 administrator with the commands of `kshare`.
 """
+is_audited: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
+"""Its calls have lines in the audit log: commands of administrators."""
