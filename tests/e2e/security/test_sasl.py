@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,13 +35,14 @@ from kshare_core.security.acls import Operation, ResourceType
 from kshare_wire.generated.api_keys import ApiKey
 from support.clients.administration import create_topic, read_from_earliest
 from support.clients.kafka_requests import KafkaRequests
-from support.clusters.kshare_cluster import KshareCluster, children_of
+from support.clusters.kshare_cluster import COMMAND, KshareCluster, children_of
 from support.environment.certificates import Authority
 from support.environment.free_ports import free_port
 from support.kafka.authorized_pair import Right
 from support.kafka.java_clients import JavaClients, JavaError, JavaRecord
 
 TIMEOUT_S = 30.0
+METRICS_TOKEN = "planted-token-of-scrapers"
 PASSWORD = 'a "secret"; of\\alice'
 """With every sign that a JAAS value has to escape."""
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -118,6 +121,7 @@ def settings_of(folder: Path, ports: list[int]) -> dict[str, str]:
         "listener.name.signed.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": (folder / "keys.json").as_uri(),
         "sasl.oauthbearer.expected.audience": "kshare,other",
         "sasl.oauthbearer.expected.issuer": "tests",
+        "kshare.metrics.bearer.token": METRICS_TOKEN,
     }
 
 
@@ -129,7 +133,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     key = rsa.generate_private_key(65537, 2048)
     public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
     (folder / "keys.json").write_text(json.dumps({"keys": [{**public, "kid": "one", "use": "sig", "alg": "RS256"}]}))
-    with KshareCluster(folder / "kshare", settings_of(folder, ports), port=ports[0]) as cluster:
+    options = ("--metrics-listen", "127.0.0.1:0")
+    with KshareCluster(folder / "kshare", settings_of(folder, ports), port=ports[0], options=options) as cluster:
         found = Secured(cluster, ports[1], ports[2], ports[3], authority.write(folder / "ca.pem"), key)
         with KafkaRequests(cluster.bootstrap) as root:
             rights = [
@@ -424,13 +429,68 @@ def test_secrets_are_told_nowhere(secured: Secured) -> None:
             {**resource, "configuration_keys": ["listener.name.secure.plain.sasl.jaas.config", "sasl.jaas.config"]}
         ]
         told += root.ask_raw(ApiKey.DESCRIBE_CONFIGS, 4, resources=named, include_synonyms=True)
-    places = {"logs": secured.cluster.log_text().encode(), "DescribeConfigs": told}
+    places = {
+        "logs": secured.cluster.log_text().encode(),
+        "DescribeConfigs": told,
+        "metrics": metrics_of(secured.cluster),
+    }
+    for path in (secured.cluster.folder / "data").rglob("*"):
+        if path.is_file() and "certificates" not in path.parts:  # of their owner only: test_strangers_at_every_port
+            places[f"{path}"] = path.read_bytes()
     for pid in (secured.cluster.pid, *children_of(secured.cluster.pid)):
         for file in ("cmdline", "environ"):
             places[f"{file} of {pid}"] = Path(f"/proc/{pid}/{file}").read_bytes()
     secrets = [PASSWORD.encode(), quoted(PASSWORD).encode(), b"planted-by-a-client", b"PlainLoginModule"]
+    secrets += [METRICS_TOKEN.encode(), b"PRIVATE KEY", *private_key_lines(secured.cluster)]
     found = [place for place, content in places.items() if any(secret in content for secret in secrets)]
-    assert not found and len(places) > 8
+    assert not found and len(places) > 20
+
+
+def metrics_of(cluster: KshareCluster) -> bytes:
+    """What all roles tell Prometheus."""
+    urls = [line.partition("http://")[2] for line in cluster.log_text().splitlines() if "metrics of " in line]
+    found = b""
+    for url in urls:
+        request = urllib.request.Request(f"http://{url}", headers={"Authorization": f"Bearer {METRICS_TOKEN}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            found += answer.read()
+    assert found.count(b"# HELP python_info") == 4
+    return found
+
+
+def private_key_lines(cluster: KshareCluster) -> Iterator[bytes]:
+    """Lines of the roles' and the listeners' keys."""
+    for file in (*(cluster.folder / "data" / "certificates").glob("*.pem"), cluster.folder.parent / "server.pem"):
+        _, found, key = file.read_bytes().partition(b"PRIVATE KEY-----\n")
+        if found:
+            yield key.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f'{MODULES}.plain.PlainLoginModule required username="x" user_alice="planted-secret"',
+        f'{MODULES}.plain.PlainLoginModule sometimes user_alice="planted-secret";',
+        'user_alice="planted-secret";',
+        f'{MODULES}.plain.PlainLoginModule required user_alice="planted-secret;',
+        f'{MODULES}.scram.ScramLoginModule required user_alice="planted-secret";',
+    ],
+)
+@pytest.mark.parametrize("name", ["listener.name.secure.plain.sasl.jaas.config", "sasl.jaas.config"])
+def test_a_refusal_to_start_names_the_setting_and_not_its_value(tmp_path: Path, name: str, value: str) -> None:
+    config = tmp_path / "server.properties"
+    texts = {
+        "listeners": f"SECURE://127.0.0.1:{free_port()}",
+        "listener.security.protocol.map": "SECURE:SASL_PLAINTEXT",
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        name: value,
+    }
+    config.write_text("".join(f"{key}={text}\n" for key, text in texts.items()))
+    command = [str(COMMAND), "up", "--data-dir", str(tmp_path / "data"), "--config", str(config)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    told = result.stdout + result.stderr
+    assert result.returncode != 0 and "sasl.jaas.config" in told
+    assert "planted-secret" not in told and "Traceback" not in told
 
 
 @pytest.mark.parametrize("after_handshake", [False, True])

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kshare_core.configs import Configs, DynamicConfigs
+from kshare_core.configs import DynamicConfigs
 from kshare_core.security.principals import ANONYMOUS
 from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment
 from kshare_gateway.connections.connections_per_ip import ConnectionsPerIp
@@ -23,7 +23,7 @@ from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.metrics import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
-from kshare_gateway.security.sasl.configuration import SaslListener
+from kshare_gateway.security.configuration import certificate_principals, sasl_listeners
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.settings import GatewaySettings
@@ -40,18 +40,9 @@ from kshare_wire.framing import RequestHeader
 
 if TYPE_CHECKING:
     from kshare_gateway.connections.tls_listener import TlsListener
-    from kshare_gateway.security.certificate_principals import CertificatePrincipals
 
 RELEASE_GRACE_MS = 2_000
 """How long a stopping process waits for leaders to release the records that its clients held."""
-
-
-def _principals(configs: Configs) -> CertificatePrincipals:
-    from kshare_gateway.security.certificate_principals import (
-        CertificatePrincipals,
-    )  # loads a library that few gateways need
-
-    return CertificatePrincipals(configs.text("ssl.principal.mapping.rules"))
 
 
 class GatewayNode:
@@ -97,14 +88,9 @@ class GatewayNode:
             request_id_prefix=f"g{settings.node_id}-{self._incarnation[:6]}",
         )
         self._listeners = settings.all_listeners()
-        has_tls = any(each.is_tls for each in self._listeners)
-        self._certificate_principals = _principals(configs) if has_tls else None
+        self._certificate_principals = certificate_principals(configs, self._listeners)
         scram_users = ScramUsers(lambda: self._gateway.view.security)
-        self._sasl_listeners = {
-            each.name: SaslListener(configs, each.config_prefix, scram_users)
-            for each in self._listeners
-            if each.is_sasl
-        }
+        self._sasl_listeners = sasl_listeners(configs, self._listeners, scram_users)
         self._tls_listeners = {each.name: self._tls_listener(each) for each in self._listeners if each.is_tls}
 
     @property

@@ -134,6 +134,7 @@ def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, .
     try:
         listeners = configured_listeners(configs, own_host)
         exchange_tls(configs)
+        _check_security(configs, listeners)
         if any(listener.is_tls for listener in listeners):
             from kshare_servicekit.tls.contexts import server_context  # slow to import, and only needed with TLS
             from kshare_servicekit.tls.material import TlsConfigs
@@ -147,6 +148,13 @@ def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, .
         text = f"--listen and --advertised are not allowed: configuration {options.config_file} has `listeners`"
         raise CommandFailed(f"{text}; set listeners and advertised.listeners there instead", BAD_USE)
     return listeners
+
+
+def _check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> None:
+    if listeners or configs.text("authorizer.class.name"):
+        from kshare_gateway.security.configuration import check_security  # loads libraries that few commands need
+
+        check_security(configs, listeners)
 
 
 def _stores_left_out(directory: DataDirectory, plan: ClusterPlan) -> list[str]:

@@ -1,0 +1,38 @@
+"""What the security configs of a gateway say of its listeners. `kshare up` checks them before it starts a process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kshare_core.configs import Configs
+from kshare_gateway.connections.listeners import GatewayListener
+from kshare_gateway.security.authorizer import configured_authorizer
+from kshare_gateway.security.sasl.configuration import SaslListener
+from kshare_gateway.security.sasl.scram import ScramUsers
+
+if TYPE_CHECKING:
+    from kshare_gateway.security.certificate_principals import CertificatePrincipals
+
+
+def sasl_listeners(
+    configs: Configs, listeners: Sequence[GatewayListener], scram_users: ScramUsers
+) -> dict[str, SaslListener]:
+    """The mechanisms of each SASL listener, by its name; InvalidConfig."""
+    return {each.name: SaslListener(configs, each.config_prefix, scram_users) for each in listeners if each.is_sasl}
+
+
+def certificate_principals(configs: Configs, listeners: Sequence[GatewayListener]) -> CertificatePrincipals | None:
+    """The principals of clients with certificates; None if no listener has TLS. InvalidConfig."""
+    if not any(each.is_tls for each in listeners):
+        return None
+    from kshare_gateway.security.certificate_principals import CertificatePrincipals  # loads cryptography
+
+    return CertificatePrincipals(configs.text("ssl.principal.mapping.rules"))
+
+
+def check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> None:
+    """InvalidConfig if a gateway with these listeners would not start."""
+    sasl_listeners(configs, listeners, ScramUsers(dict))
+    certificate_principals(configs, listeners)
+    configured_authorizer(configs, dict)
