@@ -12,25 +12,20 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from benchmarks import report
+from benchmarks.endpoints import System, secured_kafka, secured_kshare
 from benchmarks.paced import paced, paced_beside_busy_clients
 from benchmarks.processor_time import machine_ticks, processor_ms, stolen_share
 from benchmarks.rounds import Samples, measure
 from benchmarks.scenarios import SCENARIOS, Scenario, Sizes
+from benchmarks.throttled import beside_throttled_clients
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
 
 KAFKA = "Apache Kafka 4.3.1"
-
-
-class System(Protocol):
-    bootstrap: str
-
-    @property
-    def pid(self) -> int: ...
 
 
 Systems = dict[str, Callable[[Path], AbstractContextManager[System]]]
@@ -40,10 +35,16 @@ SYSTEMS: Systems = {
     "four processes": lambda folder: KshareCluster(folder),
     "single process": lambda folder: KshareCluster(folder, single_process=True),
 }
+SECURED: Systems = {
+    KAFKA: secured_kafka,
+    "four processes": partial(secured_kshare, single_process=False),
+    "single process": partial(secured_kshare, single_process=True),
+}
 ALL_SCENARIOS: dict[str, Scenario] = {
     **SCENARIOS,
     "paced": paced,
     "paced-busy": paced_beside_busy_clients,
+    "throttled": beside_throttled_clients,
 }
 # What the first release shall reach: (figure, set-up) -> ratio.
 TARGETS = {
@@ -91,12 +92,16 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=Sizes().throughput_records)
     parser.add_argument("--json", type=Path, help="also write every sample to this file")
     parser.add_argument("--beside", type=Path, help="another checkout of kshare, measured in the same run")
+    parser.add_argument("--secured", action="store_true", help="SASL_SSL and ACLs, for Kafka and for kshare")
     arguments = parser.parse_args()
-    systems = SYSTEMS | (beside(arguments.beside) if arguments.beside else {})
+    if arguments.secured and arguments.beside:
+        parser.error("--secured cannot be given with --beside")
+    systems = SECURED if arguments.secured else SYSTEMS | (beside(arguments.beside) if arguments.beside else {})
     ticks = machine_ticks()
     scenarios = arguments.scenario or list(ALL_SCENARIOS)
     samples = run(systems, arguments.rounds, scenarios, Sizes(throughput_records=arguments.records))
     described = report.description_of_run(arguments.rounds)
+    described["security"] = "SASL_SSL with SCRAM-SHA-256, and ACLs" if arguments.secured else "none"
     described["stolen"] = f"{stolen_share(ticks, machine_ticks()):.1%} of the processors' time went to other machines"
     if arguments.json:
         arguments.json.write_text(json.dumps({"run": described, "samples": samples}, indent=2))

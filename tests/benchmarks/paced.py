@@ -10,6 +10,7 @@ monotonic clock. Records that are sent until each consumer has got one are not c
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer, ShareConsumer
 
+from benchmarks.endpoints import administration, client_settings
 from benchmarks.scenarios import PARTITIONS, SCENARIO_TIMEOUT_S, Sizes, fresh_name, percentile
 from support.clients.administration import create_topic, read_from_earliest
 
@@ -41,9 +43,9 @@ def paced_beside_busy_clients(bootstrap: str, sizes: Sizes) -> dict[str, float]:
 def _measure(bootstrap: str, sizes: Sizes, name: str, poll_s: float) -> dict[str, float]:
     """`{name} p50_ms`, `{name} p99_ms`, and the rate that the producer really kept."""
     topic, group = fresh_name("paced"), fresh_name("group")
-    create_topic(bootstrap, topic, PARTITIONS)
-    read_from_earliest(bootstrap, group)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+    create_topic(administration(bootstrap), topic, PARTITIONS)
+    read_from_earliest(administration(bootstrap), group)
+    producer = Producer({**client_settings(bootstrap), "linger.ms": 0, "acks": "all"})
     with _consumers(bootstrap, topic, group, poll_s) as consumers:
         deadline = time.monotonic() + SCENARIO_TIMEOUT_S
         while not all(consumer.is_warm.is_set() for consumer in consumers):
@@ -95,7 +97,15 @@ class _Consumer:
     """One consumer process; a thread reads the latencies that it writes, a line each."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, poll_s: float) -> None:
-        command = [sys.executable, "-m", "benchmarks.paced", bootstrap, topic, group, str(poll_s)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.paced",
+            json.dumps(client_settings(bootstrap)),
+            topic,
+            group,
+            str(poll_s),
+        ]
         self.process = subprocess.Popen(command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.is_warm = threading.Event()
         self.latencies_ms: list[float] = []
@@ -131,11 +141,11 @@ def _consumers(bootstrap: str, topic: str, group: str, poll_s: float) -> Iterato
         yield consumers
 
 
-def consume(bootstrap: str, topic: str, group: str, poll_s: float) -> None:
+def consume(settings: dict[str, str | int | float | bool], topic: str, group: str, poll_s: float) -> None:
     """What a consumer process runs: writes a line for each record, until its standard input is closed."""
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
-    consumer = ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 3})
+    consumer = ShareConsumer({**settings, "group.id": group, "log_level": 3})
     consumer.subscribe([topic])
     while not ended.is_set():
         messages = consumer.poll(poll_s)
@@ -155,4 +165,4 @@ def _wait_for_end(ended: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    consume(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))
+    consume(json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4]))

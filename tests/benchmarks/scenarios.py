@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 
+from benchmarks.endpoints import administration, client_settings
 from support.clients.administration import create_topic, read_from_earliest
 
 RECORD = b"x" * 1000
@@ -47,7 +48,7 @@ def fresh_name(kind: str) -> str:
 def fill(bootstrap: str, topic: str, records: int) -> float:
     """Produces `records` to all partitions in turn; the seconds it took until all were confirmed."""
     failures: list[str] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all", "enable.idempotence": True})
+    producer = Producer({**client_settings(bootstrap), "linger.ms": 5, "acks": "all", "enable.idempotence": True})
 
     def confirmed(error: object, message: object) -> None:
         if error is not None:
@@ -72,7 +73,7 @@ def fill(bootstrap: str, topic: str, records: int) -> float:
 def produce_throughput(bootstrap: str, sizes: Sizes) -> dict[str, float]:
     """Records per second of one idempotent producer, acks=all."""
     topic = fresh_name("produce")
-    create_topic(bootstrap, topic, PARTITIONS)
+    create_topic(administration(bootstrap), topic, PARTITIONS)
     fill(bootstrap, topic, PARTITIONS * 100)
     return {"produce records/s": sizes.throughput_records / fill(bootstrap, topic, sizes.throughput_records)}
 
@@ -80,8 +81,8 @@ def produce_throughput(bootstrap: str, sizes: Sizes) -> dict[str, float]:
 def produce_latency(bootstrap: str, sizes: Sizes) -> dict[str, float]:
     """Milliseconds from produce to confirmation, one record at a time."""
     topic = fresh_name("latency")
-    create_topic(bootstrap, topic, 1)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+    create_topic(administration(bootstrap), topic, 1)
+    producer = Producer({**client_settings(bootstrap), "linger.ms": 0, "acks": "all"})
     samples = []
     for _ in range(sizes.latency_records):
         started = time.perf_counter()
@@ -94,10 +95,10 @@ def produce_latency(bootstrap: str, sizes: Sizes) -> dict[str, float]:
 def share_throughput(bootstrap: str, sizes: Sizes) -> dict[str, float]:
     """Records per second of one share consumer in implicit mode, from its first records to its last."""
     topic, group = fresh_name("share"), fresh_name("group")
-    create_topic(bootstrap, topic, PARTITIONS)
-    read_from_earliest(bootstrap, group)
+    create_topic(administration(bootstrap), topic, PARTITIONS)
+    read_from_earliest(administration(bootstrap), group)
     fill(bootstrap, topic, sizes.throughput_records)
-    consumer = ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer = ShareConsumer({**client_settings(bootstrap), "group.id": group})
     consumer.subscribe([topic])
     received = first = 0
     started = None
@@ -119,11 +120,11 @@ def share_throughput(bootstrap: str, sizes: Sizes) -> dict[str, float]:
 def single_acknowledgements(bootstrap: str, sizes: Sizes) -> dict[str, float]:
     """Records per second where each record is acknowledged by a commit_sync of its own."""
     topic, group = fresh_name("single"), fresh_name("group")
-    create_topic(bootstrap, topic, PARTITIONS)
-    read_from_earliest(bootstrap, group)
+    create_topic(administration(bootstrap), topic, PARTITIONS)
+    read_from_earliest(administration(bootstrap), group)
     fill(bootstrap, topic, sizes.single_records)
     consumer = ShareConsumer(
-        {"bootstrap.servers": bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
+        {**client_settings(bootstrap), "group.id": group, "share.acknowledgement.mode": "explicit"}
     )
     consumer.subscribe([topic])
     received = 0
@@ -150,11 +151,11 @@ def single_acknowledgements(bootstrap: str, sizes: Sizes) -> dict[str, float]:
 def end_to_end_latency(bootstrap: str, sizes: Sizes) -> dict[str, float]:
     """Milliseconds from produce to the record's arrival at a waiting share consumer."""
     topic, group = fresh_name("end-to-end"), fresh_name("group")
-    create_topic(bootstrap, topic, 1)
-    read_from_earliest(bootstrap, group)
-    consumer = ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group})
+    create_topic(administration(bootstrap), topic, 1)
+    read_from_earliest(administration(bootstrap), group)
+    consumer = ShareConsumer({**client_settings(bootstrap), "group.id": group})
     consumer.subscribe([topic])
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    producer = Producer({**client_settings(bootstrap), "linger.ms": 0})
     samples: list[float] = []
     deadline = time.monotonic() + SCENARIO_TIMEOUT_S
     while len(samples) <= sizes.latency_records:
