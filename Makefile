@@ -69,6 +69,7 @@ check: setup
 	$(BIN)/python tests/support/house/registrations.py
 	$(BIN)/python tests/support/house/tidy.py
 	PYTHONPATH=tests $(BIN)/python -m support.house.references
+	PYTHONPATH=tests $(BIN)/python -m support.house.dependencies
 	$(MAKE) --no-print-directory docs
 
 # The docs site in build/docs. A dead link, a dead anchor, or a page that is in no table of contents is an error.

@@ -131,7 +131,7 @@ def _let_in(bootstrap: str) -> None:
         USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), PASSWORD.encode()
     )
     futures = list(admin.alter_user_scram_credentials([credential], request_timeout=TIMEOUT_S).values())
-    kinds, pattern = (ResourceType.TOPIC, ResourceType.GROUP), ResourcePatternType.LITERAL
+    kinds = (ResourceType.TOPIC, ResourceType.GROUP)
     rights = [
         AclBinding(
             kind, "*", ResourcePatternType.LITERAL, f"User:{USER}", "*", AclOperation.ALL, AclPermissionType.ALLOW

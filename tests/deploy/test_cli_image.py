@@ -44,3 +44,10 @@ def test_the_demo_runs_in_a_container() -> None:
     run = ("run", "--rm", "--read-only", "--tmpfs", "/tmp", name)
     printed = docker(*run, "demo", "--orders", "2000", environment=environment, timeout_s=DEMO_TIMEOUT_S)
     assert "accepted twice" in printed
+
+
+def test_no_user_of_an_image_has_a_shell() -> None:
+    run = ("run", "--rm", "--entrypoint", "cat", image("cli"), "/etc/passwd")
+    users = [line.split(":") for line in docker(*run, environment=docker_environment()).splitlines()]
+    assert {user[0] for user in users} >= {"root", "kshare"}
+    assert [user[0] for user in users if user[-1].endswith("sh")] == []
