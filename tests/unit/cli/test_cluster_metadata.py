@@ -79,17 +79,42 @@ def test_a_server_that_never_answers_is_given_up() -> None:
         assert time.monotonic() - before >= 0.2, "it may answer until then"
 
 
-def test_an_interrupt_is_heard_while_nothing_answers() -> None:
+# Whoever starts the tests may ignore SIGINT, as a shell does for its background jobs, and processes inherit that.
+WAITING = """
+import signal, sys, threading
+from kshare.cluster_metadata import reach
+
+def interrupt_in_another_thread() -> None:
+    if sys.stdin.readline():
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=interrupt_in_another_thread, daemon=True).start()
+reach(sys.argv[1], answer_limit_s=3600)
+"""
+
+
+@pytest.mark.parametrize("taken_by", ["the process", "another thread"])
+def test_an_interrupt_is_heard_while_nothing_answers(taken_by: str) -> None:
     """The limit is longer than the test's: only the interrupt can end it in time."""
-    script = "from kshare.cluster_metadata import reach; import sys; reach(sys.argv[1], answer_limit_s=3600)"
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        with subprocess.Popen([sys.executable, "-c", script, address], stderr=subprocess.PIPE, text=True) as waiting:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1)  # it has asked, and waits
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        subprocess.Popen(
+            [sys.executable, "-c", WAITING, f"127.0.0.1:{server.getsockname()[1]}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as waiting,
+    ):
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1)  # it has asked, and waits
+            if taken_by == "the process":
                 os.kill(waiting.pid, signal.SIGINT)
-                _, printed = waiting.communicate(timeout=30)
+            try:
+                _, printed = waiting.communicate("\n" if taken_by == "another thread" else None, timeout=30)
+            finally:
+                waiting.kill()  # if it has not heard it, nothing else ends it
     assert "KeyboardInterrupt" in printed
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import queue
 import threading
+import time
 
 from kshare.addresses import parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
@@ -17,6 +18,7 @@ from kshare.kafka_connection import ConnectionFailed, read_metadata
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
 
 ANSWER_LIMIT_S = 2.0
+INTERRUPT_HEARD_WITHIN_S = 0.1
 
 Outcome = MetadataResponse | BaseException
 
@@ -35,15 +37,29 @@ def reach(
             outcomes.put(problem)
 
     threading.Thread(target=ask, daemon=True).start()
-    try:
-        outcome = outcomes.get(timeout=answer_limit_s)
-    except queue.Empty:
+    outcome = _first(outcomes, answer_limit_s)
+    if outcome is None:
         raise ConnectionFailed(
             f"no response from {address} within {answer_limit_s:g} s; check that this is a gateway's address"
-        ) from None
+        )
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome
+
+
+def _first(outcomes: queue.Queue[Outcome], limit_s: float) -> Outcome | None:
+    """The outcome, None if there is none within `limit_s`.
+
+    The wait is in slices: a Ctrl-C that another thread takes, or that arrives just before a wait begins, does not end
+    that wait. Python raises KeyboardInterrupt in the main thread at its next instruction.
+    """
+    deadline = time.monotonic() + limit_s
+    while (left_s := deadline - time.monotonic()) > 0:
+        try:
+            return outcomes.get(timeout=min(left_s, INTERRUPT_HEARD_WITHIN_S))
+        except queue.Empty:
+            continue
+    return None
 
 
 def topic_of(metadata: MetadataResponse, name: str) -> MetadataResponseTopic:
