@@ -35,6 +35,10 @@ class ConnectionFailed(OSError):
     """The broker cannot be reached, did not respond, or sent a malformed response; the text says which."""
 
 
+class ConnectionClosed(ConnectionFailed):
+    """The broker closed the connection before it responded, as it does when it asks for TLS or SASL."""
+
+
 class Connection:
     """A connected socket; a context manager. `address` is host and port."""
 
@@ -137,7 +141,7 @@ class Connection:
         while len(found) < size:
             received = self._socket.recv(min(size - len(found), RECEIVE_BYTES))
             if not received:
-                raise ConnectionFailed(f"{self.name} closed the connection before it responded")
+                raise ConnectionClosed(f"{self.name} closed the connection before it responded")
             found += received
         return found
 

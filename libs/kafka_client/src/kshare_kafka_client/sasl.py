@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Generator
 
 HASHES: dict[str, Callable[..., hashlib._Hash]] = {"SCRAM-SHA-256": hashlib.sha256, "SCRAM-SHA-512": hashlib.sha512}
+MECHANISMS = ("PLAIN", *HASHES)
 LEAST_ITERATIONS = 4096
 """The minimum of RFC 7677, which Kafka's client enforces as well."""
 

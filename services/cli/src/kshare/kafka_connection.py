@@ -9,16 +9,18 @@ from types import TracebackType
 from typing import TypeVar
 
 from kshare.addresses import Address
-from kshare.client_properties import NO_PROPERTIES, Properties, tls_context
+from kshare.client_properties import NO_PROPERTIES, Properties, credentials, tls_context
 from kshare.failure import CommandFailed
 from kshare_kafka_client import connection
-from kshare_kafka_client.connection import Connection, error_text
+from kshare_kafka_client.connection import Connection, ConnectionClosed, error_text
+from kshare_kafka_client.sasl import AuthenticationFailed
 from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.responses.metadata import MetadataResponse
 from kshare_wire.messages import Request, Response
 
 CLIENT_ID = "kshare-cli"
 METADATA_VERSION = 12
+NEEDS_CREDENTIALS = "; if this listener asks for TLS or SASL, say so in a file for --command-config"
 
 AResponse = TypeVar("AResponse", bound=Response)
 
@@ -28,13 +30,21 @@ class ConnectionFailed(CommandFailed):
 
 
 class KafkaConnection:
-    """A connection to one broker, with TLS if `properties` ask for it; a context manager."""
+    """A connection to one broker, with TLS and SASL if `properties` ask for them; a context manager."""
 
     def __init__(self, address: Address, *, timeout_s: float = 10, properties: Properties = NO_PROPERTIES) -> None:
-        tls = tls_context(properties)
+        tls, user = tls_context(properties), credentials(properties)
+        self._closed_hint = "" if "security.protocol" in properties else NEEDS_CREDENTIALS
         try:
             self._connection = Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s, tls=tls)
         except connection.ConnectionFailed as error:
+            raise ConnectionFailed(str(error)) from None
+        if user is None:
+            return
+        try:
+            self._connection.authenticate(user.mechanism, user.username, user.password)
+        except (connection.ConnectionFailed, AuthenticationFailed) as error:
+            self._connection.close()
             raise ConnectionFailed(str(error)) from None
 
     def __enter__(self) -> KafkaConnection:
@@ -49,6 +59,8 @@ class KafkaConnection:
         """Sends a request and returns the response; ConnectionFailed if none arrives or it is malformed."""
         try:
             return self._connection.ask(request, version)
+        except ConnectionClosed as error:
+            raise ConnectionFailed(f"{error}{self._closed_hint}") from None
         except connection.ConnectionFailed as error:
             raise ConnectionFailed(str(error)) from None
 

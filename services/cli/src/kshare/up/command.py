@@ -232,12 +232,17 @@ async def _announce(options: UpOptions, plan: ClusterPlan, console: Console, *, 
 
 
 def _serves_clients(plan: ClusterPlan) -> bool:
-    address = plan.client_address
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    """Whether the gateway responds to Metadata, or accepts connections if every listener asks for credentials.
+
+    This process has neither a client certificate nor a password.
+    """
+    open_to_all = [listener for listener in plan.listeners if not listener.is_tls and not listener.is_sasl]
+    probed = open_to_all[0] if open_to_all else plan.client_address
+    address = Address({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(probed.host, probed.host), probed.port)
     try:
-        if plan.listeners and plan.listeners[0].is_tls:  # this process has no client certificate
-            with socket.create_connection((host, address.port), timeout=CONNECT_TIMEOUT_S):
+        if plan.listeners and not open_to_all:
+            with socket.create_connection(address, timeout=CONNECT_TIMEOUT_S):
                 return True
-        return bool(read_metadata(Address(host, address.port)).brokers)
+        return bool(read_metadata(address).brokers)
     except (CommandFailed, OSError):
         return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kshare.addresses import Address
 from kshare.commands.state.coordinator_address import CoordinatorAddress
-from kshare.commands.state.role_network import role_network
+from kshare.commands.state.role_network import role_network, why_no_response
 from kshare.failure import CommandFailed
 from kshare_rpc.coordinator_calls import is_refused
 from kshare_rpc.network import CallFailed, Method, Request, Response
@@ -26,7 +26,7 @@ def call_coordinator(address: Address, method: Method[Request, Response], reques
     problems = []
     for each, answer in zip(addresses, call_each(addresses, method, request), strict=True):
         if isinstance(answer, CallFailed):
-            problems.append(f"the coordinator at {each} did not answer {method.name}: {answer}")
+            problems.append(f"the coordinator at {each} did not answer {method.name}: {why_no_response(each, answer)}")
         elif is_refused(answer):
             problems.append(f"the coordinator at {each} is not the active one: {getattr(answer, 'error_message', '')}")
         else:

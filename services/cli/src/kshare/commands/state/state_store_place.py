@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kshare.addresses import Address, parse_address
-from kshare.commands.state.role_network import local_role_address, role_network
+from kshare.commands.state.role_network import local_role_address, role_network, why_no_response
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.plan import SHARE_COORDINATOR, PlannedNode
 from kshare_core.errors import StorageFailure
@@ -76,7 +76,9 @@ def back_up(address: Address, name: str) -> Path:
     try:
         answer = asyncio.run(call())
     except CallFailed as failure:
-        raise CommandFailed(f"the share coordinator at {address} did not answer: {failure}") from None
+        raise CommandFailed(
+            f"the share coordinator at {address} did not answer: {why_no_response(address, failure)}"
+        ) from None
     if answer.error_code:
         raise CommandFailed(f"the share coordinator at {address} failed to make a backup: {answer.error_message}")
     return Path(answer.directory)
