@@ -38,7 +38,14 @@ def test_a_key_with_a_password(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "problem"),
     [
-        ({"security.protocol": "sasl_ssl"}, "security.protocol must be plaintext or ssl, found sasl_ssl"),
+        (
+            {"security.protocol": "tls"},
+            "security.protocol must be one of plaintext, ssl, sasl_plaintext, sasl_ssl, fou",
+        ),
+        (
+            {"security.protocol": "sasl_ssl", "ssl.ca.location": "/nowhere"},
+            "cannot load the certificates.*No such file",
+        ),
         ({"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}, "cannot load the certificates.*No such file"),
     ],
 )
